@@ -1,0 +1,57 @@
+"""What is wrong in the user's files: values that are collected and shown, never raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of text in a file. Lines and columns count from 1, in characters; the end is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @classmethod
+    def point(cls, file: str, line: int, column: int) -> Span:
+        """One character at *line*, *column*."""
+        return cls(file, line, column, line, column + 1)
+
+
+class Severity(Enum):
+    """How much a diagnostic weighs: errors stop a command, warnings do not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic:
+    """
+    One finding about a user's file: what, where, and the way out.
+
+    *code* is stable and never used again for another meaning. *hint* is one
+    sentence that says what to do. *span* is None only where no file is involved.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    span: Span | None = None
+    hint: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether this finding stops the command."""
+        return self.severity is Severity.ERROR
+
+    def sort_key(self) -> tuple[str, int, int, str, str]:
+        """Order by file, line, column, code, message, so that two runs print the same."""
+        if self.span is None:
+            return ("", 0, 0, self.code, self.message)
+        return (self.span.file, self.span.line, self.span.column, self.code, self.message)

@@ -1,0 +1,67 @@
+"""
+What goes wrong in the world: one exception tree.
+
+    VstreamError                    a command could not do its work (exit code 3)
+    ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
+    ├── NotReachableError           no connection, or no answer before the deadline
+    ├── ServerError                 the JetStream API answered with an error
+    ├── PlanError                   a plan cannot be used
+    │   └── StalePlanError          the servers have changed since the plan was made
+    └── LabError                    a lab cannot be started, found or stopped
+
+Each message is one sentence that names the thing and the place; `hint` is the way out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.diagnostics import Diagnostic
+
+
+class VstreamError(Exception):
+    """A command could not do its work."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InvalidInputError(VstreamError):
+    """The user's files have errors."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        count = sum(diagnostic.is_error for diagnostic in diagnostics)
+        super().__init__(f"{count} error{'' if count == 1 else 's'}")
+        self.diagnostics = tuple(diagnostics)
+
+
+class NotReachableError(VstreamError):
+    """No connection, or no answer before the deadline: what was asked may or may not have happened."""
+
+
+class ServerError(VstreamError):
+    """The JetStream API answered with an error."""
+
+    def __init__(self, *, code: int, err_code: int, description: str, subject: str) -> None:
+        super().__init__(f"{description} ({code}/{err_code}) on `{subject}`")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+        self.subject = subject
+
+
+class PlanError(VstreamError):
+    """A plan cannot be used."""
+
+
+class StalePlanError(PlanError):
+    """The servers have changed since the plan was made."""
+
+
+class LabError(VstreamError):
+    """A lab cannot be started, found or stopped."""
