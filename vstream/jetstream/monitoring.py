@@ -1,0 +1,168 @@
+"""
+The HTTP monitoring endpoints of a nats-server, read only.
+
+They need no credentials and answer even where JetStream has no leader, which
+is what a supervisor and a read-back of loaded mappings need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from vstream.errors import NotReachableError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT = 2.0
+"""Seconds for one request, where the caller does not say."""
+
+_OK = 200
+_UNAVAILABLE = 503
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Varz:
+    """What one server says of itself."""
+
+    server_name: str
+    version: str
+    config_load_time: str
+    """Changes with each successful reload, on every version."""
+    is_clustered: bool
+    """Whether routes are configured: without them JetStream has no meta group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """The JetStream meta group as one server sees it."""
+
+    leader: str | None
+    cluster_size: int
+
+
+async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str, Any]:
+    """
+    The JSON object at *path*, for example `/varz`, of the server that monitors at *url_base*.
+
+    Raises NotReachableError without a whole answer after *timeout* seconds, and
+    ServerError where the server answers with anything but 200.
+    """
+    status, body = await _fetch(url_base, path, timeout)
+    if status != _OK:
+        description = body.decode(errors="replace").strip() or f"HTTP status {status}"
+        raise ServerError(code=status, err_code=0, description=description, subject=url_base + path)
+    return _object(body, url_base + path)
+
+
+async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
+    """Name, version and configuration of the server."""
+    answer = await get(url_base, "/varz", timeout)
+    return Varz(
+        server_name=answer["server_name"],
+        version=answer["version"],
+        config_load_time=answer["config_load_time"],
+        is_clustered=bool(answer.get("cluster")),
+    )
+
+
+async def health_problem(url_base: str, timeout: float = TIMEOUT) -> str | None:
+    """
+    Why the server does not call itself healthy, or None if it does. Single streams and consumers do not count.
+
+    Every "no" is a warning in the server's log: ask once a meta leader is known.
+    """
+    path = "/healthz?js-server-only=true"
+    status, body = await _fetch(url_base, path, timeout)
+    if status not in {_OK, _UNAVAILABLE}:
+        raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base + path)
+    answer = _object(body, url_base + path)
+    return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
+
+
+async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
+    """The meta group, or None where JetStream is not clustered or not enabled."""
+    group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
+    return None if group is None else Meta(leader=group.get("leader"), cluster_size=group["cluster_size"])
+
+
+async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+    """The clusters that this server has a connection to."""
+    gateways = (await get(url_base, "/gatewayz", timeout)).get("outbound_gateways") or {}
+    return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
+
+
+async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+    """The names of the servers that this server has a route to."""
+    routes = (await get(url_base, "/routez", timeout)).get("routes") or ()
+    return frozenset(route["remote_name"] for route in routes if route.get("remote_name"))
+
+
+async def account_mappings(
+    url_base: str, account: str = "$G", timeout: float = TIMEOUT
+) -> Mapping[str, list[dict[str, Any]]]:
+    """
+    The subject mappings that the server has loaded for *account*: for each source its destinations.
+
+    A destination is `{"subject": …, "weight": 0..100}`, with a `cluster` where it
+    holds for one cluster only. Where every destination names a cluster, the
+    server itself adds the source at 100 % for all other clusters. Raises
+    ServerError if there is no such account.
+    """
+    answer = await get(url_base, f"/accountz?acc={quote(account, safe='')}", timeout)
+    # The server leaves the key out where there is nothing to say.
+    loaded: Mapping[str, list[dict[str, Any]]] = (answer.get("account_detail") or {}).get("mappings") or {}
+    return loaded
+
+
+async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
+    url = url_base + path
+    try:
+        async with asyncio.timeout(timeout):
+            return await _exchange(url)
+    except TimeoutError as error:
+        raise NotReachableError(f"no answer from `{url}` within {timeout:g} s") from error
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise NotReachableError(f"no answer from `{url}`: {error}") from error
+
+
+async def _exchange(url: str) -> tuple[int, bytes]:
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None
+    )
+    try:
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        # HTTP/1.0: the answer is not chunked, and ends where the connection ends.
+        writer.write(f"GET {target} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        answer = await reader.read()
+    finally:
+        writer.close()
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    if not separator:
+        raise ConnectionError("the connection was closed before the answer")
+    return _status(head), body
+
+
+def _status(head: bytes) -> int:
+    """The status in `HTTP/1.0 200 OK`."""
+    protocol, _, rest = head.partition(b" ")
+    if not protocol.startswith(b"HTTP/"):
+        raise ValueError("the answer is not HTTP")
+    return int(rest[:3])
+
+
+def _object(body: bytes, url: str) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        raise NotReachableError(f"the answer of `{url}` is cut off or not JSON: {error}") from error
+    if not isinstance(answer, dict):
+        raise NotReachableError(f"the answer of `{url}` is not a JSON object", hint="is this a nats-server?")
+    return answer

