@@ -1,0 +1,1 @@
+"""What a server makes of subject mappings: transforms, and the choice among rules."""
