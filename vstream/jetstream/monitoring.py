@@ -63,12 +63,15 @@ async def get(url_base: str, path: str, timeout: float = TIMEOUT) -> Mapping[str
 async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
     """Name, version and configuration of the server."""
     answer = await get(url_base, "/varz", timeout)
-    return Varz(
-        server_name=answer["server_name"],
-        version=answer["version"],
-        config_load_time=answer["config_load_time"],
-        is_clustered=bool(answer.get("cluster")),
-    )
+    try:
+        return Varz(
+            server_name=answer["server_name"],
+            version=answer["version"],
+            config_load_time=answer["config_load_time"],
+            is_clustered=bool(answer.get("cluster")),
+        )
+    except KeyError as error:
+        raise NotReachableError(f"what answers at `{url_base}` is not a nats-server: no {error} in /varz") from error
 
 
 async def health_problem(url_base: str, timeout: float = TIMEOUT) -> str | None:
@@ -88,7 +91,7 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT) -> str | None:
 async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:
     """The meta group, or None where JetStream is not clustered or not enabled."""
     group = (await get(url_base, "/jsz", timeout)).get("meta_cluster")
-    return None if group is None else Meta(leader=group.get("leader"), cluster_size=group["cluster_size"])
+    return None if group is None else Meta(leader=group.get("leader"), cluster_size=group.get("cluster_size", 0))
 
 
 async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
@@ -164,5 +167,5 @@ def _object(body: bytes, url: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise NotReachableError(f"the answer of `{url}` is cut off or not JSON: {error}") from error
     if not isinstance(answer, dict):
-        raise NotReachableError(f"the answer of `{url}` is not a JSON object", hint="is this a nats-server?")
+        raise NotReachableError(f"the answer of `{url}` is not a JSON object")
     return answer

@@ -83,10 +83,13 @@ def _cached_or_fetched(version: str) -> Path:
     binary = cache / version / PROGRAM
     if _has_version(binary, version):
         return binary
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f"{version}.lock"):
-        if not _has_version(binary, version):  # else another process has just fetched it
-            _fetch(version, binary)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / f"{version}.lock"):
+            if not _has_version(binary, version):  # else another process has just fetched it
+                _fetch(version, binary)
+    except OSError as error:
+        raise LabError(f"{PROGRAM} {version} cannot be kept in `{cache}`: {error}", hint=_WAY_OUT) from error
     return binary
 
 

@@ -1,0 +1,107 @@
+"""
+The smallest bundle that makes a super-cluster: for tests of the lab that must not depend on our templates.
+
+As a program, `python -m tests.support.lab_bundle REGIONS SERVERS`, it brings lab `killed` up and reports on stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from vstream.lab import binaries, lab, records
+from vstream.lab.state import LabDirectory
+from vstream.model.artifacts import Artifact, Bundle, ServerAddress
+from vstream.model.topology import JetStreamLimits, Naming, Ports, Region, Server, Topology
+
+NO_MAPPINGS = "# none\n"
+
+
+def topology(regions: int, servers: int, name: str = "test") -> Topology:
+    """*regions* regions r0, r1, … of *servers* servers each."""
+    return Topology(
+        name=name,
+        server_version=(2, 10),
+        naming=Naming.ISOLATED,
+        regions=tuple(
+            Region(
+                name=f"r{r}",
+                cluster=f"c{r}",
+                servers=tuple(Server(name=f"r{r}-{s}", host=None) for s in range(servers)),
+                ports=Ports(client=4222, monitor=8222, cluster=6222, gateway=7222),
+                jetstream=JetStreamLimits(max_file=1 << 30, max_memory=1 << 28, store_dir=None, sync_interval=None),
+            )
+            for r in range(regions)
+        ),
+        streams=(),
+    )
+
+
+def render(addresses: Sequence[ServerAddress], mappings: str = NO_MAPPINGS, extra: str = "") -> Bundle:
+    """Server configurations for *addresses*, each with *extra*, and the included *mappings*."""
+    configs = [
+        Artifact(path=f"servers/{address.server.name}.conf", text=_config(address, addresses, extra))
+        for address in addresses
+    ]
+    return Bundle(
+        artifacts=(Artifact(path="mappings.cfg", text=mappings), *configs),
+        streams=(),
+        mappings=(),
+        servers=tuple(addresses),
+    )
+
+
+def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: str) -> str:
+    lines = [
+        f"server_name: {address.server.name}",
+        f'listen: "{address.host}:{address.client}"',
+        f'http: "{address.host}:{address.monitor}"',
+        f'jetstream: {{store_dir: "{address.store_dir}", max_file_store: 1G, max_memory_store: 256M}}',
+        f'log_file: "{address.log_file}"',
+    ]
+    if len(everyone) > 1:
+        cluster = address.region.replace("r", "c")
+        routes = [f"nats://{a.host}:{a.cluster}" for a in everyone if a.region == address.region]
+        listen = f"{address.host}:{address.cluster}"
+        lines.append(f'cluster: {{name: {cluster}, listen: "{listen}", routes: {json.dumps(routes)}}}')
+    regions = sorted({a.region for a in everyone})
+    if len(regions) > 1:
+        gateways = ", ".join(
+            f"{{name: {region.replace('r', 'c')}, urls: "
+            f"{json.dumps([f'nats://{a.host}:{a.gateway}' for a in everyone if a.region == region])}}}"
+            for region in regions
+        )
+        name = address.region.replace("r", "c")
+        lines.append(f'gateway: {{name: {name}, listen: "{address.host}:{address.gateway}", gateways: [{gateways}]}}')
+    return "\n".join([*lines, extra, 'include "../mappings.cfg"', ""])
+
+
+def die_before_completing_a_record() -> None:
+    """Make this process end as by kill -9 after it has spawned its first server, before it has written down which."""
+    write = records.write
+
+    def deadly(directory: LabDirectory, record: records.ServerRecord) -> None:
+        if record.state == records.RUNNING:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(directory, record)
+
+    records.write = deadly
+
+
+async def main(regions: str, servers: str, when: str = "") -> None:
+    if when == "die-before-record":
+        die_before_completing_a_record()
+
+    def report(progress: lab.Progress) -> None:
+        print(progress.stage.name, progress.done, flush=True)  # noqa: T201
+
+    await lab.up("killed", topology(int(regions), int(servers)), render, binary=binaries.locate(), on_progress=report)
+    print("UP", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,202 @@
+"""What is recorded of a lab, who holds it, and which process is which server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.lab_bundle import topology
+from vstream.errors import LabError
+from vstream.lab import conf, ports, records, state
+from vstream.lab.records import ServerRecord
+from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory, write_atomically
+from vstream.model.artifacts import Artifact
+
+HOLD = """
+import asyncio
+from vstream.lab.state import lab_directory
+
+async def hold():
+    async with lab_directory("x").locked():
+        print("held", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(hold())
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(state, "_LOCK_PATIENCE", 0.1)
+    return lab_directory("x")
+
+
+def a_record(directory: LabDirectory) -> LabRecord:
+    servers = ports.allocate(ports.seats(topology(2, 2)), 14000, directory)
+    return LabRecord(topology="acme", binary=Path("/bin/nats-server"), version="2.15.1", servers=servers)
+
+
+def a_server(directory: LabDirectory, pid: int, create_time: float) -> ServerRecord:
+    config = directory.config("r0-0")
+    argv = records.arguments(Path("/bin/nats-server"), config)
+    return ServerRecord(
+        server="r0-0",
+        state=records.RUNNING,
+        argv=argv,
+        config=str(config),
+        version="2.15.1",
+        pid=pid,
+        create_time=create_time,
+    )
+
+
+def test_a_lab_is_read_back_as_it_was_written(directory: LabDirectory) -> None:
+    directory.create()
+    directory.write(a_record(directory))
+    assert directory.read() == a_record(directory)
+    assert lab_directories() == (directory,)
+
+
+def test_a_lab_that_was_never_started_has_no_record(directory: LabDirectory) -> None:
+    assert directory.read() is None
+    assert lab_directories() == ()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "topology": "x"}'])
+def test_a_record_that_cannot_be_understood_is_named_with_the_way_out(directory: LabDirectory, text: str) -> None:
+    directory.create()
+    (directory.path / "lab.json").write_text(text)
+    with pytest.raises(LabError, match=r"record of lab `x` at `.*lab\.json` cannot be read") as caught:
+        directory.read()
+    assert "vstream lab down x --purge" in str(caught.value.hint)
+
+
+def test_nobody_else_can_read_a_lab(directory: LabDirectory) -> None:
+    directory.create()
+    made = [directory.path.parent.parent, directory.path.parent, directory.path, *directory.path.iterdir()]
+    assert {0o700} == {stat.S_IMODE(path.stat().st_mode) for path in made}
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "file" / "state"))
+    with pytest.raises(LabError, match="no place on disk") as caught:
+        lab_directory("x").create()
+    assert "VSTREAM_STATE_DIR" in str(caught.value.hint)
+
+
+def test_a_lab_has_one_path_however_one_gets_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "link"))
+    assert lab_directory("x").path == tmp_path.resolve() / "real" / "labs" / "x"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b", "x\n"])
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="cannot be the name of a lab"):
+        lab_directory(name)
+
+
+async def test_only_one_command_changes_a_lab_and_the_other_is_told_which(directory: LabDirectory) -> None:
+    async with directory.locked():
+        with pytest.raises(LabError, match=f"lab `x` is being changed by process {os.getpid()}"):
+            async with directory.locked():
+                pass
+    async with directory.locked():
+        pass
+
+
+def test_a_killed_holder_leaves_the_lab_to_the_next(directory: LabDirectory) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(LabError, match=f"process {holder.pid}"):
+        asyncio.run(_hold(directory))
+    holder.kill()
+    holder.communicate()
+    asyncio.run(_hold(directory))
+
+
+async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: LabDirectory) -> None:
+    async with directory.locked():
+        directory.write(a_record(directory))
+        waiting = asyncio.create_task(_hold(directory))
+        await asyncio.sleep(0)
+        directory.purge()
+    await waiting
+    assert directory.read() is None
+
+
+async def _hold(directory: LabDirectory) -> None:
+    async with directory.locked():
+        assert directory.conf.is_dir()
+
+
+def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
+    path = tmp_path / "lab.json"
+    write_atomically(path, "old\r\n")
+    write_atomically(path, "new\r\n")
+    assert path.read_bytes() == b"new\r\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_is_no_process(directory: LabDirectory) -> None:
+    """This test runs with the recorded pid and start time, but was not started with the server's configuration."""
+    directory.create()
+    records.write(directory, a_server(directory, os.getpid(), psutil.Process().create_time()))
+    assert records.read(directory, "r0-0") is not None
+    assert records.process_of(directory, "r0-0") is None
+
+
+def test_a_process_with_other_arguments_is_no_server_although_it_names_the_configuration(
+    directory: LabDirectory,
+) -> None:
+    """Such as an editor or `tail -f`."""
+    directory.create()
+    config = str(directory.config("r0-0"))
+    reader = subprocess.Popen(
+        [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", config],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "up\n"
+    assert config in psutil.Process(reader.pid).cmdline()
+    assert not records.scan(directory)
+    reader.communicate()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"server": "r0-0"}', '{"argv": null}'])
+def test_a_damaged_server_record_is_no_record_but_is_known(directory: LabDirectory, text: str) -> None:
+    directory.create()
+    (directory.run / "r0-0.json").write_text(text)
+    assert records.read(directory, "r0-0") is None
+    assert records.recorded(directory) == ("r0-0",)
+
+
+def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None:
+    directory.create()
+    first = [Artifact(path="mappings.cfg", text="a"), Artifact(path="streams/r0/foo.json", text="{}")]
+    second = [Artifact(path="mappings.cfg", text="b\r\n")]
+    conf.install(directory.conf, first)
+    assert conf.differing(directory.conf, first) == ()
+    assert conf.differing(directory.conf, second) == ("mappings.cfg",)
+    conf.install(directory.conf, second)
+    assert [path for path in directory.conf.rglob("*") if path.is_file()] == [directory.conf / "mappings.cfg"]
+    assert (directory.conf / "mappings.cfg").read_bytes() == b"b\r\n"
+
+
+@pytest.mark.parametrize("path", ["../x.conf", "/etc/x.conf", "servers/../../x.conf"])
+def test_a_bundle_cannot_write_beside_its_directory(directory: LabDirectory, path: str) -> None:
+    with pytest.raises(LabError, match="outside of its directory"):
+        conf.install(directory.conf, [Artifact(path=path, text="x")])

@@ -1,0 +1,103 @@
+"""The rendered bundle on disk: what servers read must be whole, accepted, and known to be what runs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError
+from vstream.lab.server import config_problem
+from vstream.lab.state import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from vstream.lab.state import LabDirectory
+    from vstream.model.artifacts import Artifact
+
+_SERVER_FILES = (".conf", ".cfg")
+"""What servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
+
+
+def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
+    """Make *conf* hold exactly *artifacts*. Files that are right already are left alone."""
+    for artifact in artifacts:
+        path = _inside(conf, artifact)
+        if _text(path) == artifact.text:
+            continue
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if artifact.path.endswith(_SERVER_FILES):
+            write_atomically(path, artifact.text)
+        else:
+            # Thousands of stream files: if the power fails half way, the next call writes what is missing.
+            path.write_text(artifact.text, encoding="utf-8", newline="")
+    wanted = {_inside(conf, artifact) for artifact in artifacts}
+    for path in sorted(conf.rglob("*")):
+        if path.is_file() and path not in wanted:
+            path.unlink()
+
+
+def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+    """The paths of those files of *artifacts* that servers read and that *conf* holds otherwise, or not at all."""
+    return tuple(
+        artifact.path
+        for artifact in artifacts
+        if artifact.path.endswith(_SERVER_FILES) and _text(_inside(conf, artifact)) != artifact.text
+    )
+
+
+async def check(
+    binary: Path, conf: Path, servers: Sequence[str], on_checked: Callable[[int], None] = lambda _: None
+) -> None:
+    """
+    Ask `nats-server -t` about the configuration of each of *servers* below *conf*.
+
+    Raises LabError with the server's own words about the first that is refused.
+    """
+    checks = [
+        asyncio.create_task(asyncio.to_thread(config_problem, binary, conf / "servers" / f"{name}.conf"))
+        for name in servers
+    ]
+    for count, (name, outcome) in enumerate(zip(servers, checks, strict=True), start=1):
+        problem = await outcome
+        if problem is not None:
+            await asyncio.gather(*checks)
+            raise LabError(
+                f"nats-server refuses the configuration of server `{name}`: {problem}",
+                hint="the templates or the topology's settings are wrong; `vstream lint` says more",
+            )
+        on_checked(count)
+
+
+async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, binary: Path) -> None:
+    """
+    Replace the bundle of a lab, unless a server would refuse its part of it.
+
+    Raises LabError with the server's own words in that case: the old files are untouched.
+    """
+    candidate = directory.path / "conf.candidate"
+    shutil.rmtree(candidate, ignore_errors=True)
+    candidate.mkdir(mode=0o700)
+    try:
+        install(candidate, artifacts)
+        await check(binary, candidate, [path.stem for path in sorted((candidate / "servers").glob("*.conf"))])
+    finally:
+        shutil.rmtree(candidate, ignore_errors=True)
+    install(directory.conf, artifacts)
+
+
+def _inside(conf: Path, artifact: Artifact) -> Path:
+    path = PurePosixPath(artifact.path)
+    if path.is_absolute() or ".." in path.parts:
+        raise LabError(f"the bundle holds a file outside of its directory: `{artifact.path}`")
+    return conf / path
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return None

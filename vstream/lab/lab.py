@@ -1,0 +1,148 @@
+"""
+A lab: the servers of a topology on this machine, as one thing that is up or down.
+
+What this module promises: a lab that is up survives the command that started it;
+nothing of a lab that failed to come up, or that was interrupted, keeps running;
+and `down` finds every server of a lab, whatever happened before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.lab import conf, records, starting
+from vstream.lab.binaries import version_of
+from vstream.lab.readiness import Progress, Stage, monitor_url
+from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.state import lab_directory
+from vstream.lab.status import (
+    LabStatus,
+    ServerState,
+    ServerStatus,
+    addresses,
+    endpoints,
+    list_labs,
+    logs,
+    recorded_lab,
+    status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from vstream.lab.state import LabDirectory
+    from vstream.model.artifacts import Bundle, ServerAddress
+    from vstream.model.topology import Topology
+
+__all__ = [
+    "LabStatus",
+    "Progress",
+    "Reloaded",
+    "ServerState",
+    "ServerStatus",
+    "Stage",
+    "addresses",
+    "down",
+    "endpoints",
+    "list_labs",
+    "logs",
+    "reload",
+    "status",
+    "up",
+]
+
+_RELOAD_TIMEOUT = 10.0
+"""Seconds for one server. It needs 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """Which servers run with the new configuration, and why the others do not."""
+
+    loaded: tuple[str, ...]
+    refused: Mapping[str, str]
+
+
+async def up(
+    name: str,
+    topology: Topology,
+    render: Callable[[Sequence[ServerAddress]], Bundle],
+    *,
+    binary: Path,
+    on_progress: Callable[[Progress], None],
+    timeout: float = 60.0,
+) -> LabStatus:
+    """
+    Make all servers of *topology* run and be ready, as lab *name*.
+
+    *render* is called with the addresses that were chosen. What runs already with
+    the same configuration is kept. Raises LabError if the lab is not ready after
+    *timeout* seconds, if a server dies, or if other servers than these run under
+    this name; whatever this call has started is stopped again, as it is if the
+    call is cancelled.
+    """
+    start = starting.Start(
+        directory=lab_directory(name),
+        topology=topology,
+        render=render,
+        binary=binary,
+        version=await asyncio.to_thread(version_of, binary),
+        on_progress=on_progress,
+        deadline=time.monotonic() + timeout,
+    )
+    async with start.directory.locked():
+        running = frozenset(records.scan(start.directory))
+        await (starting.complete(start, running) if running else starting.begin(start))
+        return status(name)
+
+
+async def down(name: str, *, purge: bool = False) -> None:
+    """
+    Stop all servers of lab *name*; with *purge*, remove its data, logs and ports too.
+
+    Works from the process table and from records, so also after a crash. Nothing
+    to stop is fine. Raises LabError if somebody else is changing the lab.
+    """
+    directory = lab_directory(name)
+    if not directory.path.exists():
+        return
+    async with directory.locked():
+        await stop_all(directory)
+        if purge:
+            directory.purge()
+
+
+async def reload(name: str, bundle: Bundle) -> Reloaded:
+    """
+    Give *bundle*, rendered with `addresses(name)`, to the running lab *name*.
+
+    Every server loads its files again, changed or not: an earlier call may have been cut off half way.
+    Raises LabError, with the old files still in place, if a server would refuse its configuration.
+    """
+    directory, _ = recorded_lab(name)
+    async with directory.locked():
+        _, record = recorded_lab(name)  # it may have changed while we waited
+        await conf.replace(directory, bundle.artifacts, binary=record.binary)
+        outcomes = await asyncio.gather(*(_reloaded(directory, address, record.binary) for address in record.servers))
+    by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
+    return Reloaded(
+        loaded=tuple(server for server, refusal in by_name.items() if refusal is None),
+        refused={server: refusal for server, refusal in by_name.items() if refusal is not None},
+    )
+
+
+async def _reloaded(directory: LabDirectory, address: ServerAddress, binary: Path) -> str | None:
+    """None once the server at *address* has reloaded, else why it has not."""
+    server = NatsServer(directory, address.server.name)
+    if not server.is_running():
+        return f"server `{server.name}` does not run"
+    try:
+        await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
+    except VstreamError as error:
+        return error.message
+    return None

@@ -1,0 +1,175 @@
+"""When a super-cluster is ready: a sequence of facts, each asked of every server until it holds or time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError, NotReachableError, ServerError
+from vstream.jetstream import monitoring
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from vstream.model.artifacts import ServerAddress
+    from vstream.model.topology import Topology
+
+_POLL = 0.1
+_REQUEST_TIMEOUT = 2.0
+
+
+class Stage(Enum):
+    """What is being waited for."""
+
+    CONFIGS = "configurations accepted"
+    ACCEPTING = "servers accepting clients"
+    LINKED = "servers linked"
+    LED = "servers with a JetStream leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far `up` is: *done* of *total* servers have reached *stage*."""
+
+    stage: Stage
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A server, and what it must be linked with."""
+
+    name: str
+    host: str
+    client: int
+    monitor: str
+    siblings: frozenset[str]
+    """The other servers of its cluster: reached by routes."""
+    clusters: frozenset[str]
+    """All other clusters: reached by gateways."""
+
+
+def monitor_url(address: ServerAddress) -> str:
+    """Where *address* answers monitoring requests."""
+    return f"http://{address.host}:{address.monitor}"
+
+
+def members(topology: Topology, addresses: Sequence[ServerAddress]) -> tuple[Member, ...]:
+    """What each server of *topology* at *addresses* must be linked with."""
+    clusters = {region.name: region.cluster for region in topology.regions}
+    return tuple(
+        Member(
+            name=address.server.name,
+            host=address.host,
+            client=address.client,
+            monitor=monitor_url(address),
+            siblings=frozenset(
+                other.server.name
+                for other in addresses
+                if clusters[other.region] == clusters[address.region] and other is not address
+            ),
+            clusters=frozenset(clusters.values()) - {clusters[address.region]},
+        )
+        for address in addresses
+    )
+
+
+async def accepting(member: Member) -> str | None:
+    """Why *member* cannot serve a client yet, or None if it can."""
+    known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+    if known.server_name != member.name:
+        return f"`{member.monitor}` is answered by server `{known.server_name}`"
+    try:
+        async with asyncio.timeout(_REQUEST_TIMEOUT):
+            reader, writer = await asyncio.open_connection(member.host, member.client)
+            try:
+                greeting = await reader.readline()
+            finally:
+                writer.close()
+    except OSError as error:  # TimeoutError is one
+        return f"no client can connect to port {member.client}: {error or 'no answer'}"
+    return None if greeting.startswith(b"INFO ") else f"port {member.client} does not greet as a nats-server"
+
+
+async def linked(member: Member) -> str | None:
+    """Which links *member* misses, or None if it has all."""
+    if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
+        return f"no route to {_names(missing)}"
+    if not member.clusters:
+        return None
+    if missing := member.clusters - await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT):
+        return f"no gateway to {_names(missing)}"
+    return None
+
+
+def led(size: int) -> Callable[[Member], Awaitable[str | None]]:
+    """The check that a member takes part in a JetStream of *size* servers that has a leader."""
+
+    async def check(member: Member) -> str | None:
+        group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)
+        if group is None:
+            known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+            # A server on its own has no meta group to wait for.
+            if known.is_clustered or size > 1:
+                return "JetStream is not clustered yet"
+        elif group.leader is None:
+            return "no JetStream meta leader"
+        elif group.cluster_size != size:
+            return f"its JetStream meta group has {group.cluster_size} members, not {size}"
+        return await monitoring.health_problem(member.monitor, _REQUEST_TIMEOUT)
+
+    return check
+
+
+async def reach(
+    stage: Stage,
+    waited_for: Sequence[Member],
+    check: Callable[[Member], Awaitable[str | None]],
+    *,
+    watch: Callable[[], None],
+    on_progress: Callable[[Progress], None],
+    deadline: float,
+) -> None:
+    """
+    Return once *check* has no complaint about any of *waited_for*.
+
+    *watch* is called between the rounds, and may raise. *deadline* is on the
+    monotonic clock; after it, LabError says what is missing on which server.
+    """
+    total = len(waited_for)
+    complaints: dict[str, str] = {}
+    pending = waited_for
+    on_progress(Progress(stage, 0, total))
+    while True:
+        answers = await asyncio.gather(*(_complaint(check, member) for member in pending))
+        complaints = {member.name: text for member, text in zip(pending, answers, strict=True) if text is not None}
+        if len(complaints) < len(pending):
+            on_progress(Progress(stage, total - len(complaints), total))
+        if not complaints:
+            return
+        pending = [member for member in pending if member.name in complaints]
+        watch()
+        if time.monotonic() > deadline:
+            name, complaint = next(iter(complaints.items()))
+            others = f" (and {len(complaints) - 1} more servers)" if len(complaints) > 1 else ""
+            raise LabError(
+                f"the lab is not ready: {total - len(complaints)} of {total} {stage.value}; "
+                f"server `{name}`: {complaint}{others}",
+                hint="a busy machine needs a longer timeout; otherwise the log of that server says more",
+            )
+        await asyncio.sleep(_POLL)
+
+
+async def _complaint(check: Callable[[Member], Awaitable[str | None]], member: Member) -> str | None:
+    try:
+        return await check(member)
+    except (NotReachableError, ServerError) as error:
+        return error.message
+
+
+def _names(names: frozenset[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))

@@ -1,0 +1,132 @@
+"""
+Which process is which server of a lab.
+
+A record is written before its server is spawned and completed afterwards. A
+process is ours if its record agrees (process id, start time, arguments), or if
+it was started with exactly the arguments that only we use, `PROGRAM -c
+STATE/labs/NAME/conf/servers/SERVER.conf`: that finds it even where vstream was
+killed before it could complete the record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.lab.state import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vstream.lab.state import LabDirectory
+
+STARTING = "starting"
+RUNNING = "running"
+_SUFFIX = ".conf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRecord:
+    """A server that was meant to run. It has a process id and a start time once it was spawned."""
+
+    server: str
+    state: str
+    argv: tuple[str, ...]
+    config: str
+    version: str
+    pid: int | None = None
+    create_time: float | None = None
+
+
+def arguments(binary: Path, config: Path) -> tuple[str, ...]:
+    """The command line of a server: its identity in the process table."""
+    return (str(binary), "-c", str(config))
+
+
+def write(directory: LabDirectory, record: ServerRecord) -> None:
+    """Keep *record*, whatever happens to this process or machine next."""
+    write_atomically(_path(directory, record.server), json.dumps(asdict(record), indent=2) + "\n")
+
+
+def read(directory: LabDirectory, server: str) -> ServerRecord | None:
+    """The record of *server*; None if there is none, or none that can be understood."""
+    try:
+        document = json.loads(_path(directory, server).read_text(encoding="utf-8"))
+        return ServerRecord(**{**document, "argv": tuple(document["argv"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def recorded(directory: LabDirectory) -> tuple[str, ...]:
+    """The names of all servers that were meant to run."""
+    return tuple(sorted(path.stem for path in directory.run.glob("*.json")))
+
+
+def forget(directory: LabDirectory, server: str) -> None:
+    """The server is not meant to run any more."""
+    _path(directory, server).unlink(missing_ok=True)
+
+
+def process_of(directory: LabDirectory, server: str) -> psutil.Process | None:
+    """The running process of *server*, by its record, else by its arguments."""
+    return _recorded_process(directory, server) or next(iter(scan(directory).get(server, ())), None)
+
+
+def scan(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
+    """All running servers of the lab, by name, from the process table alone."""
+    servers = f"{directory.conf / 'servers'}{os.sep}"
+    found: dict[str, list[psutil.Process]] = defaultdict(list)
+    for process in psutil.process_iter():
+        match _argv(process):
+            case [_, "-c", config] if config.startswith(servers) and config.endswith(_SUFFIX):
+                found[config.removeprefix(servers).removesuffix(_SUFFIX)].append(process)
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether *process* still runs. A zombie does not, although it has a process id."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def reap(process: psutil.Process) -> None:
+    """Collect *process* if it is a dead child of ours. Other parents collect their own."""
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
+    record = read(directory, server)
+    if record is None or record.pid is None:
+        return None
+    try:
+        process = psutil.Process(record.pid)
+        if process.create_time() != record.create_time:
+            return None
+        if process.status() == psutil.STATUS_ZOMBIE:
+            reap(process)
+            return None
+    except psutil.Error:
+        return None
+    return process if str(directory.config(server)) in _argv(process) else None
+
+
+def _argv(process: psutil.Process) -> list[str]:
+    """The arguments of *process*; none for a zombie, and for what is not ours to see."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _path(directory: LabDirectory, server: str) -> Path:
+    return directory.run / f"{server}.json"

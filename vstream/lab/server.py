@@ -1,0 +1,245 @@
+"""One nats-server of a lab: start, signal, stop, reload. Only processes that are provably ours are signalled."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.errors import LabError, NotReachableError
+from vstream.jetstream import monitoring
+from vstream.lab import records
+from vstream.lab.records import ServerRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from vstream.lab.state import LabDirectory
+
+GRACE = 10.0
+"""Seconds a server has after SIGTERM. An idle one needs 20 ms."""
+_KILL_PATIENCE = 10.0
+_CHECK_TIMEOUT = 30.0
+_POLL = 0.01
+_BLOCK = 65536
+_LINE = 512
+"""More bytes than most log lines have."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """How long the logs were."""
+
+    log: int
+    err: int
+
+
+@dataclass(frozen=True, slots=True)
+class NatsServer:
+    """One server of a lab, running or not."""
+
+    directory: LabDirectory
+    name: str
+
+    @property
+    def config(self) -> Path:
+        """What it is started with."""
+        return self.directory.config(self.name)
+
+    @property
+    def log_file(self) -> Path:
+        """What it logs."""
+        return self.directory.log / f"{self.name}.log"
+
+    @property
+    def err_file(self) -> Path:
+        """What it says before it has a log, and in a panic."""
+        return self.directory.log / f"{self.name}.err"
+
+    def process(self) -> psutil.Process | None:
+        """Its process, or None if it does not run."""
+        return records.process_of(self.directory, self.name)
+
+    def is_running(self) -> bool:
+        """Whether its process exists and is ours."""
+        return self.process() is not None
+
+    def start(self, binary: Path, version: str) -> None:
+        """
+        Spawn it in a session of its own: it outlives this process and its terminal.
+
+        It need not be ready yet, nor stay alive. Raises LabError if *binary* cannot be run.
+        """
+        argv = records.arguments(binary.absolute(), self.config)
+        intent = ServerRecord(
+            server=self.name, state=records.STARTING, argv=argv, config=str(self.config), version=version
+        )
+        records.write(self.directory, intent)
+        try:
+            with self.err_file.open("ab") as errors:
+                child = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
+                    cwd=self.directory.path,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            records.forget(self.directory, self.name)
+            raise LabError(f"server `{self.name}` cannot be started: {error}") from error
+        # It may outlive us: Popen shall neither wait for it nor complain. `records` collects it if it ends before us.
+        child.returncode = 0
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(child.pid).create_time()
+            records.write(
+                self.directory,
+                ServerRecord(
+                    server=self.name,
+                    state=records.RUNNING,
+                    argv=argv,
+                    config=str(self.config),
+                    version=version,
+                    pid=child.pid,
+                    create_time=started,
+                ),
+            )
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send signal *number*; False if the server does not run."""
+        process = self.process()
+        if process is None:
+            return False
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)  # psutil checks once more that the process id was not given to another
+            return True
+        return False
+
+    async def stop(self, *, grace: float = GRACE) -> None:
+        """End it, by SIGKILL after *grace* seconds. Not running is fine. Raises LabError if it survives that."""
+        await stop_all(self.directory, (self.name,), grace=grace)
+
+    async def reload(self, monitor: str, *, binary: Path, timeout: float) -> None:
+        """
+        Make it load its configuration again, and return once it has.
+
+        Raises LabError with the server's own words if it refuses, NotReachableError
+        if it does not answer at *monitor* or says nothing within *timeout* seconds.
+        In each case the server goes on with what it had.
+        """
+        refusal = await asyncio.to_thread(config_problem, binary, self.config)
+        if refusal is not None:
+            raise LabError(f"server `{self.name}` would refuse its configuration: {refusal}")
+        before = (await monitoring.varz(monitor)).config_load_time
+        mark = self.log_mark()
+        if not self.signal(signal.SIGHUP):
+            raise LabError(f"server `{self.name}` does not run", hint="`vstream lab up` starts it")
+        deadline = time.monotonic() + timeout
+        while (await monitoring.varz(monitor)).config_load_time == before:
+            refused = [line for line in self.said_since(mark) if "Failed to reload" in line]
+            if refused:
+                raise LabError(f"server `{self.name}` refused to reload: {refused[-1]}")
+            if time.monotonic() > deadline:
+                raise NotReachableError(f"server `{self.name}` did not reload within {timeout:g} s")
+            await asyncio.sleep(_POLL)
+
+    def log_mark(self) -> LogMark:
+        """Where the logs end now."""
+        return LogMark(_size(self.log_file), _size(self.err_file))
+
+    def said_since(self, mark: LogMark) -> list[str]:
+        """What the server has written since *mark*: its log, then its other output."""
+        return _lines_from(self.log_file, mark.log) + _lines_from(self.err_file, mark.err)
+
+    def last_lines(self, count: int) -> tuple[str, ...]:
+        """The last *count* lines it has written; of its log and its other output, the newer file comes last."""
+        written = sorted((path for path in (self.err_file, self.log_file) if path.exists()), key=_modified)
+        window = max(_BLOCK, count * _LINE)
+        lines = [line for path in written for line in _lines_from(path, max(0, _size(path) - window))[-count:]]
+        return tuple(lines[-count:]) if count > 0 else ()
+
+
+def config_problem(binary: Path, config: Path) -> str | None:
+    """What `nats-server -t` says against *config*, or None if it accepts it."""
+    try:
+        outcome = subprocess.run(
+            [binary, "-t", "-c", config],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CHECK_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    if outcome.returncode == 0:
+        return None
+    return (outcome.stderr or outcome.stdout).strip().removeprefix("nats-server: ") or f"exit {outcome.returncode}"
+
+
+async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:
+    """
+    End *servers*, or all of the lab, at the same time, and forget their records.
+
+    Finds them in the process table, so it needs no record to be right. A server
+    that ignores SIGTERM for *grace* seconds is killed. Raises LabError if one survives.
+    """
+    running = records.scan(directory)
+    chosen = sorted({*running, *records.recorded(directory)} if servers is None else servers)
+    processes = [process for name in chosen for process in running.get(name, ())]
+    for process in processes:
+        _send(process, signal.SIGTERM)
+        _send(process, signal.SIGCONT)  # a paused server would keep SIGTERM pending for ever
+    survivors = await _until_gone(processes, grace)
+    for process in survivors:
+        _send(process, signal.SIGKILL)
+    if immortal := await _until_gone(survivors, _KILL_PATIENCE):
+        pids = ", ".join(str(process.pid) for process in immortal)
+        raise LabError(f"servers of lab `{directory.name}` cannot be killed: process {pids}")
+    for name in chosen:
+        records.forget(directory, name)
+
+
+async def _until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+    """Those of *processes* that are still alive after *timeout* seconds."""
+    deadline = time.monotonic() + timeout
+    remaining = list(processes)
+    while True:
+        for process in remaining:
+            records.reap(process)
+        remaining = [process for process in remaining if records.is_alive(process)]
+        if not remaining or time.monotonic() > deadline:
+            return remaining
+        await asyncio.sleep(_POLL)
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _modified(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _lines_from(path: Path, offset: int) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,236 @@
+"""
+Where labs live on disk, and who may change them.
+
+    STATE/labs/NAME/
+        lab.json     what the lab is made of: servers, addresses, binary
+        lab.lock     held by the command that is changing the lab
+        lab.holder   the process id of the last one that held it
+        conf/        the rendered bundle; servers read conf/servers/SERVER.conf
+        run/         one record per server that was started (see `records`)
+        log/         SERVER.log, and SERVER.err for what comes before the log
+        data/SERVER/ JetStream's store
+
+STATE is $VSTREAM_STATE_DIR, else the user's state directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import time
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from filelock import FileLock, Timeout
+from platformdirs import user_state_path
+
+from vstream.errors import LabError
+from vstream.model.artifacts import ServerAddress
+from vstream.model.topology import Server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_FORMAT = 1
+_LOCK_PATIENCE = 1.0
+_LOCK_POLL = 0.02
+_PRIVATE = 0o700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRecord:
+    """What a lab is made of: written before its first server starts, kept until it is purged."""
+
+    topology: str
+    binary: Path
+    version: str
+    servers: tuple[ServerAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabDirectory:
+    """The directory of one lab. It may not exist yet."""
+
+    name: str
+    path: Path
+
+    @property
+    def conf(self) -> Path:
+        """The rendered bundle."""
+        return self.path / "conf"
+
+    @property
+    def run(self) -> Path:
+        """Records of started servers."""
+        return self.path / "run"
+
+    @property
+    def log(self) -> Path:
+        """What the servers write."""
+        return self.path / "log"
+
+    @property
+    def data(self) -> Path:
+        """What the servers store."""
+        return self.path / "data"
+
+    def config(self, server: str) -> Path:
+        """The configuration that *server* is started with: its identity in the process table."""
+        return self.conf / "servers" / f"{server}.conf"
+
+    def create(self) -> None:
+        """Make the directory and its parts, readable by nobody else."""
+        above = (self.path.parent.parent, self.path.parent, self.path)
+        try:
+            for directory in (*above, self.conf, self.conf / "servers", self.run, self.log, self.data):
+                # The mode holds for the last part only, so each part is made by itself.
+                directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(
+                f"lab `{self.name}` has no place on disk: {error}",
+                hint="set VSTREAM_STATE_DIR to a directory that can be written",
+            ) from error
+
+    def read(self) -> LabRecord | None:
+        """The recorded lab, or None if there is none. Raises LabError if the record cannot be understood."""
+        path = self.path / "lab.json"
+        try:
+            return _lab_record(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LabError(
+                f"the record of lab `{self.name}` at `{path}` cannot be read: {error}",
+                hint=f"`vstream lab down {self.name} --purge` stops its servers and forgets it",
+            ) from error
+
+    def write(self, record: LabRecord) -> None:
+        """Replace the record."""
+        write_atomically(
+            self.path / "lab.json", json.dumps({"format": _FORMAT, **asdict(record)}, indent=2, default=str) + "\n"
+        )
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """
+        Nobody else changes this lab meanwhile. The kernel gives the lock back when its holder dies.
+
+        Raises LabError that names the holder if the lab is being changed by another process.
+        """
+        self.create()
+        async with held(self.path / "lab.lock", patience=_LOCK_PATIENCE) as is_held:
+            if not is_held:
+                raise LabError(
+                    f"lab `{self.name}` is being changed by {self._holder()}",
+                    hint="wait until it is done, or interrupt it",
+                )
+            self.create()  # whom we waited for may have purged it
+            (self.path / "lab.holder").write_text(f"{os.getpid()}\n", encoding="ascii")
+            yield
+
+    def _holder(self) -> str:
+        try:
+            pid = int((self.path / "lab.holder").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return "another process"
+        return f"process {pid}" if psutil.pid_exists(pid) else "another process"
+
+    def purge(self) -> None:
+        """Remove everything, the lock last: who waits for it must not see half a lab. Call it with the lock held."""
+        for path in self.path.iterdir():
+            if path.name == "lab.lock":
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (self.path / "lab.lock").unlink()
+        self.path.rmdir()
+
+
+def labs_directory() -> Path:
+    """The directory that holds a directory for each lab, with every link resolved."""
+    chosen = os.environ.get("VSTREAM_STATE_DIR")
+    state = Path(chosen).expanduser() if chosen else user_state_path("vstream")
+    # Servers are recognised by the path of their configuration: it must not depend on how one got here.
+    return state.resolve() / "labs"
+
+
+def lab_directory(name: str) -> LabDirectory:
+    """The directory of the lab called *name*. Raises LabError if no lab can have that name."""
+    if not _NAME.fullmatch(name):
+        raise LabError(
+            f"`{name}` cannot be the name of a lab",
+            hint="use up to 64 letters, digits, `-` and `_`, with a letter or digit in front",
+        )
+    return LabDirectory(name, labs_directory() / name)
+
+
+def lab_directories() -> tuple[LabDirectory, ...]:
+    """The directories of all recorded labs, by name."""
+    return tuple(LabDirectory(path.parent.name, path.parent) for path in sorted(labs_directory().glob("*/lab.json")))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@asynccontextmanager
+async def held(lock_file: Path, *, patience: float) -> AsyncIterator[bool]:
+    """Hold *lock_file* inside; False if somebody else still holds it after *patience* seconds."""
+    lock = FileLock(lock_file, thread_local=False)
+    deadline = time.monotonic() + patience
+    while not (is_held := _is_acquired(lock, lock_file)) and time.monotonic() < deadline:
+        await asyncio.sleep(_LOCK_POLL)
+    try:
+        yield is_held
+    finally:
+        lock.release()
+
+
+def _is_acquired(lock: FileLock, path: Path) -> bool:
+    try:
+        lock.acquire(blocking=False)
+    except (Timeout, FileNotFoundError):
+        return False
+    if path.exists():
+        return True
+    # The holder before us purged the lab: we hold a file that has no name any more.
+    lock.release()
+    return False
+
+
+def _lab_record(document: Mapping[str, Any]) -> LabRecord:
+    if document["format"] != _FORMAT:
+        raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
+    return LabRecord(
+        topology=document["topology"],
+        binary=Path(document["binary"]),
+        version=document["version"],
+        servers=tuple(_address(server) for server in document["servers"]),
+    )
+
+
+def _address(document: Mapping[str, Any]) -> ServerAddress:
+    server = document["server"]
+    return ServerAddress(
+        **{**document, "server": Server(name=server["name"], host=server["host"], tags=tuple(server["tags"]))}
+    )

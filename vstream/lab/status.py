@@ -1,0 +1,151 @@
+"""What can be known about labs without changing them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.errors import LabError
+from vstream.lab import records
+from vstream.lab.readiness import monitor_url
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directories, lab_directory
+from vstream.model.topology import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from vstream.lab.state import LabDirectory, LabRecord
+    from vstream.model.artifacts import ServerAddress
+
+
+class ServerState(Enum):
+    """Whether a server runs."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Nobody wants it to run."""
+    CRASHED = "crashed"
+    """It was started and not stopped, and does not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """One server. *pid* and *uptime* are None unless it runs."""
+
+    name: str
+    region: str
+    state: ServerState
+    address: ServerAddress
+    version: str
+    pid: int | None
+    uptime: timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatus:
+    """One lab. *topology* is the name of the topology that it was started from."""
+
+    name: str
+    topology: str
+    directory: Path
+    servers: tuple[ServerStatus, ...]
+
+    @property
+    def running(self) -> int:
+        """How many servers run."""
+        return sum(server.state is ServerState.RUNNING for server in self.servers)
+
+
+def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
+    """The directory and the record of lab *name*. Raises LabError if there is no such lab."""
+    directory = lab_directory(name)
+    record = directory.read()
+    if record is None:
+        known = ", ".join(f"`{other.name}`" for other in lab_directories())
+        raise LabError(
+            f"there is no lab `{name}`",
+            hint=f"labs of this machine: {known}" if known else "`vstream lab up TOPOLOGY` starts one",
+        )
+    return directory, record
+
+
+def status(name: str) -> LabStatus:
+    """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
+    directory, record = recorded_lab(name)
+    running = records.scan(directory)
+    return LabStatus(
+        name=name,
+        topology=record.topology,
+        directory=directory.path,
+        servers=tuple(
+            _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
+            for address in record.servers
+        ),
+    )
+
+
+def list_labs() -> tuple[LabStatus, ...]:
+    """All labs of this user, by name."""
+    return tuple(status(directory.name) for directory in lab_directories())
+
+
+def addresses(name: str) -> tuple[ServerAddress, ...]:
+    """Where the servers of lab *name* listen: what its bundle has to be rendered with. Raises LabError if none."""
+    return recorded_lab(name)[1].servers
+
+
+def endpoints(name: str) -> Mapping[str, Endpoint]:
+    """How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab."""
+    known = addresses(name)
+    return {
+        region: Endpoint(
+            urls=tuple(f"nats://{address.host}:{address.client}" for address in known if address.region == region),
+            monitor=tuple(monitor_url(address) for address in known if address.region == region),
+        )
+        for region in dict.fromkeys(address.region for address in known)
+    }
+
+
+def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
+    """The last *lines* lines that *server* of lab *name* has written. Raises LabError if there is no such server."""
+    directory, record = recorded_lab(name)
+    known = [address.server.name for address in record.servers]
+    if server not in known:
+        raise LabError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(known)}")
+    return NatsServer(directory, server).last_lines(lines)
+
+
+def _server_status(
+    directory: LabDirectory, record: LabRecord, address: ServerAddress, process: psutil.Process | None
+) -> ServerStatus:
+    name = address.server.name
+    uptime = _uptime(process)
+    started = records.read(directory, name)
+    if process is not None and uptime is not None:
+        state, pid = ServerState.RUNNING, process.pid
+    else:
+        state, pid = (ServerState.STOPPED if started is None else ServerState.CRASHED), None
+    return ServerStatus(
+        name=name,
+        region=address.region,
+        state=state,
+        address=address,
+        version=started.version if started else record.version,
+        pid=pid,
+        uptime=uptime,
+    )
+
+
+def _uptime(process: psutil.Process | None) -> timedelta | None:
+    """How long *process* has been running; None if it has just ended."""
+    try:
+        return None if process is None else timedelta(seconds=max(0.0, time.time() - process.create_time()))
+    except psutil.NoSuchProcess:
+        return None
