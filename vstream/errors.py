@@ -4,6 +4,7 @@ What goes wrong in the world: one exception tree.
     VstreamError                    a command could not do its work (exit code 3)
     ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
     ├── NotReachableError           no connection, or no answer before the deadline
+    ├── NoRespondersError           nobody listens on a subject: what was asked has not happened
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
@@ -42,6 +43,10 @@ class InvalidInputError(VstreamError):
 
 class NotReachableError(VstreamError):
     """No connection, or no answer before the deadline: what was asked may or may not have happened."""
+
+
+class NoRespondersError(VstreamError):
+    """Nobody listens on the subject: what was asked has not happened."""
 
 
 class ServerError(VstreamError):

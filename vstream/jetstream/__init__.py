@@ -1,0 +1,1 @@
+"""Everything that speaks to servers: the one package that imports nats."""

@@ -1,0 +1,1 @@
+"""A topology to the files that make it real."""

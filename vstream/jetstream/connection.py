@@ -1,0 +1,232 @@
+"""Connections to a region, with deadlines, and with this project's errors instead of the client library's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+
+from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.model.topology import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+CONNECT_TIMEOUT = 5.0
+REQUEST_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer: payload and headers. *status* is the number of a status-only message, such as 404."""
+
+    data: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def status(self) -> int | None:
+        """The status that the server put into the headers' first line, None for a plain message."""
+        status = self.headers.get("Status")
+        return int(status) if status and status.isdigit() else None
+
+
+class Connection:
+    """One client connection to one region. Made by `connect`."""
+
+    def __init__(self, client: Client, region: str) -> None:
+        self._client = client
+        self.region = region
+
+    @property
+    def server_name(self) -> str:
+        """The server that the client is connected to."""
+        return str(self._info.get("server_name", "?"))
+
+    @property
+    def server_version(self) -> str:
+        """That server's version, such as `2.15.1`."""
+        return str(self._info.get("version", "0.0.0"))
+
+    @property
+    def cluster(self) -> str | None:
+        """That server's cluster name, None where it has none."""
+        name = self._info.get("cluster")
+        return str(name) if name else None
+
+    @property
+    def _info(self) -> dict[str, Any]:
+        return self._client._server_info  # noqa: SLF001 - the library has no public view of INFO
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> Reply:
+        """
+        One request, one answer.
+
+        Raises NoRespondersError where nobody listens, NotReachableError where no
+        answer came within *timeout* seconds: the request may have had its effect.
+        """
+        try:
+            message = await self._client.request(
+                subject, payload, timeout=timeout, headers=dict(headers) if headers else None
+            )
+        except nats.errors.NoRespondersError:
+            raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`") from None
+        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+            reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
+            raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
+        return Reply(data=message.data, headers=message.headers or {})
+
+    async def request_json(
+        self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
+    ) -> dict[str, Any]:
+        """A request with a JSON object each way. Raises VstreamError if the answer is none."""
+        payload = json.dumps(body).encode() if body is not None else b""
+        reply = await self.request(subject, payload, timeout=timeout)
+        try:
+            answer = json.loads(reply.data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise VstreamError(f"region `{self.region}`: the answer on `{subject}` is not a JSON object")
+        return answer
+
+    async def close(self) -> None:
+        """Close the connection. Does nothing if it is closed."""
+        if not self._client.is_closed:
+            await self._client.close()
+
+
+@asynccontextmanager
+async def connect(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_TIMEOUT) -> AsyncIterator[Connection]:
+    """
+    A connection to *region*, closed on exit.
+
+    Raises NotReachableError within about *timeout* seconds if no server answers,
+    VstreamError if the endpoint itself is wrong (a missing context, file or variable).
+    """
+    connection = await open_connection(endpoint, region, timeout=timeout)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = CONNECT_TIMEOUT) -> Connection:
+    """As `connect`, for callers that close the connection themselves."""
+    endpoint = resolve_context(endpoint) if endpoint.context else endpoint
+    problems: list[str] = []
+
+    async def remember(error: Exception) -> None:
+        # The library reports every failed attempt here and would otherwise log a traceback.
+        problems.append(_reason(error))
+
+    client = Client()
+    options = _options(endpoint, region)
+    try:
+        async with asyncio.timeout(timeout):
+            await client.connect(
+                list(endpoint.urls),
+                name="vstream",
+                error_cb=remember,
+                connect_timeout=timeout,
+                max_reconnect_attempts=3,
+                reconnect_time_wait=0.25,
+                **options,
+            )
+    except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError) as error:
+        await client.close()
+        why = problems[0] if problems else _reason(error)
+        raise NotReachableError(
+            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)}: {why}",
+            hint="are its servers running, and is `connect` right?",
+        ) from error
+    return Connection(client, region)
+
+
+def _options(endpoint: Endpoint, region: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if endpoint.creds:
+        options["user_credentials"] = _file(endpoint.creds, region, "credentials")
+    if endpoint.nkey:
+        options["nkeys_seed"] = _file(endpoint.nkey, region, "nkey")
+    if endpoint.user:
+        options["user"] = endpoint.user
+        options["password"] = endpoint.password or _variable(endpoint.password_env, region)
+    if endpoint.token_env:
+        options["token"] = _variable(endpoint.token_env, region)
+    if endpoint.tls_ca or endpoint.tls_cert:
+        context = ssl.create_default_context(cafile=_file(endpoint.tls_ca, region, "CA") if endpoint.tls_ca else None)
+        if endpoint.tls_cert:
+            context.load_cert_chain(
+                _file(endpoint.tls_cert, region, "certificate"),
+                _file(endpoint.tls_key, region, "key") if endpoint.tls_key else None,
+            )
+        options["tls"] = context
+    return options
+
+
+def _file(path: str, region: str, what: str) -> str:
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise VstreamError(f"region `{region}`: the {what} file {path} does not exist", hint="see `connect` in the topology")
+    return str(found)
+
+
+def _variable(name: str | None, region: str) -> str:
+    value = os.environ.get(name or "")
+    if not value:
+        raise VstreamError(f"region `{region}`: the environment variable {name} is not set", hint=f"export {name}=…")
+    return value
+
+
+def resolve_context(endpoint: Endpoint) -> Endpoint:
+    """Fill an endpoint from its nats CLI context. Raises VstreamError if there is no such context."""
+    directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
+    path = directory / f"{endpoint.context}.json"
+    try:
+        context = json.loads(path.read_text(encoding="utf-8"))
+        urls = tuple(url.strip() for url in context["url"].split(",") if url.strip())
+    except FileNotFoundError:
+        known = sorted(one.stem for one in directory.glob("*.json")) if directory.is_dir() else []
+        raise VstreamError(
+            f"there is no nats CLI context `{endpoint.context}`",
+            hint=f"known contexts: {', '.join(known)}" if known else f"none are saved in {directory}",
+        ) from None
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise VstreamError(f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why") from None
+    return replace(
+        endpoint,
+        context=None,
+        urls=urls,
+        creds=context.get("creds") or None,
+        nkey=context.get("nkey") or None,
+        user=context.get("user") or None,
+        password=context.get("password") or None,
+        tls_ca=context.get("ca") or None,
+        tls_cert=context.get("cert") or None,
+        tls_key=context.get("key") or None,
+    )
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return isinstance(error, (TimeoutError, nats.errors.TimeoutError))
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).removeprefix("nats: ").strip("'\"")
+    return text or type(error).__name__

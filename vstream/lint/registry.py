@@ -1,0 +1,76 @@
+"""What a rule is, and how rules are run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from vstream.diagnostics import Diagnostic, Severity, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from vstream.syntax.yaml import Path, SourceMap
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a rule found, and where: a path in a YAML document, or a span of a file."""
+
+    at: Path | Span
+    message: str
+    hint: str | None = None
+    on_key: bool = False
+    """Point at the key that the path ends with, not at its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Generic[S]):
+    """A check of one kind of subject. Its manual page is the check's docstring."""
+
+    code: str
+    name: str
+    severity: Severity
+    check: Callable[[S], Iterator[Finding]]
+
+    @property
+    def manual(self) -> str:
+        """What the rule is about, why it matters, a bad and a good example."""
+        return self.check.__doc__ or ""
+
+
+def rule(
+    code: str, name: str, severity: Severity
+) -> Callable[[Callable[[S], Iterator[Finding]]], Rule[S]]:
+    """Turn a generator of findings into a Rule. Registers nothing: `RULES` tuples list what runs."""
+
+    def decorate(check: Callable[[S], Iterator[Finding]]) -> Rule[S]:
+        return Rule(code=code, name=name, severity=severity, check=check)
+
+    return decorate
+
+
+def run(rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None) -> tuple[Diagnostic, ...]:
+    """Every finding of *rules* about *subject*, in the order of the file."""
+    found = [
+        Diagnostic(
+            code=one.code,
+            severity=one.severity,
+            message=finding.message,
+            span=_span(finding, source),
+            hint=finding.hint,
+        )
+        for one in rules
+        for finding in one.check(subject)
+    ]
+    return tuple(sorted(found, key=Diagnostic.sort_key))
+
+
+def _span(finding: Finding, source: SourceMap | None) -> Span | None:
+    if isinstance(finding.at, Span):
+        return finding.at
+    if source is None:
+        return None
+    return source.key(finding.at) if finding.on_key else source.value(finding.at)

@@ -1,0 +1,59 @@
+"""The first half of the straight line: a topology file's bytes → a checked topology → its bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream import resources
+from vstream.errors import InvalidInputError
+from vstream.lint import registry
+from vstream.lint.rules.topology import RULES, TopologySubject
+from vstream.render.bundle import default_addresses, render
+from vstream.syntax import yaml
+from vstream.topology import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from vstream.diagnostics import Diagnostic
+    from vstream.model.artifacts import Bundle, ServerAddress
+    from vstream.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A topology file that was read: the topology is None if the file's errors leave none."""
+
+    text: str
+    topology: Topology | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    def require(self) -> Topology:
+        """The topology. Raises InvalidInputError with everything that is wrong with the file."""
+        if self.topology is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
+            raise InvalidInputError(self.diagnostics)
+        return self.topology
+
+
+def load(content: bytes, file: str) -> Loaded:
+    """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
+    document = yaml.parse(content, file)
+    if document.diagnostics:
+        return Loaded(text=document.text, topology=None, diagnostics=document.diagnostics)
+    shaped, diagnostics = decode.shape(document)
+    if shaped is None:
+        ordered = tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.sort_key()))
+        return Loaded(text=document.text, topology=None, diagnostics=ordered)
+    topology = decode.resolve(shaped)
+    found = registry.run(RULES, TopologySubject(document=shaped, topology=topology), document.source)
+    return Loaded(text=document.text, topology=topology, diagnostics=found)
+
+
+def bundle(
+    topology: Topology, *, addresses: Sequence[ServerAddress] | None = None, templates: Path | None = None
+) -> Bundle:
+    """Render *topology*. *templates* is a directory whose files win over the built-in ones. Raises InvalidInputError."""
+    directories = [directory for directory in (templates, resources.templates()) if directory is not None]
+    return render(topology, default_addresses(topology) if addresses is None else addresses, directories)

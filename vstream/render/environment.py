@@ -1,0 +1,48 @@
+"""The one Jinja environment: delimiters that NATS does not use, nothing undefined, every value quoted by a filter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import jinja2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from vstream.model.json import Json
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def environment(directories: Sequence[Path]) -> jinja2.Environment:
+    """Templates from *directories*, the first that has a file wins. `<< >>`, `<% %>` and `<# #>` delimit."""
+    env = jinja2.Environment(  # noqa: S701 - conf files and JSON, not HTML
+        loader=jinja2.FileSystemLoader(directories),
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    env.filters["q"] = quote
+    env.filters["json"] = to_json
+    return env
+
+
+def quote(value: object) -> str:
+    """A NATS configuration string that reads back as *value* (conf/lex.go: double quotes, backslash escapes)."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02X}", text) + '"'
+
+
+def to_json(value: Json) -> str:
+    """One line of JSON; keys keep their order."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,72 @@
+"""
+Which subject mappings a topology needs: the one module that decides.
+
+Every publish of every client of the account walks all rules in turn, so each rule
+here must earn its place. This is the single-account set: publishes go to the
+region's write stream, the API requests that name the virtual stream go to the
+region's read stream. What is left out on purpose: purging and deleting messages
+(they would change one region only), and creating, updating or deleting streams.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.model.mappings import Destination, Mapping
+from vstream.model.topology import Role
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.model.topology import Topology, VirtualStream
+
+_API = "$JS.API"
+
+READ_RULES: tuple[tuple[str, str], ...] = (
+    (f"{_API}.STREAM.INFO.<stream>", f"{_API}.STREAM.INFO.<read>"),
+    (f"{_API}.STREAM.MSG.GET.<stream>", f"{_API}.STREAM.MSG.GET.<read>"),
+    (f"{_API}.DIRECT.GET.<stream>", f"{_API}.DIRECT.GET.<read>"),
+    (f"{_API}.DIRECT.GET.<stream>.>", f"{_API}.DIRECT.GET.<read>.>"),
+    # CREATE (the form without a filter), LIST and NAMES.
+    (f"{_API}.CONSUMER.*.<stream>", f"{_API}.CONSUMER.{{{{wildcard(1)}}}}.<read>"),
+    # CREATE (with name and filter), INFO, DELETE, PAUSE, RESET and UNPIN.
+    (f"{_API}.CONSUMER.*.<stream>.>", f"{_API}.CONSUMER.{{{{wildcard(1)}}}}.<read>.>"),
+    (f"{_API}.CONSUMER.MSG.NEXT.<stream>.*", f"{_API}.CONSUMER.MSG.NEXT.<read>.{{{{wildcard(1)}}}}"),
+    (f"{_API}.CONSUMER.DURABLE.CREATE.<stream>.*", f"{_API}.CONSUMER.DURABLE.CREATE.<read>.{{{{wildcard(1)}}}}"),
+)
+"""API requests by the virtual name, and where the region's clients are sent (server/jetstream_api.go)."""
+
+
+def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
+    """Every mapping rule of the account that holds the streams, in the order of the topology."""
+    return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
+
+
+def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+    for subject in stream.subjects:
+        spelled = naming.with_placeholders(subject)
+        yield _scoped(
+            topology,
+            stream,
+            subject,
+            lambda region, spelled=spelled: naming.physical_subject(topology.naming, stream.name, region, spelled),
+        )
+    for source, destination in READ_RULES:
+        yield _scoped(
+            topology,
+            stream,
+            source.replace("<stream>", stream.name),
+            lambda region, destination=destination: destination.replace(
+                "<read>", naming.physical_name(stream.name, Role.READ, region)
+            ),
+        )
+
+
+def _scoped(topology: Topology, stream: VirtualStream, source: str, destination: Callable[[str], str]) -> Mapping:
+    return Mapping(
+        source=source,
+        destinations=tuple(
+            Destination(subject=destination(region), cluster=topology.region(region).cluster) for region in stream.regions
+        ),
+    )

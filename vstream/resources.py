@@ -1,0 +1,13 @@
+"""Where the files lie that ship with vstream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def templates() -> Path:
+    """The directory of the built-in templates: packaged in a wheel, at the top of a checkout."""
+    packaged = _PACKAGE / "_templates"
+    return packaged if packaged.is_dir() else _PACKAGE.parent / "templates"

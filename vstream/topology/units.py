@@ -1,0 +1,91 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+UNLIMITED = "unlimited"
+
+_NS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 24 * 3600 * 10**9,
+    "w": 7 * 24 * 3600 * 10**9,
+}
+_BYTES = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_MAX_INT64 = 2**63 - 1
+
+DURATION_PATTERN = r"^(unlimited|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+)$"
+SIZE_PATTERN = r"^(unlimited|[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?)$"
+
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)")
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of a duration such as `90s`, `1h30m` or `30d`; `unlimited` is 0. Raises ValueError with the way out."""
+    if text == UNLIMITED:
+        return 0
+    if not re.fullmatch(DURATION_PATTERN, text):
+        raise ValueError(f"`{text}` is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
+    total = sum(int(Decimal(number) * _NS[unit]) for number, unit in _DURATION_PART.findall(text))
+    if total > _MAX_INT64:
+        raise ValueError(f"`{text}` is longer than the 292 years that a server can count")
+    return total
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `512MiB` or `10GB` (powers of ten); `unlimited` is -1. Raises ValueError."""
+    if text == UNLIMITED:
+        return -1
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"`{text}` is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
+    number, unit = match.groups()
+    if unit not in _BYTES:
+        if unit.upper() in {"K", "M", "G", "T"}:
+            big = unit.upper()
+            raise ValueError(f"`{text}` can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)")
+        raise ValueError(f"`{text}` has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB")
+    total = int(Decimal(number) * _BYTES[unit])
+    if total > _MAX_INT64:
+        raise ValueError(f"`{text}` is more than a server can count")
+    return total
+
+
+def format_duration(nanoseconds: int) -> str:
+    """The shortest text that `parse_duration` reads back as *nanoseconds*."""
+    if nanoseconds == 0:
+        return UNLIMITED
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, nanoseconds = divmod(nanoseconds, _NS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def format_size(size: int) -> str:
+    """A text that `parse_size` reads back as *size*: the largest unit that divides it."""
+    if size < 0:
+        return UNLIMITED
+    for unit in ("TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "KB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}B"
