@@ -49,9 +49,10 @@ class MappingError:
     One thing wrong with *mapping*, at *destination* unless the mapping as a whole is meant.
 
     *message* is ours. *server_message* is the reason the server prints, without
-    its prefix `Error adding mapping for … :`; of each mapping it prints all
-    invalid weights, and only the first of the other errors. *transform* is set
-    for an invalid destination or remainder.
+    its prefix `Error adding mapping for … :`. Of each mapping it prints all
+    invalid weights, and only the first of the other errors (none after an
+    invalid weight, if the destination is written without brackets). *transform*
+    is set for an invalid destination or remainder.
     """
 
     kind: MappingErrorKind
@@ -97,7 +98,7 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
     errors = [_weight_error(mapping, one) for one in mapping.destinations if not _is_weight(one.weight)]
     weighed = [one for one in mapping.destinations if _is_weight(one.weight)]
     transforms = [mapping_transform(mapping.source, one.subject) for one in weighed]
-    errors += _set_errors(mapping, weighed, transforms)
+    set_errors = list(_set_errors(mapping, weighed, transforms))
     routes: dict[str, list[Route]] = {"": []}
     for destination, transform in zip(weighed, transforms, strict=True):
         route = Route(
@@ -106,8 +107,9 @@ def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[Mapp
             destination=destination,
         )
         routes.setdefault(destination.cluster or "", []).append(route)
-    if not any(error.rejected for error in errors):
-        errors += _add_remainders(mapping, routes)
+    if not any(error.rejected for error in set_errors):
+        set_errors += _add_remainders(mapping, routes)
+    errors += set_errors
     if any(error.rejected for error in errors):
         return None, errors
     ready = {cluster: tuple(some) for cluster, some in routes.items()}
@@ -202,7 +204,7 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
     wants loss, says the server.
     """
     source = mapping.source
-    if any(one.subject == source for one in mapping.destinations):
+    if any(route.destination and route.destination.subject == source for some in routes.values() for route in some):
         return
     for some in routes.values():
         remainder = _ALL - sum(route.weight for route in some)
