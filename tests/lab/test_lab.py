@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,10 +20,10 @@ from tests.support.lab_bundle import render, topology
 from vstream.errors import LabError, ServerError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lab, ports, records
-from vstream.lab.lab import Progress, ServerState, Stage
+from vstream.lab.lab import Progress, Stage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.model.artifacts import Bundle, ServerAddress
+from vstream.model.artifacts import Artifact, Bundle, ServerAddress
 
 pytestmark = pytest.mark.lab
 
@@ -237,8 +238,11 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
 
     def clustered(addresses: Sequence[ServerAddress]) -> Bundle:
         port = addresses[0].cluster
-        extra = f'cluster: {{name: c0, listen: "127.0.0.1:{port}", routes: ["nats://127.0.0.1:{port}"]}}'
-        return render(addresses, extra=extra)
+        routes = f'listen: "127.0.0.1:{port}", routes: ["nats://127.0.0.1:{port}"]'
+        bundle = render(addresses)
+        config = bundle.text("servers/r0-0.conf").replace("{name: c0}", f"{{name: c0, {routes}}}")
+        artifacts = (Artifact(path="servers/r0-0.conf", text=config), Artifact(path="mappings.cfg", text=""))
+        return replace(bundle, artifacts=artifacts)
 
     with pytest.raises(
         LabError, match="0 of 1 servers with a JetStream leader; server `r0-0`: no JetStream meta leader"
@@ -265,24 +269,24 @@ async def test_an_interrupted_up_stops_what_it_started(stage: Stage, state: Path
 
 
 async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(2, 1), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=silent)
     before = pids("a")
-    await NatsServer(lab_directory("a"), "r1-0").stop()
+    await NatsServer(lab_directory("a"), "r0-1").stop()
     reached = asyncio.Event()
     task = asyncio.create_task(
-        lab.up("a", topology(2, 1), render, binary=binary, on_progress=lambda p: reached.set() if p.done else None)
+        lab.up("a", topology(1, 2), render, binary=binary, on_progress=lambda p: reached.set() if p.done else None)
     )
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert pids("a") == {"r0-0": before["r0-0"], "r1-0": None}
+    assert pids("a") == {"r0-0": before["r0-0"], "r0-1": None}
     await lab.down("a")
 
 
 @pytest.mark.parametrize("point", ["CONFIGS 1", "CONFIGS 3", "ACCEPTING 0", "LINKED 0", "LED 0", "UP"])
 async def test_down_finds_everything_after_a_kill_of_the_starting_process(point: str, state: Path) -> None:
-    starter = _starter()
+    starter = _starter("3")
     assert starter.stdout is not None
     for line in starter.stdout:
         if line.strip() == point:
@@ -290,11 +294,28 @@ async def test_down_finds_everything_after_a_kill_of_the_starting_process(point:
     starter.kill()
     starter.communicate()
     await lab.down("killed")
+    # At once all servers are gone. A `nats-server -t` that was under way needs a moment to end by itself.
+    assert [process for process in _running_in(state) if "-t" not in process.cmdline()] == []
+    await _eventually(lambda: not _running_in(state))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_ctrl_c_leaves_nothing_running_even_if_pressed_twice(times: int, state: Path) -> None:
+    starter = _starter("3")
+    assert starter.stdout is not None
+    for line in starter.stdout:
+        if line == "LINKED 0\n":
+            break
+    for _ in range(times):
+        starter.send_signal(signal.SIGINT)
+    starter.communicate()
+    assert starter.returncode == -signal.SIGINT
     assert _running_in(state) == []
+    assert set(states("killed").values()) == {"stopped"}
 
 
 async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(state: Path) -> None:
-    starter = _starter("die-before-record")
+    starter = _starter("3", "die-before-record")
     starter.communicate()
     assert starter.returncode == -signal.SIGKILL
     intent = records.read(lab_directory("killed"), "r0-0")
@@ -305,14 +326,8 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
     assert _running_in(state) == []
 
 
-def _starter(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.lab_bundle", "3", "1", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ)
-
-
 async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.lab_bundle", "1", "1"]
-    starter = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    starter = _starter("1")
     assert starter.stdout is not None
     for line in starter.stdout:
         if line == "UP\n":
@@ -329,7 +344,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
     record = records.read(directory, "r0-0")
     assert record is not None
     await lab.down("a")
-    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    stranger = _stranger()
     records.write(
         directory,
         records.ServerRecord(
@@ -348,7 +363,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
     await server.stop()
     await lab.down("a")
     assert stranger.poll() is None
-    assert stranger.communicate(b"\n") == (None, None)
+    stranger.communicate(b"\n")
     assert stranger.returncode == 0
 
 
@@ -407,13 +422,24 @@ async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(v
 
 async def test_a_change_that_a_server_cannot_load_while_it_runs_is_reported_in_its_own_words(binary: Path) -> None:
     await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
-    moved = render(
-        lab.addresses("a"), extra='store_dir: "/nowhere"\nserver_tags: [a]\ncluster: {name: other, port: 14999}'
-    )
+    moved = render([replace(address, store_dir="/nowhere") for address in lab.addresses("a")])
     reloaded = await lab.reload("a", moved)
     assert reloaded.loaded == ()
     assert "refused to reload" in reloaded.refused["r0-0"]
     await lab.down("a")
+
+
+def _starter(regions: str, *arguments: str) -> subprocess.Popen[str]:
+    """Another process that brings lab `killed` up, one server in each region."""
+    command = [sys.executable, "-m", "tests.support.lab_bundle", regions, "1", *arguments]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _stranger() -> subprocess.Popen[bytes]:
+    """A process that ends when it is told to, or by a signal."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
 async def _eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
@@ -421,7 +447,3 @@ async def _eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
-
-
-def test_the_states_of_a_server_read_as_words() -> None:
-    assert {"running", "stopped", "crashed"} == {state.value for state in ServerState}

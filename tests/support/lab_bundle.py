@@ -63,8 +63,10 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
         f'jetstream: {{store_dir: "{address.store_dir}", max_file_store: 1G, max_memory_store: 256M}}',
         f'log_file: "{address.log_file}"',
     ]
-    if len(everyone) > 1:
-        cluster = address.region.replace("r", "c")
+    cluster = address.region.replace("r", "c")
+    if len(everyone) == 1:
+        lines.append(f"cluster: {{name: {cluster}}}")
+    else:
         routes = [f"nats://{a.host}:{a.cluster}" for a in everyone if a.region == address.region]
         listen = f"{address.host}:{address.cluster}"
         lines.append(f'cluster: {{name: {cluster}, listen: "{listen}", routes: {json.dumps(routes)}}}')
@@ -75,8 +77,9 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
             f"{json.dumps([f'nats://{a.host}:{a.gateway}' for a in everyone if a.region == region])}}}"
             for region in regions
         )
-        name = address.region.replace("r", "c")
-        lines.append(f'gateway: {{name: {name}, listen: "{address.host}:{address.gateway}", gateways: [{gateways}]}}')
+        lines.append(
+            f'gateway: {{name: {cluster}, listen: "{address.host}:{address.gateway}", gateways: [{gateways}]}}'
+        )
     return "\n".join([*lines, extra, 'include "../mappings.cfg"', ""])
 
 

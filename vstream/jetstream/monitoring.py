@@ -35,7 +35,7 @@ class Varz:
     config_load_time: str
     """Changes with each successful reload, on every version."""
     is_clustered: bool
-    """Whether routes are configured: without them JetStream has no meta group."""
+    """Whether it takes routes: else it is on its own, and JetStream has no meta group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,8 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
             server_name=answer["server_name"],
             version=answer["version"],
             config_load_time=answer["config_load_time"],
-            is_clustered=bool(answer.get("cluster")),
+            # A cluster may have no more than a name, which placement asks for.
+            is_clustered="cluster_port" in answer.get("cluster", {}),
         )
     except KeyError as error:
         raise NotReachableError(f"what answers at `{url_base}` is not a nats-server: no {error} in /varz") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -57,19 +58,23 @@ async def check(
 
     Raises LabError with the server's own words about the first that is refused.
     """
-    checks = [
-        asyncio.create_task(asyncio.to_thread(config_problem, binary, conf / "servers" / f"{name}.conf"))
-        for name in servers
-    ]
-    for count, (name, outcome) in enumerate(zip(servers, checks, strict=True), start=1):
-        problem = await outcome
-        if problem is not None:
-            await asyncio.gather(*checks)
+    checked = 0
+    processors = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def problem(name: str) -> str | None:
+        nonlocal checked
+        async with processors:
+            found = await config_problem(binary, conf / "servers" / f"{name}.conf")
+        checked += 1
+        on_checked(checked)
+        return found
+
+    for name, found in zip(servers, await asyncio.gather(*map(problem, servers)), strict=True):
+        if found is not None:
             raise LabError(
-                f"nats-server refuses the configuration of server `{name}`: {problem}",
+                f"nats-server refuses the configuration of server `{name}`: {found.replace(f'{conf}{os.sep}', '')}",
                 hint="the templates or the topology's settings are wrong; `vstream lint` says more",
             )
-        on_checked(count)
 
 
 async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, binary: Path) -> None:

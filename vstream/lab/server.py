@@ -134,7 +134,7 @@ class NatsServer:
         if it does not answer at *monitor* or says nothing within *timeout* seconds.
         In each case the server goes on with what it had.
         """
-        refusal = await asyncio.to_thread(config_problem, binary, self.config)
+        refusal = await config_problem(binary, self.config)
         if refusal is not None:
             raise LabError(f"server `{self.name}` would refuse its configuration: {refusal}")
         before = (await monitoring.varz(monitor)).config_load_time
@@ -166,22 +166,32 @@ class NatsServer:
         return tuple(lines[-count:]) if count > 0 else ()
 
 
-def config_problem(binary: Path, config: Path) -> str | None:
+async def config_problem(binary: Path, config: Path) -> str | None:
     """What `nats-server -t` says against *config*, or None if it accepts it."""
     try:
-        outcome = subprocess.run(
-            [binary, "-t", "-c", config],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_CHECK_TIMEOUT,
-            check=False,
+        checker = await asyncio.create_subprocess_exec(
+            binary,
+            "-t",
+            "-c",
+            config,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    if outcome.returncode == 0:
+    except OSError as error:
+        return f"`{binary}` cannot be run: {error}"
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT):
+            _, said = await checker.communicate()
+    except TimeoutError:
+        return f"no answer from `nats-server -t` within {_CHECK_TIMEOUT:g} s"
+    finally:
+        if checker.returncode is None:
+            checker.kill()
+            await checker.wait()
+    if checker.returncode == 0:
         return None
-    return (outcome.stderr or outcome.stdout).strip().removeprefix("nats-server: ") or f"exit {outcome.returncode}"
+    return said.decode(errors="replace").strip().removeprefix("nats-server: ") or f"exit code {checker.returncode}"
 
 
 async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None, *, grace: float = GRACE) -> None:

@@ -170,15 +170,18 @@ def _spawn(start: Start, names: Sequence[str]) -> Callable[[], None]:
     def watch() -> None:
         for server in servers:
             if not server.is_running():
-                raise _death(server.name, server.said_since(marks[server.name]))
+                raise _death(server, server.said_since(marks[server.name]))
 
     return watch
 
 
-def _death(name: str, said: Sequence[str]) -> LabError:
+def _death(server: NatsServer, said: Sequence[str]) -> LabError:
     kind = _AddressInUseError if any("address already in use" in line for line in said) else LabError
     quoted = "\n".join(f"  {line}" for line in said[-_QUOTED_LINES:]) or "  (it wrote nothing)"
-    return kind(f"server `{name}` died while it was starting; its last words:\n{quoted}")
+    return kind(
+        f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
+        hint=f"its whole log is `{server.log_file}`",
+    )
 
 
 async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
