@@ -1,72 +1,28 @@
-"""Labs of real servers: what comes up is ready, and nothing is ever left behind."""
+"""Labs of real servers: what comes up is ready, what goes down is gone, what cannot come up says why."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.lab_bundle import render, topology
-from vstream.errors import LabError, ServerError
+from tests.support.labs import eventually, pids, running_in, silent, states
+from vstream.errors import LabError
 from vstream.jetstream import monitoring
-from vstream.lab import binaries, lab, ports, records
+from vstream.lab import binaries, lab, ports
 from vstream.lab.lab import Progress, Stage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.model.artifacts import Artifact, Bundle, ServerAddress
 
-pytestmark = pytest.mark.lab
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state directory of this test's own. Whatever still runs in it afterwards is a failure, and ended."""
-    directory = tmp_path / "state"
-    monkeypatch.setenv("VSTREAM_STATE_DIR", str(directory))
-    yield directory
-    left = _running_in(directory)
-    for process in left:
-        process.kill()
-    assert left == []
-
-
-@pytest.fixture(scope="session")
-def binary() -> Path:
-    return binaries.locate()
-
-
-def _running_in(directory: Path) -> list[psutil.Process]:
-    def names(process: psutil.Process) -> bool:
-        try:
-            return any(str(directory) in argument for argument in process.cmdline())
-        except psutil.Error:
-            return False
-
-    return [process for process in psutil.process_iter() if names(process)]
-
-
-def silent(_: Progress) -> None:
-    pass
-
-
-def pids(name: str) -> dict[str, int | None]:
-    return {server.name: server.pid for server in lab.status(name).servers}
-
-
-def states(name: str) -> dict[str, str]:
-    return {server.name: server.state.value for server in lab.status(name).servers}
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 
 async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Path, binary: Path) -> None:
@@ -98,7 +54,7 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
     before = time.monotonic()
     await lab.down("a")
     assert time.monotonic() - before < 1
-    assert _running_in(state) == []
+    assert running_in(state) == []
     assert states("a") == {"r0-0": "stopped", "r1-0": "stopped", "r2-0": "stopped"}
     await lab.down("a")
 
@@ -111,7 +67,7 @@ async def test_a_second_up_keeps_what_runs_and_starts_what_died(binary: Path) ->
 
     victim = NatsServer(lab_directory("a"), "r1-0")
     assert victim.signal(signal.SIGKILL)
-    await _eventually(lambda: not victim.is_running())
+    await eventually(lambda: not victim.is_running())
     assert states("a") == {"r0-0": "running", "r1-0": "crashed", "r2-0": "running"}
 
     await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
@@ -249,201 +205,3 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
     ):
         await lab.up("a", topology(1, 1), clustered, binary=binary, on_progress=silent, timeout=1.5)
     assert lab.status("a").running == 0
-
-
-@pytest.mark.parametrize("stage", [Stage.CONFIGS, Stage.ACCEPTING, Stage.LINKED, Stage.LED])
-async def test_an_interrupted_up_stops_what_it_started(stage: Stage, state: Path, binary: Path) -> None:
-    reached = asyncio.Event()
-
-    def report(progress: Progress) -> None:
-        if progress.stage is stage:
-            reached.set()
-
-    task = asyncio.create_task(lab.up("a", topology(3, 1), render, binary=binary, on_progress=report))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert _running_in(state) == []
-    assert set(states("a").values()) == {"stopped"}
-
-
-async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=silent)
-    before = pids("a")
-    await NatsServer(lab_directory("a"), "r0-1").stop()
-    reached = asyncio.Event()
-    task = asyncio.create_task(
-        lab.up("a", topology(1, 2), render, binary=binary, on_progress=lambda p: reached.set() if p.done else None)
-    )
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert pids("a") == {"r0-0": before["r0-0"], "r0-1": None}
-    await lab.down("a")
-
-
-@pytest.mark.parametrize("point", ["CONFIGS 1", "CONFIGS 3", "ACCEPTING 0", "LINKED 0", "LED 0", "UP"])
-async def test_down_finds_everything_after_a_kill_of_the_starting_process(point: str, state: Path) -> None:
-    starter = _starter("3")
-    assert starter.stdout is not None
-    for line in starter.stdout:
-        if line.strip() == point:
-            break
-    starter.kill()
-    starter.communicate()
-    await lab.down("killed")
-    # At once all servers are gone. A `nats-server -t` that was under way needs a moment to end by itself.
-    assert [process for process in _running_in(state) if "-t" not in process.cmdline()] == []
-    await _eventually(lambda: not _running_in(state))
-
-
-@pytest.mark.parametrize("times", [1, 2])
-async def test_ctrl_c_leaves_nothing_running_even_if_pressed_twice(times: int, state: Path) -> None:
-    starter = _starter("3")
-    assert starter.stdout is not None
-    for line in starter.stdout:
-        if line == "LINKED 0\n":
-            break
-    for _ in range(times):
-        starter.send_signal(signal.SIGINT)
-    starter.communicate()
-    assert starter.returncode == -signal.SIGINT
-    assert _running_in(state) == []
-    assert set(states("killed").values()) == {"stopped"}
-
-
-async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(state: Path) -> None:
-    starter = _starter("3", "die-before-record")
-    starter.communicate()
-    assert starter.returncode == -signal.SIGKILL
-    intent = records.read(lab_directory("killed"), "r0-0")
-    assert intent is not None
-    assert (intent.state, intent.pid) == (records.STARTING, None)
-    assert states("killed") == {"r0-0": "running", "r1-0": "stopped", "r2-0": "stopped"}
-    await lab.down("killed")
-    assert _running_in(state) == []
-
-
-async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> None:
-    starter = _starter("1")
-    assert starter.stdout is not None
-    for line in starter.stdout:
-        if line == "UP\n":
-            break
-    os.killpg(starter.pid, signal.SIGKILL)
-    starter.communicate()
-    assert lab.status("killed").running == 1
-    await lab.down("killed")
-
-
-async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
-    directory = lab_directory("a")
-    record = records.read(directory, "r0-0")
-    assert record is not None
-    await lab.down("a")
-    stranger = _stranger()
-    records.write(
-        directory,
-        records.ServerRecord(
-            server="r0-0",
-            state=records.RUNNING,
-            argv=record.argv,
-            config=record.config,
-            version=record.version,
-            pid=stranger.pid,
-            create_time=psutil.Process(stranger.pid).create_time(),
-        ),
-    )
-    server = NatsServer(directory, "r0-0")
-    assert states("a") == {"r0-0": "crashed"}
-    assert not server.signal(signal.SIGKILL)
-    await server.stop()
-    await lab.down("a")
-    assert stranger.poll() is None
-    stranger.communicate(b"\n")
-    assert stranger.returncode == 0
-
-
-async def test_a_paused_server_goes_down_too(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
-    assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
-    before = time.monotonic()
-    await lab.down("a")
-    assert time.monotonic() - before < 1
-    assert states("a") == {"r0-0": "stopped"}
-
-
-async def test_down_during_up_says_who_is_at_work(binary: Path) -> None:
-    reached = asyncio.Event()
-    task = asyncio.create_task(lab.up("a", topology(2, 1), render, binary=binary, on_progress=lambda _: reached.set()))
-    await reached.wait()
-    with pytest.raises(LabError, match=f"lab `a` is being changed by process {os.getpid()}"):
-        await lab.down("a")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-GOOD = """mappings: {
-  "foo.>": [{destination: "_vs.foo.r0.foo.>", weight: 100%, cluster: c0}]
-  "bar.*": "baz.{{wildcard(1)}}"
-}
-"""
-
-
-@pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
-async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(version: str | None) -> None:
-    await lab.up("a", topology(2, 1), render, binary=binaries.locate(version), on_progress=silent)
-    urls = [url for endpoint in lab.endpoints("a").values() for url in endpoint.monitor]
-    assert [await monitoring.account_mappings(url) for url in urls] == [{}, {}]
-
-    reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
-    assert (reloaded.loaded, reloaded.refused) == (("r0-0", "r1-0"), {})
-    loaded = await monitoring.account_mappings(urls[0])
-    assert loaded["bar.*"] == [{"subject": "baz.{{wildcard(1)}}", "weight": 100}]
-    assert {"subject": "_vs.foo.r0.foo.>", "weight": 100, "cluster": "c0"} in loaded["foo.>"]
-
-    with pytest.raises(LabError, match=r"refuses the configuration of server `r0-0`: .*mappings\.cfg"):
-        await lab.reload("a", render(lab.addresses("a"), mappings='mappings: { "x": '))
-    assert (lab_directory("a").conf / "mappings.cfg").read_text() == GOOD
-    assert [await monitoring.account_mappings(url) for url in urls] == [loaded, loaded]
-
-    await NatsServer(lab_directory("a"), "r1-0").stop()
-    reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
-    assert reloaded.loaded == ("r0-0",)
-    assert reloaded.refused == {"r1-0": "server `r1-0` does not run"}
-    with pytest.raises(ServerError, match="Account nope does not exist"):
-        await monitoring.account_mappings(urls[0], "nope")
-    await lab.down("a")
-
-
-async def test_a_change_that_a_server_cannot_load_while_it_runs_is_reported_in_its_own_words(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
-    moved = render([replace(address, store_dir="/nowhere") for address in lab.addresses("a")])
-    reloaded = await lab.reload("a", moved)
-    assert reloaded.loaded == ()
-    assert "refused to reload" in reloaded.refused["r0-0"]
-    await lab.down("a")
-
-
-def _starter(regions: str, *arguments: str) -> subprocess.Popen[str]:
-    """Another process that brings lab `killed` up, one server in each region."""
-    command = [sys.executable, "-m", "tests.support.lab_bundle", regions, "1", *arguments]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def _stranger() -> subprocess.Popen[bytes]:
-    """A process that ends when it is told to, or by a signal."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-
-
-async def _eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
-    deadline = time.monotonic() + within
-    while not holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)

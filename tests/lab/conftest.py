@@ -1,0 +1,28 @@
+"""What lab tests share: a state directory of their own, that nothing may run in afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.labs import running_in
+from vstream.lab import binaries
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory of this test's own. Whatever still runs in it afterwards is a failure, and ended."""
+    directory = tmp_path / "state"
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(directory))
+    yield directory
+    left = running_in(directory)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    return binaries.locate()

@@ -1,0 +1,59 @@
+"""New configurations for a running lab."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.lab_bundle import render, topology
+from tests.support.labs import silent
+from vstream.errors import LabError, ServerError
+from vstream.jetstream import monitoring
+from vstream.lab import binaries, lab
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
+
+GOOD = """mappings: {
+  "foo.>": [{destination: "_vs.foo.r0.foo.>", weight: 100%, cluster: c0}]
+  "bar.*": "baz.{{wildcard(1)}}"
+}
+"""
+
+
+@pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
+async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(version: str | None) -> None:
+    await lab.up("a", topology(2, 1), render, binary=binaries.locate(version), on_progress=silent)
+    urls = [url for endpoint in lab.endpoints("a").values() for url in endpoint.monitor]
+    assert [await monitoring.account_mappings(url) for url in urls] == [{}, {}]
+
+    reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
+    assert (reloaded.loaded, reloaded.refused) == (("r0-0", "r1-0"), {})
+    loaded = await monitoring.account_mappings(urls[0])
+    assert loaded["bar.*"] == [{"subject": "baz.{{wildcard(1)}}", "weight": 100}]
+    assert {"subject": "_vs.foo.r0.foo.>", "weight": 100, "cluster": "c0"} in loaded["foo.>"]
+
+    with pytest.raises(LabError, match=r"refuses the configuration of server `r0-0`: .*mappings\.cfg"):
+        await lab.reload("a", render(lab.addresses("a"), mappings='mappings: { "x": '))
+    assert (lab_directory("a").conf / "mappings.cfg").read_text() == GOOD
+    assert [await monitoring.account_mappings(url) for url in urls] == [loaded, loaded]
+
+    await NatsServer(lab_directory("a"), "r1-0").stop()
+    reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
+    assert reloaded.loaded == ("r0-0",)
+    assert reloaded.refused == {"r1-0": "server `r1-0` does not run"}
+    with pytest.raises(ServerError, match="Account nope does not exist"):
+        await monitoring.account_mappings(urls[0], "nope")
+    await lab.down("a")
+
+
+async def test_a_change_that_a_server_cannot_load_while_it_runs_is_reported_in_its_own_words(binary: Path) -> None:
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    moved = render([replace(address, store_dir="/nowhere") for address in lab.addresses("a")])
+    reloaded = await lab.reload("a", moved)
+    assert reloaded.loaded == ()
+    assert "refused to reload" in reloaded.refused["r0-0"]
+    await lab.down("a")

@@ -1,0 +1,42 @@
+"""Looking at labs from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from vstream.lab import lab
+from vstream.lab.lab import Progress
+
+
+def running_in(directory: Path) -> list[psutil.Process]:
+    def names(process: psutil.Process) -> bool:
+        try:
+            return any(str(directory) in argument for argument in process.cmdline())
+        except psutil.Error:
+            return False
+
+    return [process for process in psutil.process_iter() if names(process)]
+
+
+def silent(_: Progress) -> None:
+    pass
+
+
+def pids(name: str) -> dict[str, int | None]:
+    return {server.name: server.pid for server in lab.status(name).servers}
+
+
+def states(name: str) -> dict[str, str]:
+    return {server.name: server.state.value for server in lab.status(name).servers}
+
+
+async def eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
