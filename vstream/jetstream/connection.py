@@ -16,10 +16,11 @@ import nats.errors
 from nats.aio.client import Client
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
-from vstream.model.topology import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+    from vstream.model.topology import Endpoint
 
 CONNECT_TIMEOUT = 5.0
 REQUEST_TIMEOUT = 5.0
@@ -57,6 +58,16 @@ class Connection:
         return str(self._info.get("version", "0.0.0"))
 
     @property
+    def is_connected(self) -> bool:
+        """
+        Whether the connection stands at this moment.
+
+        While it does not, the library keeps what is published and sends it once it
+        is back: a caller for whom late is worse than never asks here first.
+        """
+        return bool(self._client.is_connected)
+
+    @property
     def cluster(self) -> str | None:
         """That server's cluster name, None where it has none."""
         name = self._info.get("cluster")
@@ -86,10 +97,10 @@ class Connection:
             )
         except nats.errors.NoRespondersError:
             raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`") from None
-        except (nats.errors.Error, OSError, asyncio.TimeoutError) as error:
+        except (nats.errors.Error, OSError, TimeoutError) as error:
             reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
-        return Reply(data=message.data, headers=message.headers or {})
+        return Reply(data=message.data, headers=_plain(message.headers or {}))
 
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
@@ -143,9 +154,9 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
                 list(endpoint.urls),
                 name="vstream",
                 error_cb=remember,
-                connect_timeout=timeout,
+                connect_timeout=max(1, round(timeout)),
                 max_reconnect_attempts=3,
-                reconnect_time_wait=0.25,
+                reconnect_time_wait=1,
                 **options,
             )
     except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError) as error:
@@ -221,6 +232,11 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
         tls_cert=context.get("cert") or None,
         tls_key=context.get("key") or None,
     )
+
+
+def _plain(headers: Mapping[str, str]) -> dict[str, str]:
+    """*headers* under plain keys: some of the library's are enum members, which hash unlike the strings they equal."""
+    return {str.__str__(name): value for name, value in headers.items()}
 
 
 def _is_timeout(error: BaseException) -> bool:

@@ -1,0 +1,1 @@
+"""What would have to change on the servers, as a value, and its execution."""

@@ -1,0 +1,59 @@
+"""The `vstream` command: its subcommands, and what each exit code means."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vstream import __version__
+from vstream.cli import apply, init, lab, plan, probe, render, schema, validate
+
+app = typer.Typer(
+    name="vstream",
+    help="Multi-region virtual streams on NATS JetStream, from one topology file.",
+    epilog="Exit codes: 0 yes · 1 no (errors in files, checks that fail, changes refused) · 2 usage · "
+    "3 could not do it · 130 interrupted.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("init")(init.command)
+app.command("validate")(validate.command)
+app.command("render")(render.command)
+app.command("plan")(plan.command)
+app.command("apply")(apply.command)
+app.command("probe")(probe.command)
+app.add_typer(lab.app, name="lab")
+app.command("schema")(schema.command)
+
+
+def run() -> None:
+    """Run the command line; this is the only place that turns failures into exit codes."""
+    from vstream.cli.outcome import exit_code  # noqa: PLC0415 - not needed for --help
+
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - anything that is not ours is raised again
+        sys.exit(exit_code(error))

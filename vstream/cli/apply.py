@@ -1,0 +1,159 @@
+"""`vstream apply`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+from vstream.cli.outcome import FAILED, NO
+from vstream.cli.plan import Adopt, Planned, make
+
+if TYPE_CHECKING:
+    from vstream.plan.apply import Applied
+    from vstream.plan.changes import Plan
+
+
+def command(
+    what: Annotated[
+        Path, typer.Argument(help="A topology file, or a plan that `vstream plan --out` saved.", metavar="TOPOLOGY|PLAN")
+    ] = inputs.DEFAULT_FILE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    allow_destructive: Annotated[
+        bool, typer.Option("--allow-destructive", help="Carry out changes that lose or double messages.")
+    ] = False,
+    allow_many: Annotated[
+        bool, typer.Option("--allow-many", help="Change or delete more than 30 % of the streams that exist.")
+    ] = False,
+    adopt: Adopt = None,
+    lab: inputs.LabName = None,
+    templates: inputs.TemplatesDirectory = None,
+) -> None:
+    """
+    Make the servers as the topology says: write streams, read streams, then mappings; removals in reverse.
+
+    Shows the plan and asks once. A saved plan is carried out as it was reviewed, and
+    refused if the servers have changed since. Stopped at any point, a second `apply`
+    finishes the job. Exits with 1 if something is blocked, refused or still missing.
+
+    Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
+    """
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import plan as view  # noqa: PLC0415
+
+    planned = asyncio.run(_planned(what, lab, frozenset(adopt or ()), templates))
+    plan = planned.plan
+    console.say(f"{planned.topology.name} on {planned.where.description}")
+    for line in view.text(plan):
+        console.out().print(line)
+    if plan.blocked:
+        console.say("Nothing was changed: resolve what is blocked first.", style="bold red")
+        raise typer.Exit(NO)
+    if plan.is_empty:
+        return
+    _check_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
+    if not yes:
+        _ask()
+    applied, left = asyncio.run(_carry_out(planned, templates))
+    for line in view.applied(applied):
+        console.out().print(line)
+    if applied.failure is not None:
+        console.failure(applied.failure)
+        console.say("Run `vstream apply` again: it goes on where this one stopped.")
+        raise typer.Exit(FAILED)
+    if left is not None and not left.is_empty:
+        console.say("The servers still differ from the topology:" if not applied.mappings_pending else "Still open:")
+        for line in view.text(left):
+            console.out().print(line)
+        raise typer.Exit(NO)
+
+
+async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
+    if what.suffix != ".json":
+        return await make(inputs.load(what).require(), lab, adopt, templates)
+    from vstream.errors import StalePlanError  # noqa: PLC0415
+    from vstream.load import load  # noqa: PLC0415
+    from vstream.plan import saved  # noqa: PLC0415
+
+    if lab or adopt:
+        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab and --adopt")
+    file = saved.load(inputs.read(what).decode("utf-8", "replace"), str(what))
+    topology = load(file.topology_text.encode(), file.topology_file).require()
+    fresh = await make(topology, file.lab, frozenset(file.adopt), templates)
+    # The servers must be as they were, and this vstream must come to the same conclusion.
+    if fresh.plan != file.plan:
+        raise StalePlanError(
+            "the servers have changed since the plan was made"
+            if fresh.plan.observed != file.plan.observed
+            else "this vstream plans other changes than the one that wrote the file",
+            hint="run `vstream plan` again and review what is different",
+        )
+    return fresh
+
+
+def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
+    from vstream.ui import console  # noqa: PLC0415
+
+    needed = []
+    if plan.is_destructive and not allow_destructive:
+        needed.append("--allow-destructive (messages would be lost or doubled)")
+    if plan.touches_many and not allow_many:
+        needed.append("--allow-many (more than 30 % of the streams that exist would change)")
+    if needed:
+        console.say(f"Nothing was changed: this plan needs {' and '.join(needed)}.", style="bold red")
+        raise typer.Exit(NO)
+
+
+def _ask() -> None:
+    from vstream.ui import console  # noqa: PLC0415
+
+    if not sys.stdin.isatty():
+        console.say("Nothing was changed: nobody to ask, and no --yes.", style="bold red")
+        raise typer.Exit(NO)
+    if not typer.confirm("Apply this plan?", err=True):
+        console.say("Nothing was changed.")
+        raise typer.Exit(NO)
+
+
+async def _carry_out(planned: Planned, templates: Path | None) -> tuple[Applied, Plan | None]:
+    """Apply, then plan again: what is left is what counts."""
+    from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
+    from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
+    from vstream.plan.apply import apply  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    where = planned.where
+    async with connect_all(planned.topology, where.endpoints) as connections:
+        admin = JetStreamAdmin(any_connection(connections))
+        with console.progress() as progress:
+            task = progress.add_task("applying", total=len(planned.plan.changes))
+            applied = await apply(
+                planned.plan,
+                admin,
+                _LabMappings(where.lab, planned) if where.lab is not None else None,
+                lambda _change: progress.advance(task),
+            )
+    if applied.failure is not None:
+        return applied, None
+    return applied, (await make(planned.topology, where.lab, frozenset(), templates)).plan
+
+
+class _LabMappings:
+    """MappingAdmin for a lab: writes the files and reloads every server."""
+
+    def __init__(self, lab: str, planned: Planned) -> None:
+        self._lab = lab
+        self._planned = planned
+
+    async def load(self) -> None:
+        from vstream.errors import LabError  # noqa: PLC0415
+        from vstream.lab import lab  # noqa: PLC0415
+
+        outcome = await lab.reload(self._lab, self._planned.bundle)
+        if outcome.refused:
+            reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(outcome.refused.items()))
+            raise LabError(f"the mappings were not loaded on every server: {reasons}")

@@ -1,0 +1,84 @@
+"""`vstream init`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vstream.cli import inputs
+
+STARTER = """\
+# yaml-language-server: $schema=./topology.schema.json
+# A topology: regions, and the virtual streams that span them. `vstream validate` checks it.
+version: 1
+name: {name}                  # streams are marked with this name as their owner
+server_version: "2.12"      # the oldest nats-server that must be able to run this
+
+regions:                    # one cluster each
+  west:
+    servers: 3              # a number for the lab, or host names: [w1.example.net, w2.example.net, w3.example.net]
+  central:
+    servers: 3
+  east:
+    servers: 3
+    # cluster: east         # the NATS cluster name, if it is not the region's
+    # tags: [az:a, az:b, az:c]   # one entry for each server
+
+# connect:                  # how plan, apply and probe reach real servers; a lab needs none of it
+#   west: {{context: sc-west}}                          # a nats CLI context
+#   east:
+#     urls: [nats://e1.example.net:4222]
+#     creds: ~/east.creds
+#     monitor: [http://e1.example.net:8222]            # where the loaded mappings are read back
+
+defaults:                   # for every stream that does not say otherwise
+  write:
+    max_age: 24h            # the longest outage that loses nothing
+
+streams:
+  foo:                      # clients use this name in every region
+    subjects: [foo.>]       # and publish on these subjects
+    replicas: 3             # in each region
+    canary: foo._canary.*   # where `vstream probe` may publish; `*` stands for the region of origin
+    # read:
+    #   max_age: 30d
+    #   max_msgs_per_subject: 5
+    # overrides:
+    #   east: {{replicas: 1}}
+"""
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = inputs.DEFAULT_FILE,
+    name: Annotated[str, typer.Option(help="The name of the topology.")] = "acme",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+) -> None:
+    """
+    Write a commented starter topology, and its JSON Schema beside it for your editor.
+
+    Then: `vstream validate`, `vstream lab up`, `vstream plan`, `vstream apply`, `vstream probe`.
+    """
+    from vstream.errors import VstreamError  # noqa: PLC0415
+    from vstream.load import load  # noqa: PLC0415
+    from vstream.topology.document import json_schema  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    text = STARTER.format(name=name)
+    if load(text.encode(), str(file)).diagnostics:
+        raise typer.BadParameter(
+            f"`{name}` is no name: letters, digits, `-` and `_`, beginning with a letter or digit", param_hint="--name"
+        )
+    schema_file = file.with_name("topology.schema.json")
+    files = {file: text, schema_file: json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"}
+    try:
+        if not force and file.exists():
+            raise VstreamError(f"{file} exists", hint="`--force` overwrites it")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise VstreamError(f"{error.filename} cannot be written: {error.strerror}") from None
+    console.say(f"{file} and {schema_file.name} written; next: vstream validate {file}")

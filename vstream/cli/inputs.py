@@ -1,0 +1,97 @@
+"""What several commands take: the topology file, templates, and which servers are meant."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.errors import LabError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.load import Loaded
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Endpoint, Topology
+
+TopologyFile = Annotated[Path, typer.Argument(help="The topology file; `-` reads standard input.", show_default=True)]
+TemplatesDirectory = Annotated[
+    Path | None,
+    typer.Option("--templates", help="A directory with templates that win over the built-in ones, file by file."),
+]
+LabName = Annotated[
+    str | None,
+    typer.Option("--lab", help="Use this lab's servers, whatever the topology says under `connect`."),
+]
+DEFAULT_FILE = Path("topology.yaml")
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file, or of standard input. Raises VstreamError if it cannot be read."""
+    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415 - yaml is not needed for --help
+
+    try:
+        if str(path) == "-":
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
+        with path.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        hint = "`vstream init` writes a commented starter" if path == DEFAULT_FILE else "check the path"
+        raise VstreamError(f"{path} does not exist", hint=hint) from None
+    except OSError as error:
+        raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def load(path: Path) -> Loaded:
+    """Read and check a topology file."""
+    from vstream.load import load as load_content  # noqa: PLC0415 - the whole core
+
+    return load_content(read(path), "<stdin>" if str(path) == "-" else str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The servers that a command works on."""
+
+    endpoints: Mapping[str, Endpoint]
+    lab: str | None
+    description: str
+
+
+def target(topology: Topology, lab_name: str | None) -> Target:
+    """
+    The servers that are meant: the lab that was named, else what `connect` says, else the running lab of this topology.
+
+    Raises LabError or VstreamError if there are none.
+    """
+    from vstream.lab import lab  # noqa: PLC0415 - starts no process, but loads psutil
+
+    connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
+    if lab_name is None and connect:
+        places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
+        return Target(endpoints=connect, lab=None, description="; ".join(places))
+    name = lab_name or topology.name
+    try:
+        if lab.status(name).running == 0:
+            raise LabError(f"lab `{name}` is not running", hint="`vstream lab up` starts it")
+        return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}")
+    except LabError:
+        if lab_name is not None:
+            raise
+        raise VstreamError(
+            f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
+            hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
+        ) from None
+
+
+def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bundle:
+    """The bundle of *topology* as *where* needs it: a lab's servers have addresses of their own."""
+    from vstream.lab import lab  # noqa: PLC0415
+    from vstream.load import bundle  # noqa: PLC0415
+
+    addresses = lab.addresses(where.lab) if where.lab is not None else None
+    return bundle(topology, addresses=addresses, templates=templates)

@@ -1,0 +1,37 @@
+"""Failures to exit codes and texts."""
+
+from __future__ import annotations
+
+from vstream.errors import InvalidInputError, VstreamError
+
+CLEAN = 0
+NO = 1
+USAGE = 2
+FAILED = 3
+
+
+def exit_code(error: Exception) -> int:
+    """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
+    if not isinstance(error, VstreamError):
+        raise error
+    if isinstance(error, InvalidInputError):
+        from vstream.ui import diagnostics  # noqa: PLC0415 - only on the way out
+        from vstream.ui.console import talk  # noqa: PLC0415
+
+        sources = {span.file: _read(span.file) for one in error.diagnostics if (span := one.span)}
+        for line in diagnostics.full(error.diagnostics, sources):
+            talk().print(line)
+        talk().print(f"{error.message} found")
+        return NO
+    from vstream.ui.console import failure  # noqa: PLC0415
+
+    failure(error)
+    return FAILED
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as stream:  # noqa: PTH123 - the name as it was given
+            return stream.read()
+    except (OSError, ValueError):
+        return ""

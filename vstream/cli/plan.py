@@ -1,0 +1,112 @@
+"""`vstream plan`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+from vstream.cli.outcome import NO
+
+if TYPE_CHECKING:
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Topology
+    from vstream.plan.changes import Plan
+
+Adopt = Annotated[
+    list[str] | None,
+    typer.Option("--adopt", help="Take over this stream, which vstream did not create (`all` for every one needed)."),
+]
+CHANGES_PRESENT = 2
+"""With --detailed-exitcode, as Terraform has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan and all that it was made from."""
+
+    topology: Topology
+    where: inputs.Target
+    bundle: Bundle
+    plan: Plan
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    out: Annotated[Path | None, typer.Option("--out", help="Save the plan for `vstream apply PLAN.json`.")] = None,
+    output: Annotated[str, typer.Option("--format", help="text, json or markdown.")] = "text",
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes.")
+    ] = False,
+    adopt: Adopt = None,
+    lab: inputs.LabName = None,
+    templates: inputs.TemplatesDirectory = None,
+) -> None:
+    """
+    Show what `apply` would change on the servers, field by field, with the risk of each change. Changes nothing.
+
+    Exits with 0, also if there are changes; with 1 if something is blocked; with
+    `--detailed-exitcode` with 0 for no changes and 2 for changes.
+
+    Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`
+    """
+    from vstream.plan import saved  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import plan as view  # noqa: PLC0415
+
+    if output not in set(view.PlanFormat):
+        raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
+    loaded = inputs.load(topology)
+    planned = asyncio.run(make(loaded.require(), lab, frozenset(adopt or ()), templates))
+    if out is not None:
+        _save(
+            out,
+            saved.dump(
+                saved.SavedPlan(
+                    plan=planned.plan,
+                    topology_file=str(topology),
+                    topology_text=loaded.text,
+                    lab=planned.where.lab,
+                    adopt=tuple(sorted(adopt or ())),
+                )
+            ),
+        )
+    if output == "json":
+        typer.echo(json.dumps(saved.to_dict(planned.plan), indent=2, ensure_ascii=False))
+    elif output == "markdown":
+        typer.echo(view.markdown(planned.plan), nl=False)
+    else:
+        console.say(f"{planned.topology.name} on {planned.where.description}")
+        for line in view.text(planned.plan):
+            console.out().print(line)
+    if planned.plan.blocked:
+        raise typer.Exit(NO)
+    if detailed_exitcode and not planned.plan.is_empty:
+        raise typer.Exit(CHANGES_PRESENT)
+
+
+async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
+    """Read the servers and compare. Raises VstreamError if that is not possible."""
+    from vstream.jetstream.observe import connect_all, observe  # noqa: PLC0415
+    from vstream.plan.diff import diff  # noqa: PLC0415
+
+    where = inputs.target(topology, lab_name)
+    bundle = inputs.bundle_for(topology, where, templates)
+    async with connect_all(topology, where.endpoints) as connections:
+        observed = await observe(topology, connections, where.endpoints)
+    plan = diff(topology.name, bundle.streams, bundle.mappings, observed, adopt=adopt)
+    return Planned(topology=topology, where=where, bundle=bundle, plan=plan)
+
+
+def _save(path: Path, text: str) -> None:
+    from vstream.errors import VstreamError  # noqa: PLC0415
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise VstreamError(f"{path} cannot be written: {error.strerror}") from None

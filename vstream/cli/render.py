@@ -1,0 +1,70 @@
+"""`vstream render`."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+
+if TYPE_CHECKING:
+    from vstream.model.artifacts import Bundle
+
+_MARKER = ".vstream-bundle"
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")] = Path("build"),
+    templates: inputs.TemplatesDirectory = None,
+) -> None:
+    """
+    Write the bundle: stream JSON, mappings.cfg, server configurations and nats CLI contexts.
+
+    Files of an earlier bundle in the same directory that no longer belong to it are removed.
+
+    Example: `vstream render acme.yaml -o build/`
+    """
+    from vstream.load import bundle  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    rendered = bundle(inputs.load(topology).require(), templates=templates)
+    removed = write(rendered, output)
+    console.say(
+        f"{output}: {len(rendered.artifacts)} files, {len(rendered.streams)} streams, "
+        f"{len(rendered.mappings)} mapping rules" + (f", {removed} old files removed" if removed else "")
+    )
+
+
+def write(bundle: Bundle, directory: Path) -> int:
+    """
+    Write *bundle* and remove what an earlier one left; returns how many files were removed.
+
+    Raises VstreamError for a directory that has other things in it.
+    """
+    from vstream.errors import VstreamError  # noqa: PLC0415
+
+    marker = directory / _MARKER
+    paths = {artifact.path for artifact in bundle.artifacts}
+    try:
+        if directory.is_dir() and any(directory.iterdir()) and not marker.is_file():
+            raise VstreamError(
+                f"{directory} has files that vstream did not write", hint="name an empty or new directory with -o"
+            )
+        old = set(marker.read_text(encoding="utf-8").splitlines()) if marker.is_file() else set()
+        directory.mkdir(parents=True, exist_ok=True)
+        # Both lists first: whatever happens below, the next run knows which files are ours.
+        marker.write_text("".join(f"{path}\n" for path in sorted(paths | old)), encoding="utf-8")
+        for artifact in bundle.artifacts:
+            path = directory / artifact.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(artifact.text, encoding="utf-8", newline="")
+        stale = {path for path in old - paths if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
+        for path in stale:
+            (directory / path).unlink(missing_ok=True)
+        marker.write_text("".join(f"{path}\n" for path in sorted(paths)), encoding="utf-8")
+    except OSError as error:
+        raise VstreamError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
+    return len(stale)

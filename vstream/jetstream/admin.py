@@ -1,0 +1,90 @@
+"""
+Streams over the raw JetStream API.
+
+JSON in and out: the client library's typed classes drop every field that they do
+not know, which would reset it at the next update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import ServerError, VstreamError
+from vstream.model.streams import ObservedStream, StreamConfig
+
+if TYPE_CHECKING:
+    from vstream.jetstream.connection import Connection
+
+API = "$JS.API"
+DEADLINE = 10.0
+"""Seconds for one change. A leader election takes 4 to 9."""
+PAGES_IN_FLIGHT = 8
+
+
+class JetStreamAdmin:
+    """StreamAdmin and stream listing over one connection. The account's streams of all clusters answer to any of them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def streams(self) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
+        """
+        Every stream of the account by name, and the names that no server answered for.
+
+        Pages of STREAM.LIST, the first alone and then several at a time. While a
+        region is down the servers wait 4 s for it on each page.
+        """
+        first = await self._page(0)
+        total, limit = int(first.get("total", 0)), int(first.get("limit", 0)) or 256
+        slots = asyncio.Semaphore(PAGES_IN_FLIGHT)
+
+        async def page(offset: int) -> dict[str, Any]:
+            async with slots:
+                return await self._page(offset)
+
+        pages = [first, *await asyncio.gather(*(page(offset) for offset in range(limit, total, limit)))]
+        found = {one.config.name: one for answer in pages for one in map(_observed, answer.get("streams") or ())}
+        missing = {str(name) for answer in pages for name in answer.get("missing") or ()}
+        return found, tuple(sorted(missing - found.keys()))
+
+    async def _page(self, offset: int) -> dict[str, Any]:
+        return await self._api("STREAM.LIST", {"offset": offset}, timeout=2 * DEADLINE)
+
+    async def create(self, config: StreamConfig) -> None:
+        """See StreamAdmin."""
+        await self._api(f"STREAM.CREATE.{config.name}", dict(config.fields))
+
+    async def update(self, config: StreamConfig) -> None:
+        """See StreamAdmin."""
+        await self._api(f"STREAM.UPDATE.{config.name}", dict(config.fields))
+
+    async def delete(self, name: str) -> None:
+        """See StreamAdmin."""
+        await self._api(f"STREAM.DELETE.{name}", None)
+
+    async def _api(self, subject: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
+        full = f"{API}.{subject}"
+        answer = await self._connection.request_json(full, body, timeout=timeout)
+        error = answer.get("error")
+        if error:
+            raise ServerError(
+                code=int(error.get("code", 0)),
+                err_code=int(error.get("err_code", 0)),
+                description=str(error.get("description", "no description")),
+                subject=full,
+            )
+        return answer
+
+
+def _observed(info: dict[str, Any]) -> ObservedStream:
+    config = info.get("config")
+    if not isinstance(config, dict) or "name" not in config:
+        raise VstreamError("the servers listed a stream without a configuration")
+    cluster = info.get("cluster")
+    return ObservedStream(
+        config=StreamConfig(name=str(config["name"]), fields=config),
+        created=str(info.get("created", "")),
+        cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
+        messages=int((info.get("state") or {}).get("messages", 0)),
+    )

@@ -1,0 +1,168 @@
+"""
+Reading single stored messages, through Direct Get where it can be.
+
+Direct Get (ADR-31) is answered by any server that holds a copy of the stream, needs
+no leader of any kind, and says in its `Nats-Stream` header who answered: what a probe
+wants to know of a virtual name. The forms here are those that 2.10 has already.
+A copy may lag behind its leader: what it does not hold yet is answered as not found.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import ServerError, VstreamError
+from vstream.jetstream.connection import REQUEST_TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from vstream.jetstream.connection import Connection, Reply
+
+ANY_SUBJECT = ">"
+
+_NOT_FOUND = 404
+_MESSAGE_NOT_FOUND = 10037
+"""The API's error code where a stream holds no such message."""
+_STREAM = "Nats-Stream"
+_SEQUENCE = "Nats-Sequence"
+_SUBJECT = "Nats-Subject"
+_TIME = "Nats-Time-Stamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectMessage:
+    """A stored message. *stream* is the physical stream that answered, whatever name was asked for."""
+
+    stream: str
+    seq: int
+    subject: str
+    stored_at: str
+    """RFC 3339, as the server wrote it."""
+    headers: Mapping[str, str]
+    """The message's own headers, without those of the answer."""
+    data: bytes
+
+
+async def get_by_seq(
+    connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """
+    The message at *seq*, None if there is none.
+
+    This and the other forms raise ServerError where the answer is another status
+    than 404, NoRespondersError where no stream answers (it does not exist, or its
+    `allow_direct` is off), NotReachableError without an answer in *timeout* seconds.
+    """
+    return await _direct(connection, stream, {"seq": seq}, timeout)
+
+
+async def last_by_subject(
+    connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """The newest message on *subject*, which may hold wildcards; None if there is none. Raises as `get_by_seq`."""
+    return await _direct(connection, stream, {"last_by_subj": subject}, timeout)
+
+
+async def next_by_subject(
+    connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """The first message on *subject* at or after *from_seq*, None if there is none. Raises as `get_by_seq`."""
+    return await _direct(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
+
+
+async def leader_next_by_subject(
+    connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """
+    As `next_by_subject`, but asked of the stream's leader: works where `allow_direct` is off.
+
+    *stream* is a physical name: this answer does not say who gave it. Needs a
+    leader of the stream and of the meta group; raises ServerError where the
+    stream does not exist or a leader is missing.
+    """
+    return await _from_leader(connection, stream, {"seq": from_seq, "next_by_subj": subject}, timeout)
+
+
+async def leader_get_by_seq(
+    connection: Connection, stream: str, seq: int, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """As `get_by_seq`, but asked of the leader; see `leader_next_by_subject`."""
+    return await _from_leader(connection, stream, {"seq": seq}, timeout)
+
+
+async def _direct(
+    connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
+) -> DirectMessage | None:
+    subject = f"$JS.API.DIRECT.GET.{stream}"
+    reply = await connection.request(subject, json.dumps(query).encode(), timeout=timeout)
+    if reply.status == _NOT_FOUND:
+        return None
+    if reply.status is not None:
+        raise ServerError(
+            code=reply.status,
+            err_code=0,
+            description=reply.headers.get("Description") or "no description",
+            subject=subject,
+        )
+    return _message(reply, connection.region, subject)
+
+
+def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
+    known = {_STREAM, _SEQUENCE, _SUBJECT, _TIME}
+    try:
+        return DirectMessage(
+            stream=reply.headers[_STREAM],
+            seq=int(reply.headers[_SEQUENCE]),
+            subject=reply.headers[_SUBJECT],
+            stored_at=reply.headers[_TIME],
+            headers={name: value for name, value in reply.headers.items() if name not in known},
+            data=reply.data,
+        )
+    except (KeyError, ValueError) as error:
+        raise VstreamError(
+            f"region `{region}`: the answer on `{subject}` is no stored message: {error}",
+            hint="something that is not a stream answers there",
+        ) from error
+
+
+async def _from_leader(
+    connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
+) -> DirectMessage | None:
+    subject = f"$JS.API.STREAM.MSG.GET.{stream}"
+    answer = await connection.request_json(subject, query, timeout=timeout)
+    error = answer.get("error")
+    if isinstance(error, dict):
+        if error.get("err_code") == _MESSAGE_NOT_FOUND:
+            return None
+        raise ServerError(
+            code=int(error.get("code", 0)),
+            err_code=int(error.get("err_code", 0)),
+            description=str(error.get("description", "no description")),
+            subject=subject,
+        )
+    try:
+        found = answer["message"]
+        return DirectMessage(
+            stream=stream,
+            seq=int(found["seq"]),
+            subject=found["subject"],
+            stored_at=found["time"],
+            headers=_headers(base64.b64decode(found.get("hdrs", ""))),
+            data=base64.b64decode(found.get("data", "")),
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise VstreamError(
+            f"region `{connection.region}`: the answer on `{subject}` is no stored message: {problem}"
+        ) from problem
+
+
+def _headers(block: bytes) -> Mapping[str, str]:
+    """The headers in `NATS/1.0\\r\\nName: value\\r\\n\\r\\n`."""
+    lines = block.decode(errors="replace").split("\r\n")[1:]
+    pairs = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in pairs}

@@ -1,0 +1,151 @@
+"""What the servers of all regions say right now: streams, and the mapping rules that each server has loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.plan.diff import Observed, spell
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from vstream.model.topology import Endpoint, Topology
+
+
+@asynccontextmanager
+async def connect_all(
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, timeout: float = CONNECT_TIMEOUT
+) -> AsyncIterator[Mapping[str, Connection | NotReachableError]]:
+    """
+    One connection to each region that can be reached, and the reason for each that cannot.
+
+    Raises VstreamError if a connection leads to another cluster than the region's,
+    or to a server that is older than the topology promises.
+    """
+    opened = await asyncio.gather(
+        *(_open(region.name, endpoints.get(region.name), timeout) for region in topology.regions)
+    )
+    connections = {region.name: one for region, one in zip(topology.regions, opened, strict=True)}
+    try:
+        for region in topology.regions:
+            connection = connections[region.name]
+            if isinstance(connection, Connection):
+                _check(topology, region.name, connection)
+        yield connections
+    finally:
+        await asyncio.gather(*(one.close() for one in opened if isinstance(one, Connection)))
+
+
+async def _open(region: str, endpoint: Endpoint | None, timeout: float) -> Connection | NotReachableError:
+    if endpoint is None:
+        return NotReachableError(
+            f"nothing says how to reach region `{region}`", hint=f"add `{region}` to `connect` in the topology"
+        )
+    try:
+        return await open_connection(endpoint, region, timeout=timeout)
+    except NotReachableError as error:
+        return error
+
+
+def _check(topology: Topology, region: str, connection: Connection) -> None:
+    expected = topology.region(region).cluster
+    if connection.cluster != expected:
+        raise VstreamError(
+            f"the connection for region `{region}` leads to cluster `{connection.cluster}` "
+            f"(server `{connection.server_name}`), not to `{expected}`",
+            hint="correct `connect` or the region's `cluster` in the topology",
+        )
+    major, minor, *_ = (int(part) for part in connection.server_version.split("-")[0].split("."))
+    if (major, minor) < topology.server_version:
+        oldest = ".".join(map(str, topology.server_version))
+        raise VstreamError(
+            f"server `{connection.server_name}` in region `{region}` runs {connection.server_version}, "
+            f'the topology says `server_version: "{oldest}"`',
+            hint="upgrade the server, or lower `server_version`",
+        )
+
+
+def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
+    """A region that can be reached: each answers for all. Raises NotReachableError with every reason if there is none."""
+    for connection in connections.values():
+        if isinstance(connection, Connection):
+            return connection
+    reasons = [str(error) for error in connections.values()]
+    raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint="are the servers running?")
+
+
+async def observe(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    endpoints: Mapping[str, Endpoint],
+) -> Observed:
+    """Everything that a plan compares with. Raises VstreamError if the streams cannot be listed."""
+    connection = any_connection(connections)
+    account = await account_name(connection)
+    (streams, missing), per_region = await asyncio.gather(
+        JetStreamAdmin(connection).streams(),
+        asyncio.gather(*(_region_rules(topology, region.name, endpoints, account) for region in topology.regions)),
+    )
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    unread: list[str] = []
+    for loaded, silent in per_region:
+        rules.update(loaded)
+        unread.extend(silent)
+    return Observed(streams=streams, missing=missing, rules=rules, unread_servers=tuple(sorted(unread)))
+
+
+async def account_name(connection: Connection) -> str:
+    """The account that *connection* belongs to."""
+    answer = await connection.request_json("$SYS.REQ.USER.INFO")
+    data = answer.get("data")
+    return str(data.get("account", "$G")) if isinstance(data, dict) else "$G"
+
+
+async def _region_rules(
+    topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
+) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+    names = [server.name for server in topology.region(region).servers]
+    endpoint = endpoints.get(region)
+    if endpoint is None or not endpoint.monitor:
+        return {}, names
+    answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
+    rules = {answer[0]: answer[1] for answer in answers if answer is not None}
+    silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
+    # A server that no monitoring address leads to is as unread as one that does not answer.
+    return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
+
+
+async def _server_rules(url: str, account: str) -> tuple[str, dict[str, tuple[str, ...]]] | None:
+    try:
+        server, loaded = await asyncio.gather(monitoring.varz(url), monitoring.account_mappings(url, account))
+    except VstreamError:
+        return None
+    return server.server_name, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
+
+
+def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
+    # Where every destination names a cluster, servers list the source itself for all other clusters.
+    identity = {source, _dollar(source), naming.with_placeholders(source)}
+    return tuple(
+        sorted(
+            spell(one.get("cluster"), int(one.get("weight", 0)), str(one.get("subject", "")))
+            for one in destinations
+            if one.get("cluster") or one.get("subject") not in identity
+        )
+    )
+
+
+def _dollar(source: str) -> str:
+    """The server's own spelling of a wildcard source as a destination: `foo.$1` for `foo.*`."""
+    tokens, number = [], 0
+    for token in source.split("."):
+        number += token == "*"
+        tokens.append(f"${number}" if token == "*" else token)
+    return ".".join(tokens)

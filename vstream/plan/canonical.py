@@ -1,0 +1,112 @@
+"""
+The canonical form of a stream configuration: what two configurations have in common when they mean the same.
+
+Mirrors what servers fill in (server/stream.go, checkStreamCfg), so that a default,
+the servers' own metadata or the order of a set never looks like drift.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.model.json import Json
+
+_TWO_MINUTES = 120 * 10**9
+
+DEFAULTS: Mapping[str, Json] = {
+    "allow_atomic": False,
+    "allow_batched": False,
+    "allow_direct": False,
+    "allow_msg_counter": False,
+    "allow_msg_schedules": False,
+    "allow_msg_ttl": False,
+    "allow_rollup_hdrs": False,
+    "compression": "none",
+    "consumer_limits": None,
+    "deny_delete": False,
+    "deny_purge": False,
+    "description": "",
+    "discard": "old",
+    "discard_new_per_subject": False,
+    "first_seq": 0,
+    "max_age": 0,
+    "max_bytes": -1,
+    "max_consumers": -1,
+    "max_msg_size": -1,
+    "max_msgs": -1,
+    "max_msgs_per_subject": -1,
+    "metadata": {},
+    "mirror": None,
+    "mirror_direct": False,
+    "no_ack": False,
+    "num_replicas": 1,
+    "persist_mode": "default",
+    "placement": None,
+    "republish": None,
+    "retention": "limits",
+    "sealed": False,
+    "sources": [],
+    "storage": "file",
+    "subject_delete_marker_ttl": 0,
+    "subject_transform": None,
+    "subjects": [],
+    "template_owner": "",
+}
+"""Every field that servers up to 2.15 know, with the value that leaving it out means."""
+
+_LIMITS = frozenset({"max_bytes", "max_consumers", "max_msg_size", "max_msgs", "max_msgs_per_subject"})
+
+
+def is_known(field: str) -> bool:
+    """Whether vstream knows what leaving *field* out means."""
+    return field in DEFAULTS or field in {"name", "duplicate_window"}
+
+
+def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """*fields* with defaults filled in and sets in order. Fields that vstream does not know are kept as they are."""
+    form: dict[str, Any] = {**DEFAULTS, **{key: value for key, value in fields.items() if value is not None}}
+    for limit in _LIMITS:
+        # 0 and -1 both mean that there is no limit.
+        if form[limit] == 0:
+            form[limit] = -1
+    form["persist_mode"] = form["persist_mode"] or "default"
+    form["num_replicas"] = form["num_replicas"] or 1
+    form["metadata"] = {
+        key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")
+    }
+    form["consumer_limits"] = form["consumer_limits"] or None
+    form["sources"] = sorted((_source(source) for source in form["sources"]), key=_by_name)
+    form["mirror"] = _source(form["mirror"]) if form["mirror"] else None
+    form["placement"] = _placement(form["placement"])
+    form["subjects"] = sorted(form["subjects"])
+    if not (form["subjects"] or form["sources"] or form["mirror"]):
+        form["subjects"] = [form.get("name", "")]
+    if not form.get("duplicate_window"):
+        # Streams with sources or a mirror keep the 0: for them it turns deduplication off (2.14).
+        plain = not form["sources"] and not form["mirror"]
+        form["duplicate_window"] = min(_TWO_MINUTES, form["max_age"] or _TWO_MINUTES) if plain else 0
+    return dict(sorted(form.items()))
+
+
+def _source(source: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in source.items() if value not in (None, "", 0, [], {})}
+    if "subject_transforms" in kept:
+        kept["subject_transforms"] = [dict(sorted(transform.items())) for transform in kept["subject_transforms"]]
+    return dict(sorted(kept.items()))
+
+
+def _by_name(source: Mapping[str, Any]) -> tuple[str, str]:
+    return (str(source.get("name", "")), json.dumps(source, sort_keys=True))
+
+
+def _placement(placement: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not placement:
+        return None
+    kept = {key: value for key, value in placement.items() if value not in (None, "", [])}
+    if "tags" in kept:
+        kept["tags"] = sorted(kept["tags"])
+    return dict(sorted(kept.items())) or None

@@ -1,0 +1,164 @@
+"""A plan: an ordered list of changes against one observed state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from vstream.plan.risk import Risk
+
+if TYPE_CHECKING:
+    from vstream.model.json import Json
+    from vstream.model.streams import StreamConfig
+    from vstream.model.topology import Role
+
+
+class Phase(IntEnum):
+    """When a change is carried out. What is needed comes first, what others still need goes last."""
+
+    WRITE_STREAMS = 1
+    READ_STREAMS = 2
+    MAPPINGS = 3
+    DROPPED_SOURCES = 4
+    """After the mappings: until then clients may still publish into what is dropped."""
+    DELETED_READ_STREAMS = 5
+    DELETED_WRITE_STREAMS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """One field of an update. *field* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
+
+    field: str
+    before: Json
+    after: Json
+    risk: Risk
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """A stream that does not exist yet."""
+
+    config: StreamConfig
+    region: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A stream that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
+
+    config: StreamConfig
+    region: str
+    role: Role
+    fields: tuple[FieldChange, ...]
+    adopts: bool = False
+    """Whether the stream becomes vstream's with this change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """A stream of this topology that the topology no longer has."""
+
+    config: StreamConfig
+    region: str | None
+    role: Role | None
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """A stream that cannot be brought to what the topology says, why, and what to do."""
+
+    name: str
+    region: str | None
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that was seen and will be left as it is."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChange:
+    """A mapping rule that some servers have not loaded as the topology says. None means that there is no such rule."""
+
+    source: str
+    servers: tuple[str, ...]
+    before: tuple[str, ...] | None
+    after: tuple[str, ...] | None
+
+
+Change: TypeAlias = "Create | Update | Delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that `apply` would do, in order, and everything that it would not."""
+
+    topology: str
+    observed: str
+    """Fingerprint of the state of the servers that the plan was made against."""
+    changes: tuple[Change, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    rules: tuple[RuleChange, ...] = ()
+    unread_servers: tuple[str, ...] = ()
+    """Servers whose loaded mappings could not be read."""
+    notes: tuple[Note, ...] = ()
+    owned: int = 0
+    """How many streams of this topology exist."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the servers are as the topology says."""
+        return not (self.changes or self.blocked or self.rules)
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether any change can lose or double messages."""
+        return any(risk_of(change).is_destructive for change in self.changes)
+
+    @property
+    def touches_many(self) -> bool:
+        """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
+        touched = sum(not isinstance(change, Create) for change in self.changes)
+        return self.owned > _FEW and touched > self.owned * _MANY
+
+    def in_phase(self, phase: Phase) -> tuple[Change, ...]:
+        """The changes of one phase, in order."""
+        return tuple(change for change in self.changes if phase_of(change) is phase)
+
+
+_FEW = 10
+_MANY = 0.3
+
+
+def risk_of(change: Change) -> Risk:
+    """The worst risk of a change."""
+    match change:
+        case Create():
+            return Risk.SAFE
+        case Update():
+            order = list(Risk)
+            return max((field.risk for field in change.fields), key=order.index, default=Risk.SAFE)
+        case Delete():
+            return Risk.DATA_LOSS
+
+
+def phase_of(change: Change) -> Phase:
+    """When a change is carried out."""
+    is_write = change.role is not None and change.role.value == "write"
+    match change:
+        case Delete():
+            return Phase.DELETED_WRITE_STREAMS if is_write else Phase.DELETED_READ_STREAMS
+        case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
+            return Phase.DROPPED_SOURCES
+        case _:
+            return Phase.WRITE_STREAMS if is_write else Phase.READ_STREAMS

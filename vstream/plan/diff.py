@@ -1,0 +1,229 @@
+"""Desired × observed → plan. A pure function."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig
+from vstream.model.topology import Role
+from vstream.plan.canonical import canonical, is_known
+from vstream.plan.changes import (
+    Blocked,
+    Change,
+    Create,
+    Delete,
+    FieldChange,
+    Note,
+    Plan,
+    RuleChange,
+    Update,
+    phase_of,
+)
+from vstream.plan.risk import classify, classify_source, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.json import Json
+    from vstream.model.mappings import Mapping as SubjectMapping
+    from vstream.model.streams import ObservedStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the servers say: streams by name, names that no server answered for, loaded rules by server."""
+
+    streams: Mapping[str, ObservedStream]
+    missing: tuple[str, ...] = ()
+    rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Server → mapping source → destinations, each spelled as by `spell_destinations`."""
+    unread_servers: tuple[str, ...] = ()
+
+
+def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
+    """The destinations of a rule as sorted text: `west 100% _vs.foo.west.foo.>`."""
+    return tuple(sorted(spell(one.cluster, one.weight, one.subject) for one in mapping.destinations))
+
+
+def spell(cluster: str | None, weight: int, subject: str) -> str:
+    """One destination of a rule as text."""
+    return f"{cluster or '*'} {weight}% {subject}"
+
+
+def diff(
+    topology: str,
+    desired: Sequence[PhysicalStream],
+    mappings: Sequence[SubjectMapping],
+    observed: Observed,
+    *,
+    adopt: frozenset[str] = frozenset(),
+) -> Plan:
+    """
+    The plan that brings *observed* to *desired*.
+
+    *adopt* names streams that vstream did not create and may take over; the name
+    `all` stands for every one that the topology needs.
+    """
+    changes: list[Change] = []
+    blocked: list[Blocked] = []
+    notes: list[Note] = []
+    for stream in desired:
+        outcome = _compare(topology, stream, observed, adopt, notes)
+        if isinstance(outcome, Blocked):
+            blocked.append(outcome)
+        elif outcome is not None:
+            changes.append(outcome)
+    wanted = {stream.config.name for stream in desired}
+    owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
+    changes.extend(_delete(one) for name, one in sorted(owned.items()) if name not in wanted)
+    changes.sort(key=lambda change: (phase_of(change), change.config.name))
+    return Plan(
+        topology=topology,
+        observed=fingerprint(topology, wanted, observed),
+        changes=tuple(changes),
+        blocked=tuple(sorted(blocked, key=lambda one: one.name)),
+        rules=tuple(_rule_changes(mappings, observed.rules)),
+        unread_servers=observed.unread_servers,
+        notes=tuple(notes),
+        owned=len(owned),
+    )
+
+
+def fingerprint(topology: str, wanted: set[str], observed: Observed) -> str:
+    """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
+    streams = {
+        name: [canonical(one.config.fields), one.created]
+        for name, one in observed.streams.items()
+        if name in wanted or one.config.owner == topology
+    }
+    state = [streams, sorted(wanted & set(observed.missing)), {k: dict(v) for k, v in observed.rules.items()}]
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _compare(
+    topology: str, stream: PhysicalStream, observed: Observed, adopt: frozenset[str], notes: list[Note]
+) -> Change | Blocked | None:
+    name = stream.config.name
+    found = observed.streams.get(name)
+    if found is None:
+        if name in observed.missing:
+            return Blocked(
+                name=name,
+                region=stream.region,
+                reason="it exists, but no server answered for it",
+                hint=f"is region `{stream.region}` down? plan again when it is back",
+            )
+        return Create(config=stream.config, region=stream.region, role=stream.role)
+    is_adopted = found.config.owner != topology
+    if is_adopted and name not in adopt and "all" not in adopt:
+        owner = found.config.owner
+        return Blocked(
+            name=name,
+            region=stream.region,
+            reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
+            hint=f"rename one of the two, or take it over with `--adopt {name}`",
+        )
+    fields = tuple(_field_changes(stream, found, notes))
+    if not fields:
+        return None
+    for change in fields:
+        reason = refusal(change.field.partition(".")[0], change.before, change.after)
+        if reason:
+            return Blocked(
+                name=name,
+                region=stream.region,
+                reason=f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
+                hint="change the topology back, or give the virtual stream another name and move over",
+            )
+    return Update(
+        config=StreamConfig(name=name, fields=_new_fields(stream.config, found.config)),
+        region=stream.region,
+        role=stream.role,
+        fields=fields,
+        adopts=is_adopted,
+    )
+
+
+def _field_changes(stream: PhysicalStream, found: ObservedStream, notes: list[Note]) -> Iterator[FieldChange]:
+    before, after = canonical(found.config.fields), canonical(stream.config.fields)
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if name not in after and not is_known(name):
+            notes.append(
+                Note(name=stream.config.name, text=f"has `{name}` = {_shown(old)}, which vstream does not know and keeps")
+            )
+        elif name == "metadata":
+            yield from _parts(name, _map(old), _map(new), stream.role)
+        elif name == "sources":
+            yield from _source_changes(old, new)
+        else:
+            risk, why = classify(name, old, new, stream.role)
+            yield FieldChange(field=name, before=old, after=new, risk=risk, why=why)
+
+
+def _parts(name: str, before: Mapping[str, Json], after: Mapping[str, Json], role: Role) -> Iterator[FieldChange]:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            risk, why = classify(name, before.get(key), after.get(key), role)
+            yield FieldChange(
+                field=f"{name}.{key}", before=before.get(key), after=after.get(key), risk=risk, why=why
+            )
+
+
+def _source_changes(before: Json, after: Json) -> Iterator[FieldChange]:
+    old, new = _by_source(before), _by_source(after)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            risk, why = classify_source(old.get(key), new.get(key))
+            yield FieldChange(field=f"sources.{key}", before=old.get(key), after=new.get(key), risk=risk, why=why)
+
+
+def _by_source(sources: Json) -> dict[str, Any]:
+    """Sources by name; a second source of one stream, which filters differently, gets a number."""
+    found: dict[str, Any] = {}
+    for source in sources if isinstance(sources, list) else []:
+        name = key = str(source["name"])
+        number = 2
+        while key in found:
+            key = f"{name}#{number}"
+            number += 1
+        found[key] = source
+    return found
+
+
+def _new_fields(desired: StreamConfig, found: StreamConfig) -> dict[str, Json]:
+    kept = {key: value for key, value in found.fields.items() if not is_known(key) and key not in desired.fields}
+    return {**kept, **desired.fields}
+
+
+def _delete(found: ObservedStream) -> Delete:
+    metadata = found.config.metadata
+    role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
+    return Delete(config=found.config, region=metadata.get(REGION_KEY), role=role, messages=found.messages)
+
+
+def _rule_changes(
+    mappings: Sequence[SubjectMapping], loaded: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> Iterator[RuleChange]:
+    desired = {mapping.source: spell_destinations(mapping) for mapping in mappings}
+    different: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
+    for server, rules in sorted(loaded.items()):
+        for source in sorted(desired.keys() | rules.keys()):
+            if rules.get(source) != desired.get(source):
+                different.setdefault((source, rules.get(source)), []).append(server)
+    for (source, before), servers in different.items():
+        yield RuleChange(source=source, servers=tuple(servers), before=before, after=desired.get(source))
+
+
+def _map(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _shown(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,33 @@
+"""What carrying out a plan needs from the world, and nothing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from vstream.model.streams import StreamConfig
+
+
+class StreamAdmin(Protocol):
+    """
+    Changes streams.
+
+    Each method raises ServerError if the servers refuse (nothing has changed), and
+    NotReachableError if there was no answer (it may have happened).
+    """
+
+    async def create(self, config: StreamConfig) -> None:
+        """Create a stream. Creating one that exists with this very configuration succeeds and changes nothing."""
+
+    async def update(self, config: StreamConfig) -> None:
+        """Give a stream this whole configuration."""
+
+    async def delete(self, name: str) -> None:
+        """Delete a stream and its messages."""
+
+
+class MappingAdmin(Protocol):
+    """Makes every server load the topology's mappings."""
+
+    async def load(self) -> None:
+        """Load them, and return when every server has. Raises VstreamError if one has not."""

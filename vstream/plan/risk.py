@@ -1,0 +1,127 @@
+"""What a change of one field does to data and to clients: a table, from the server's source and from experiments."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.model.topology import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.model.json import Json
+
+
+class Risk(Enum):
+    """The worst that a change can do."""
+
+    SAFE = "safe"
+    DISRUPTIVE = "disruptive"
+    """Clients or replication notice, no data is lost."""
+    RESOURCING = "re-sourcing"
+    """A source starts over: messages that are there already arrive again."""
+    DATA_LOSS = "data loss"
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether it needs to be allowed by name."""
+        return self in {Risk.RESOURCING, Risk.DATA_LOSS}
+
+
+_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
+_HARMLESS = {
+    "allow_atomic": "batches become possible",
+    "allow_direct": "Direct Get becomes possible",
+    "allow_msg_ttl": "messages may carry a TTL; this can never be turned off again",
+    "compression": "new blocks are stored this way",
+    "description": "a text",
+    "discard_new_per_subject": "applies from now on",
+    "duplicate_window": "applies from now on",
+}
+_LOST_BEFORE_READ = " before another region has sourced them"
+
+
+def classify(field: str, before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+    """The risk of changing *field* from *before* to *after*, and why. *role* is None where it is not known."""
+    is_write = role is Role.WRITE
+    if field in _LIMITS:
+        if _is_tighter(before, after):
+            what = "messages beyond the new limit are removed at once"
+            return Risk.DATA_LOSS, what + (", perhaps" + _LOST_BEFORE_READ if is_write else "")
+        return Risk.SAFE, "keeps more than before"
+    if field == "max_msg_size" and _is_tighter(before, after):
+        return Risk.DISRUPTIVE, "larger messages are refused" + ("" if is_write else ", and their source stalls")
+    if field == "num_replicas":
+        fewer = isinstance(before, int) and isinstance(after, int) and after < before
+        return Risk.DISRUPTIVE, "fewer copies survive fewer failures" if fewer else "new replicas copy the whole stream"
+    if field == "placement":
+        return Risk.DISRUPTIVE, "the stream moves to other servers"
+    if field == "subjects":
+        return Risk.DISRUPTIVE, "from now on other messages are stored"
+    if field.startswith("metadata"):
+        return Risk.SAFE, "a label"
+    if field == "allow_rollup_hdrs":
+        return (Risk.SAFE, "rollups become possible") if after else (Risk.DISRUPTIVE, "rollups are refused")
+    if field in {"deny_delete", "deny_purge"}:
+        return Risk.DISRUPTIVE, "can never be turned off again"
+    if field in _HARMLESS and after not in (False, None):
+        return Risk.SAFE, _HARMLESS[field]
+    if field == "discard":
+        refuses = "publishers are refused when the stream is full"
+        return (Risk.DISRUPTIVE, refuses) if after == "new" else (Risk.DATA_LOSS, "a full stream removes its oldest messages")
+    if field in {"subject_transform", "first_seq"}:
+        return Risk.RESOURCING, "what is stored and what is sourced no longer agree"
+    return Risk.DISRUPTIVE, "vstream does not know what this change does to clients"
+
+
+def classify_source(before: Json, after: Json) -> tuple[Risk, str]:
+    """The risk of adding (*before* None), removing (*after* None) or changing one source."""
+    if before is None:
+        return Risk.SAFE, "its messages are sourced from the first that it still holds"
+    if after is None:
+        return Risk.DATA_LOSS, "what has not been sourced yet will never arrive"
+    return Risk.RESOURCING, "all messages that it still holds arrive a second time"
+
+
+def _is_tighter(before: Json, after: Json) -> bool:
+    """Whether *after* keeps less. 0 and below mean that there is no limit."""
+    if not isinstance(before, int) or not isinstance(after, int):
+        return True
+    return after > 0 and (before <= 0 or after < before)
+
+
+def _always(_before: Json, _after: Json) -> bool:
+    return True
+
+
+def _turned_off(before: Json, after: Json) -> bool:
+    return bool(before) and not after
+
+
+def _workqueue(before: Json, after: Json) -> bool:
+    return "workqueue" in (before, after)
+
+
+IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
+    ("storage", _always, "servers cannot change the storage of a stream"),
+    ("retention", _workqueue, "servers cannot change retention to or from workqueue"),
+    ("mirror", _always, "servers cannot turn a stream into a mirror or back"),
+    ("deny_delete", _turned_off, "servers never allow deletes again once they are denied"),
+    ("deny_purge", _turned_off, "servers never allow purges again once they are denied"),
+    ("sealed", _turned_off, "a sealed stream stays sealed"),
+    ("allow_msg_ttl", _turned_off, "servers cannot turn message TTLs off again"),
+    ("allow_msg_schedules", _turned_off, "servers cannot turn message schedules off again"),
+    ("allow_msg_counter", _always, "servers cannot turn a stream into a counter or back"),
+    ("persist_mode", _always, "servers cannot change how a stream persists"),
+    ("template_owner", _always, "a stream template owns this stream"),
+)
+"""What servers refuse (server/stream.go, configUpdateCheck): field, when, and the reason in plain words."""
+
+
+def refusal(field: str, before: Json, after: Json) -> str | None:
+    """Why servers would refuse this change, None if they would not."""
+    for name, applies, reason in IMMUTABLE:
+        if name == field and applies(before, after):
+            return reason
+    return None

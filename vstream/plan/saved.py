@@ -1,0 +1,152 @@
+"""Plans as JSON: what `vstream plan --out` writes and `vstream apply` reads back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import PlanError
+from vstream.model.streams import StreamConfig
+from vstream.model.topology import Role
+from vstream.plan.changes import Blocked, Create, Delete, FieldChange, Note, Plan, RuleChange, Update, risk_of
+from vstream.plan.risk import Risk
+
+if TYPE_CHECKING:
+    from vstream.plan.changes import Change
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPlan:
+    """A plan, and the topology that it was made from, so that the file says everything."""
+
+    plan: Plan
+    topology_file: str
+    topology_text: str
+    lab: str | None
+    """The lab that it was made against, None for the topology's own servers."""
+    adopt: tuple[str, ...] = ()
+
+
+def to_dict(plan: Plan) -> dict[str, Any]:
+    """A plan as plain JSON data."""
+    return {
+        "topology": plan.topology,
+        "observed": plan.observed,
+        "changes": [_change(change) for change in plan.changes],
+        "blocked": [
+            {"name": one.name, "region": one.region, "reason": one.reason, "hint": one.hint} for one in plan.blocked
+        ],
+        "mappings": [
+            {"source": one.source, "servers": one.servers, "before": one.before, "after": one.after}
+            for one in plan.rules
+        ],
+        "unread_servers": plan.unread_servers,
+        "notes": [{"name": one.name, "text": one.text} for one in plan.notes],
+        "owned": plan.owned,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    common = {
+        "name": change.config.name,
+        "region": change.region,
+        "role": change.role.value if change.role else None,
+        "risk": risk_of(change).value,
+        "config": change.config.fields,
+    }
+    match change:
+        case Create():
+            return {"action": "create", **common}
+        case Delete():
+            return {"action": "delete", **common, "messages": change.messages}
+        case Update():
+            fields = [
+                {"field": one.field, "before": one.before, "after": one.after, "risk": one.risk.value, "why": one.why}
+                for one in change.fields
+            ]
+            return {"action": "update", **common, "adopts": change.adopts, "fields": fields}
+
+
+def dump(saved: SavedPlan) -> str:
+    """The text of a plan file."""
+    body = {
+        "lab": saved.lab,
+        "adopt": saved.adopt,
+        "topology_file": saved.topology_file,
+        "topology_text": saved.topology_text,
+        "plan": to_dict(saved.plan),
+    }
+    # The digest guards against a file that was edited or cut: apply carries out exactly what was reviewed.
+    return json.dumps({"format": FORMAT, "digest": _digest(body), **body}, indent=2, ensure_ascii=False) + "\n"
+
+
+def load(text: str, file: str) -> SavedPlan:
+    """Read a plan file. Raises PlanError if it is none, was edited, or comes from another version of the format."""
+    try:
+        data = json.loads(text)
+        body = {key: data[key] for key in ("lab", "adopt", "topology_file", "topology_text", "plan")}
+        version, digest = data["format"], data["digest"]
+    except (ValueError, KeyError, TypeError):
+        raise PlanError(f"{file} is not a plan file", hint="`vstream plan --out plan.json` writes one") from None
+    if version != FORMAT:
+        raise PlanError(f"{file} has format {version}, this vstream reads {FORMAT}", hint="run `vstream plan` again")
+    if digest != _digest(body):
+        raise PlanError(f"{file} was changed after it was written", hint="run `vstream plan` again")
+    return SavedPlan(
+        plan=_plan(body["plan"]),
+        topology_file=body["topology_file"],
+        topology_text=body["topology_text"],
+        lab=body["lab"],
+        adopt=tuple(body["adopt"]),
+    )
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    return Plan(
+        topology=data["topology"],
+        observed=data["observed"],
+        changes=tuple(_read_change(one) for one in data["changes"]),
+        blocked=tuple(Blocked(**one) for one in data["blocked"]),
+        rules=tuple(
+            RuleChange(
+                source=one["source"],
+                servers=tuple(one["servers"]),
+                before=None if one["before"] is None else tuple(one["before"]),
+                after=None if one["after"] is None else tuple(one["after"]),
+            )
+            for one in data["mappings"]
+        ),
+        unread_servers=tuple(data["unread_servers"]),
+        notes=tuple(Note(**one) for one in data["notes"]),
+        owned=data["owned"],
+    )
+
+
+def _read_change(data: dict[str, Any]) -> Change:
+    config = StreamConfig(name=data["name"], fields=data["config"])
+    role = Role(data["role"]) if data["role"] else None
+    if data["action"] == "delete":
+        return Delete(config=config, region=data["region"], role=role, messages=data["messages"])
+    assert role is not None
+    if data["action"] == "create":
+        return Create(config=config, region=data["region"], role=role)
+    return Update(
+        config=config,
+        region=data["region"],
+        role=role,
+        adopts=data["adopts"],
+        fields=tuple(
+            FieldChange(
+                field=one["field"], before=one["before"], after=one["after"], risk=Risk(one["risk"]), why=one["why"]
+            )
+            for one in data["fields"]
+        ),
+    )

@@ -1,0 +1,217 @@
+"""A plan, and what became of it, as text or Markdown."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+from rich.text import Text
+
+from vstream.plan.changes import Create, Delete, Plan, Update, risk_of
+from vstream.plan.risk import Risk
+from vstream.topology.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.model.json import Json
+    from vstream.plan.apply import Applied
+    from vstream.plan.changes import Change, FieldChange, RuleChange
+
+_RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
+_DURATIONS = frozenset({"max_age", "duplicate_window", "subject_delete_marker_ttl"})
+_SIZES = frozenset({"max_bytes", "max_msg_size"})
+_SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
+_FEW = 20
+"""How many equal lines are shown before the rest is counted."""
+
+
+class PlanFormat(StrEnum):
+    """How a plan is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def value(field: str, raw: Json) -> str:
+    """A value as people write it: durations and sizes with their unit."""
+    if raw is None:
+        return "none"
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        if field in _DURATIONS:
+            return format_duration(raw) if raw or field == "max_age" else "0s"
+        if field in _SIZES:
+            return format_size(raw)
+        if field.startswith("max_") and raw <= 0:
+            return "unlimited"
+    return json.dumps(raw, ensure_ascii=False)
+
+
+def summary(plan: Plan) -> str:
+    """One sentence: what would be done."""
+    if plan.is_empty:
+        return "No changes: the servers are as the topology says."
+    counts = {"create": 0, "update": 0, "delete": 0}
+    for change in plan.changes:
+        counts[_verb(change)] += 1
+    parts = [f"{counts['create']} to create", f"{counts['update']} to update", f"{counts['delete']} to delete"]
+    if plan.blocked:
+        parts.append(f"{len(plan.blocked)} blocked")
+    text = f"Plan: {', '.join(parts)}"
+    if plan.rules:
+        sources = {rule.source for rule in plan.rules}
+        servers = {server for rule in plan.rules for server in rule.servers}
+        text += f"; {_count(len(sources), 'mapping rule')} to load on {_count(len(servers), 'server')}"
+    return text + "."
+
+
+def text(plan: Plan) -> Iterator[Text]:
+    """The whole plan for a terminal: streams in the order of their change, field by field, then mappings."""
+    creates = [change for change in plan.changes if isinstance(change, Create)]
+    for change in plan.changes:
+        if isinstance(change, Create) and len(creates) > _FEW:
+            continue
+        yield from _change_lines(change)
+    if len(creates) > _FEW:
+        shown = ", ".join(change.config.name for change in creates[:3])
+        yield Text.assemble(("  + ", "green"), f"{len(creates):,} streams to create: {shown}, … (`--format json` lists all)")
+    for blocked in plan.blocked:
+        yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
+        yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
+    yield from _rule_lines(plan)
+    for note in plan.notes[:_FEW]:
+        yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
+    if plan.unread_servers:
+        yield Text.assemble(
+            ("  ? ", "yellow"),
+            f"loaded mappings could not be read on {', '.join(plan.unread_servers)}",
+            (" (`monitor` addresses under `connect` make them readable)", "dim"),
+        )
+    if not plan.is_empty:
+        yield Text("")
+    yield Text(summary(plan), style="bold")
+
+
+def _change_lines(change: Change) -> Iterator[Text]:
+    name = (change.config.name, "bold")
+    where = f"  {change.role.value if change.role else 'unknown'} stream in {change.region or '?'}"
+    match change:
+        case Create():
+            shown = [
+                f"{field} {value(field, change.config.fields[field])}"
+                for field in _SHOWN_OF_CREATE
+                if field in change.config.fields and change.config.fields[field] not in (-1, [])
+            ]
+            sources = change.config.source_names
+            if sources:
+                shown.insert(0, f"sources {', '.join(sources)}")
+            yield Text.assemble(("  + ", "green"), name, where)
+            yield Text(f"      {' · '.join(shown)}", style="dim")
+        case Update():
+            yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
+            for field in change.fields:
+                yield _field_line(field)
+        case Delete():
+            yield Text.assemble(
+                ("  - ", "bold red"), name, where, (f"  data loss: {_count(change.messages, 'message')}", "bold red")
+            )
+        case _:
+            assert_never(change)
+
+
+def _field_line(change: FieldChange) -> Text:
+    return Text.assemble(
+        f"      {change.field}: {value(change.field, change.before)} → {value(change.field, change.after)}  ",
+        (f"{change.risk.value}: {change.why}", _RISK_STYLE[change.risk]),
+    )
+
+
+def _rule_lines(plan: Plan) -> Iterator[Text]:
+    for rule in plan.rules[:_FEW]:
+        sign, style = ("+", "green") if rule.before is None else ("-", "red") if rule.after is None else ("~", "yellow")
+        yield Text.assemble((f"  {sign} ", style), ("mapping ", ""), (rule.source, "bold"), f"  on {_servers(rule)}")
+        for before in rule.before or ():
+            if before not in (rule.after or ()):
+                yield Text(f"      - {before}", style="dim")
+        for after in rule.after or ():
+            if rule.before is not None and after not in rule.before:
+                yield Text(f"      + {after}", style="dim")
+    if len(plan.rules) > _FEW:
+        yield Text(f"    … and {len(plan.rules) - _FEW:,} more mapping rules", style="dim")
+
+
+def _servers(rule: RuleChange) -> str:
+    return ", ".join(rule.servers) if len(rule.servers) <= 3 else _count(len(rule.servers), "server")  # noqa: PLR2004
+
+
+def markdown(plan: Plan) -> str:
+    """The plan as Markdown, for a comment on a pull request."""
+    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), ""]
+    if plan.changes or plan.blocked:
+        lines += ["| | stream | region | change | risk |", "|---|---|---|---|---|"]
+    for change in plan.changes:
+        if isinstance(change, Update):
+            details = "<br>".join(
+                _cell(f"`{one.field}`: {value(one.field, one.before)} → {value(one.field, one.after)} ({one.why})")
+                for one in change.fields
+            )
+        else:
+            details = _verb(change)
+        lines.append(
+            f"| {_sign(change)} | `{change.config.name}` | {change.region or '?'} | {details} | {risk_of(change).value} |"
+        )
+    lines += [f"| ! | `{one.name}` | {one.region or '?'} | blocked: {_cell(one.reason)} | |" for one in plan.blocked]
+    if plan.rules:
+        lines += ["", "| | mapping | servers |", "|---|---|---|"]
+        for rule in plan.rules:
+            sign = "+" if rule.before is None else "-" if rule.after is None else "~"
+            lines.append(f"| {sign} | `{_cell(rule.source)}` | {', '.join(rule.servers)} |")
+    lines += [f"- `{note.name}` {note.text}" for note in plan.notes]
+    return "\n".join(lines) + "\n"
+
+
+def applied(result: Applied) -> Iterator[Text]:
+    """What was done, what was not, and what nobody knows."""
+    done = f"Applied: {_count(len(result.done), 'stream')}"
+    if result.mappings_loaded:
+        done += ", mappings loaded on every server"
+    yield Text(done + ".", style="bold green" if result.is_complete else "bold")
+    groups = (
+        ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
+        ("refused", result.refused, "bold red"),
+        ("not tried", result.skipped, "yellow"),
+    )
+    for label, changes, style in groups:
+        if changes:
+            names = ", ".join(change.config.name for change in changes[:5])
+            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
+            yield Text.assemble((f"{label}: ", style), names, more)
+    if result.mappings_pending:
+        yield Text("The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,")
+        yield Text("then run `vstream apply` again for what had to wait.")
+
+
+def _verb(change: Change) -> str:
+    match change:
+        case Create():
+            return "create"
+        case Update():
+            return "update"
+        case Delete():
+            return "delete"
+        case _:
+            assert_never(change)
+
+
+def _sign(change: Change) -> str:
+    return {"create": "+", "update": "~", "delete": "-"}[_verb(change)]
+
+
+def _cell(content: str) -> str:
+    return content.replace("|", "\\|")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
