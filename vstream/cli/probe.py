@@ -2,11 +2,89 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from vstream.cli import inputs
+from vstream.cli.outcome import NO
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.model.topology import Topology
+    from vstream.probe.report import ProbeReport, Progress
 
 
-def command(topology: inputs.TopologyFile = inputs.DEFAULT_FILE) -> None:
-    """Prove it."""
-    raise typer.Exit(1)
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
+    region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region.")] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds until a canary must have arrived everywhere.", min=0.1)] = 30,
+    output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
+    lab: inputs.LabName = None,
+) -> None:
+    """
+    Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
+
+    Publishes only on the `canary` subjects that the topology agrees on, and deletes
+    what it published. Exits with 1 unless everything that was checked is well.
+
+    Examples: `vstream probe`, `vstream probe -s foo --format junit > probe.xml`
+    """
+    from vstream.probe.junit import to_junit  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import probe as view  # noqa: PLC0415
+
+    if output not in set(view.ProbeFormat):
+        raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    _check_names("--stream", stream, [one.name for one in wanted.streams])
+    _check_names("--region", region, [one.name for one in wanted.regions])
+    where = inputs.target(wanted, lab)
+    report = asyncio.run(_probe(wanted, where, stream, region, deadline))
+    if output == "json":
+        typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
+    elif output == "junit":
+        typer.echo(to_junit(report))
+    else:
+        console.say(f"{wanted.name} on {where.description}")
+        console.out().print(view.hops(report))
+        matrix = view.matrix(report)
+        if matrix is not None:
+            console.out().print(matrix)
+        for line in view.problems(report):
+            console.out().print(line)
+    if not report.passed:
+        raise typer.Exit(NO)
+
+
+async def _probe(
+    topology: Topology,
+    where: inputs.Target,
+    streams: Sequence[str] | None,
+    regions: Sequence[str] | None,
+    deadline: float,
+) -> ProbeReport:
+    from vstream.jetstream.observe import connect_all  # noqa: PLC0415
+    from vstream.probe.checks import run  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    with console.progress() as progress:
+        task = progress.add_task("probing", total=None)
+
+        def show(step: Progress) -> None:
+            progress.update(task, completed=step.done, total=step.total)
+
+        async with connect_all(topology, where.endpoints) as connections:
+            return await run(
+                topology, connections, streams=streams, regions=regions, deadline=deadline, on_progress=show
+            )
+
+
+def _check_names(option: str, given: list[str] | None, known: list[str]) -> None:
+    for name in given or ():
+        if name not in known:
+            raise typer.BadParameter(f"`{name}` is none of {', '.join(known)}", param_hint=option)

@@ -23,9 +23,10 @@ from vstream.plan.changes import (
     phase_of,
 )
 from vstream.plan.risk import classify, classify_source, refusal
+from vstream.subjects import overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.json import Json
@@ -86,7 +87,7 @@ def diff(
         observed=fingerprint(topology, wanted, observed),
         changes=tuple(changes),
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
-        rules=tuple(_rule_changes(mappings, observed.rules)),
+        rules=tuple(_rule_changes(mappings, observed.rules, _Ours(wanted | owned.keys(), owned.values()))),
         unread_servers=observed.unread_servers,
         notes=tuple(notes),
         owned=len(owned),
@@ -208,15 +209,36 @@ def _delete(found: ObservedStream) -> Delete:
     return Delete(config=found.config, region=metadata.get(REGION_KEY), role=role, messages=found.messages)
 
 
+class _Ours:
+    """Tells a rule that leads to this topology's streams, of now or of before, from somebody else's."""
+
+    def __init__(self, names: set[str], owned: Iterable[ObservedStream]) -> None:
+        self._names = names
+        subjects = [subject for one in owned for subject in canonical(one.config.fields)["subjects"]]  # type: ignore[union-attr]
+        self._subjects = [str(subject) for subject in subjects]
+
+    def leads(self, destinations: tuple[str, ...]) -> bool:
+        return any(self._is_ours(destination.rpartition(" ")[2]) for destination in destinations)
+
+    def _is_ours(self, subject: str) -> bool:
+        tokens = ["*" if "{{" in token or token.startswith("$") else token for token in subject.split(".")]
+        if not self._names.isdisjoint(tokens):
+            return True
+        pattern = ".".join(tokens)
+        return any(overlaps(pattern, one) for one in self._subjects)
+
+
 def _rule_changes(
-    mappings: Sequence[SubjectMapping], loaded: Mapping[str, Mapping[str, tuple[str, ...]]]
+    mappings: Sequence[SubjectMapping], loaded: Mapping[str, Mapping[str, tuple[str, ...]]], ours: _Ours
 ) -> Iterator[RuleChange]:
     desired = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     different: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
     for server, rules in sorted(loaded.items()):
         for source in sorted(desired.keys() | rules.keys()):
-            if rules.get(source) != desired.get(source):
-                different.setdefault((source, rules.get(source)), []).append(server)
+            before = rules.get(source)
+            # Rules of others live in the same account: they are none of our business.
+            if before != desired.get(source) and (source in desired or ours.leads(before or ())):
+                different.setdefault((source, before), []).append(server)
     for (source, before), servers in different.items():
         yield RuleChange(source=source, servers=tuple(servers), before=before, after=desired.get(source))
 

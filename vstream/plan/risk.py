@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.model.topology import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vstream.model.json import Json
 
 
@@ -29,7 +28,6 @@ class Risk(Enum):
         return self in {Risk.RESOURCING, Risk.DATA_LOSS}
 
 
-_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 _HARMLESS = {
     "allow_atomic": "batches become possible",
     "allow_direct": "Direct Get becomes possible",
@@ -39,40 +37,70 @@ _HARMLESS = {
     "discard_new_per_subject": "applies from now on",
     "duplicate_window": "applies from now on",
 }
-_LOST_BEFORE_READ = " before another region has sourced them"
 
 
 def classify(field: str, before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     """The risk of changing *field* from *before* to *after*, and why. *role* is None where it is not known."""
-    is_write = role is Role.WRITE
-    if field in _LIMITS:
-        if _is_tighter(before, after):
-            what = "messages beyond the new limit are removed at once"
-            return Risk.DATA_LOSS, what + (", perhaps" + _LOST_BEFORE_READ if is_write else "")
-        return Risk.SAFE, "keeps more than before"
-    if field == "max_msg_size" and _is_tighter(before, after):
-        return Risk.DISRUPTIVE, "larger messages are refused" + ("" if is_write else ", and their source stalls")
-    if field == "num_replicas":
-        fewer = isinstance(before, int) and isinstance(after, int) and after < before
-        return Risk.DISRUPTIVE, "fewer copies survive fewer failures" if fewer else "new replicas copy the whole stream"
-    if field == "placement":
-        return Risk.DISRUPTIVE, "the stream moves to other servers"
-    if field == "subjects":
-        return Risk.DISRUPTIVE, "from now on other messages are stored"
-    if field.startswith("metadata"):
-        return Risk.SAFE, "a label"
-    if field == "allow_rollup_hdrs":
-        return (Risk.SAFE, "rollups become possible") if after else (Risk.DISRUPTIVE, "rollups are refused")
-    if field in {"deny_delete", "deny_purge"}:
-        return Risk.DISRUPTIVE, "can never be turned off again"
+    judge = _JUDGES.get(field)
+    if judge is not None:
+        return judge(before, after, role)
     if field in _HARMLESS and after not in (False, None):
         return Risk.SAFE, _HARMLESS[field]
-    if field == "discard":
-        refuses = "publishers are refused when the stream is full"
-        return (Risk.DISRUPTIVE, refuses) if after == "new" else (Risk.DATA_LOSS, "a full stream removes its oldest messages")
-    if field in {"subject_transform", "first_seq"}:
-        return Risk.RESOURCING, "what is stored and what is sourced no longer agree"
     return Risk.DISRUPTIVE, "vstream does not know what this change does to clients"
+
+
+def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+    if not _is_tighter(before, after):
+        return Risk.SAFE, "keeps more than before"
+    what = "messages beyond the new limit are removed at once"
+    if role is Role.WRITE:
+        what += ", perhaps before another region has sourced them"
+    return Risk.DATA_LOSS, what
+
+
+def _max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
+    if not _is_tighter(before, after):
+        return Risk.SAFE, "allows more than before"
+    return Risk.DISRUPTIVE, "larger messages are refused" + ("" if role is Role.WRITE else ", and their source stalls")
+
+
+def _replicas(before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+    is_fewer = isinstance(before, int) and isinstance(after, int) and after < before
+    return Risk.DISRUPTIVE, "fewer copies survive fewer failures" if is_fewer else "new replicas copy the whole stream"
+
+
+def _rollup(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+    return (Risk.SAFE, "rollups become possible") if after else (Risk.DISRUPTIVE, "rollups are refused")
+
+
+def _discard(_before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
+    if after == "new":
+        return Risk.DISRUPTIVE, "publishers are refused when the stream is full"
+    return Risk.DATA_LOSS, "a full stream removes its oldest messages"
+
+
+def _fixed(risk: Risk, why: str) -> _Judge:
+    return lambda _before, _after, _role: (risk, why)
+
+
+_Judge = Callable[["Json", "Json", "Role | None"], "tuple[Risk, str]"]
+_JUDGES: Mapping[str, _Judge] = {
+    "max_age": _limit,
+    "max_bytes": _limit,
+    "max_msgs": _limit,
+    "max_msgs_per_subject": _limit,
+    "max_msg_size": _max_msg_size,
+    "num_replicas": _replicas,
+    "placement": _fixed(Risk.DISRUPTIVE, "the stream moves to other servers"),
+    "subjects": _fixed(Risk.DISRUPTIVE, "from now on other messages are stored"),
+    "metadata": _fixed(Risk.SAFE, "a label"),
+    "allow_rollup_hdrs": _rollup,
+    "deny_delete": _fixed(Risk.DISRUPTIVE, "can never be turned off again"),
+    "deny_purge": _fixed(Risk.DISRUPTIVE, "can never be turned off again"),
+    "discard": _discard,
+    "subject_transform": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
+    "first_seq": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
+}
 
 
 def classify_source(before: Json, after: Json) -> tuple[Risk, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,9 +13,16 @@ if TYPE_CHECKING:
     from vstream.errors import VstreamError
 
 
+_UNBOUNDED = 200
+"""Columns where nobody looks at a screen: tables must not be cut when they are piped."""
+
+
 def out() -> Console:
     """Data: what can be piped."""
-    return Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _UNBOUNDED
+    return console
 
 
 def talk() -> Console:

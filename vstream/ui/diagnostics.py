@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
 
 
-class DiagnosticFormat(str, Enum):
+class DiagnosticFormat(StrEnum):
     """How diagnostics are written."""
 
     FULL = "full"

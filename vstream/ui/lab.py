@@ -19,7 +19,8 @@ _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 def table(status: LabStatus) -> Table:
     """One row for each server."""
     view = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
-    for heading in ("server", "region", "state", "pid", "version", "client", "monitor", "up"):
+    # Ports alone fit on any screen; `--json` has the whole addresses, which are all on 127.0.0.1.
+    for heading in ("server", "region", "state", "pid", "version", "port", "monitor", "up"):
         view.add_column(heading)
     for server in status.servers:
         view.add_row(
@@ -28,8 +29,8 @@ def table(status: LabStatus) -> Table:
             f"[{_STYLE[server.state.value]}]{server.state.value}[/]",
             str(server.pid or "-"),
             server.version,
-            f"nats://{server.address.host}:{server.address.client}",
-            f"http://{server.address.host}:{server.address.monitor}",
+            str(server.address.client),
+            str(server.address.monitor),
             _ago(server.uptime),
         )
     return view

@@ -133,7 +133,7 @@ def _rule_lines(plan: Plan) -> Iterator[Text]:
         sign, style = ("+", "green") if rule.before is None else ("-", "red") if rule.after is None else ("~", "yellow")
         yield Text.assemble((f"  {sign} ", style), ("mapping ", ""), (rule.source, "bold"), f"  on {_servers(rule)}")
         for before in rule.before or ():
-            if before not in (rule.after or ()):
+            if rule.after is not None and before not in rule.after:
                 yield Text(f"      - {before}", style="dim")
         for after in rule.after or ():
             if rule.before is not None and after not in rule.before:

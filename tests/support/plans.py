@@ -1,0 +1,105 @@
+"""Topologies and a fake server for tests of plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vstream.errors import NotReachableError, ServerError
+from vstream.load import bundle, load
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.model.topology import Topology
+from vstream.plan.canonical import canonical
+from vstream.plan.diff import Observed, spell_destinations
+
+
+def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:
+    """A checked topology of three small regions."""
+    document = {
+        "version": 1,
+        "name": "acme",
+        "server_version": "2.10",
+        "regions": {"west": {"servers": 1}, "central": {"servers": 1}, "east": {"servers": 1}},
+        "defaults": {"write": {"max_age": "1h"}},
+        "streams": {"foo": {"subjects": ["foo.>"]}} if streams is None else streams,
+        **over,
+    }
+    return load(json.dumps(document).encode(), "topology.yaml").require()
+
+
+def rendered(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:
+    return bundle(topology(streams, **over))
+
+
+class FakeServers:
+    """Streams in memory. Answers as the servers do: defaults filled in, its own metadata added."""
+
+    def __init__(self) -> None:
+        self.streams_by_name: dict[str, ObservedStream] = {}
+        self.rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
+        self.calls: list[str] = []
+        self.failures: dict[str, list[Exception]] = {}
+        self._clock = 0
+
+    def _answer(self, call: str) -> None:
+        self.calls.append(call)
+        pending = self.failures.get(call)
+        if pending:
+            raise pending.pop(0)
+
+    def _store(self, config: StreamConfig, created: str | None) -> None:
+        self._clock += 1
+        fields = canonical(config.fields)
+        metadata = {**config.metadata, "_nats.ver": "2.15.1", "_nats.level": "0"}
+        self.streams_by_name[config.name] = ObservedStream(
+            config=StreamConfig(name=config.name, fields={**fields, "metadata": metadata}),
+            created=created or f"t{self._clock}",
+            cluster=None,
+        )
+
+    async def create(self, config: StreamConfig) -> None:
+        found = self.streams_by_name.get(config.name)
+        self._answer(f"create {config.name}")
+        if found is None:
+            self._store(config, None)
+        elif canonical(found.config.fields) != canonical(config.fields):
+            raise ServerError(
+                code=400, err_code=10058, description="stream name already in use", subject=f"$JS.API.STREAM.CREATE.{config.name}"
+            )
+
+    async def update(self, config: StreamConfig) -> None:
+        self._answer(f"update {config.name}")
+        self._store(config, self.streams_by_name[config.name].created)
+
+    async def delete(self, name: str) -> None:
+        self._answer(f"delete {name}")
+        del self.streams_by_name[name]
+
+    def observed(self) -> Observed:
+        return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules))
+
+    def loader(self, bundle: Bundle) -> FakeMappings:
+        return FakeMappings(self, bundle)
+
+
+class FakeMappings:
+    def __init__(self, servers: FakeServers, bundle: Bundle) -> None:
+        self._servers = servers
+        self._bundle = bundle
+
+    async def load(self) -> None:
+        self._servers._answer("load mappings")
+        for server in self._bundle.servers:
+            self._servers.rules[server.server.name] = {
+                mapping.source: spell_destinations(mapping) for mapping in self._bundle.mappings
+            }
+
+
+def no_answer() -> NotReachableError:
+    return NotReachableError("no answer within 10 s")
+
+
+def refused(err_code: int = 10052, code: int = 400) -> ServerError:
+    return ServerError(code=code, err_code=err_code, description="no", subject="$JS.API.STREAM.CREATE.x")

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.plans import rendered
+from vstream.plan.canonical import DEFAULTS, canonical, is_known
+
+
+def test_a_bare_stream_is_what_the_servers_fill_in() -> None:
+    form = canonical({"name": "foo", "subjects": ["foo.>"]})
+    assert form["max_msgs"] == -1
+    assert form["num_replicas"] == 1
+    assert form["duplicate_window"] == 120 * 10**9
+
+
+def test_a_short_max_age_caps_the_default_duplicate_window() -> None:
+    assert canonical({"name": "foo", "max_age": 10**9})["duplicate_window"] == 10**9
+
+
+def test_a_stream_with_sources_keeps_a_window_of_0() -> None:
+    assert canonical({"name": "foo", "sources": [{"name": "bar"}]})["duplicate_window"] == 0
+
+
+def test_a_stream_without_subjects_listens_on_its_name() -> None:
+    assert canonical({"name": "foo"})["subjects"] == ["foo"]
+    assert canonical({"name": "foo", "mirror": {"name": "bar"}})["subjects"] == []
+
+
+def test_the_servers_own_metadata_does_not_count() -> None:
+    assert canonical({"name": "foo", "metadata": {"_nats.ver": "2.15.1", "a": "b"}})["metadata"] == {"a": "b"}
+
+
+def test_the_order_of_sets_does_not_count_and_that_of_transforms_does() -> None:
+    transforms = [{"src": "a", "dest": "b"}, {"src": "c", "dest": "d"}]
+    one = {"name": "foo", "sources": [{"name": "x"}, {"name": "a", "subject_transforms": transforms}]}
+    other = {"name": "foo", "sources": [{"name": "a", "subject_transforms": transforms}, {"name": "x"}]}
+    swapped = {"name": "foo", "sources": [{"name": "a", "subject_transforms": transforms[::-1]}, {"name": "x"}]}
+    assert canonical(one) == canonical(other)
+    assert canonical(one) != canonical(swapped)
+    assert canonical({"subjects": ["b", "a"]}) == canonical({"subjects": ["a", "b"]})
+
+
+def test_empty_and_missing_are_the_same() -> None:
+    assert canonical({"placement": {"cluster": "", "tags": []}}) == canonical({})
+    assert canonical({"consumer_limits": {}}) == canonical({"consumer_limits": None}) == canonical({})
+    assert canonical({"sources": [{"name": "x", "filter_subject": "", "opt_start_seq": 0}]}) == canonical(
+        {"sources": [{"name": "x"}]}
+    )
+
+
+def test_what_vstream_does_not_know_is_kept() -> None:
+    assert canonical({"name": "foo", "brand_new": {"x": 1}})["brand_new"] == {"x": 1}
+    assert not is_known("brand_new")
+
+
+def test_every_rendered_field_is_known() -> None:
+    for stream in rendered().streams:
+        assert [field for field in stream.config.fields if not is_known(field)] == []
+
+
+_FIELDS = st.dictionaries(
+    st.sampled_from(sorted(set(DEFAULTS) - {"metadata", "sources", "mirror", "placement", "subjects", "consumer_limits"})),
+    st.one_of(st.integers(-1, 3), st.booleans(), st.sampled_from(["", "x"])),
+)
+
+
+@settings(derandomize=True)
+@given(_FIELDS)
+def test_canonical_form_is_its_own_canonical_form(fields: dict[str, Any]) -> None:
+    fields.pop("max_age", None)
+    once = canonical(fields)
+    assert canonical(once) == once

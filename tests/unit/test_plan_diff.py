@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered, topology
+from vstream.load import bundle
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.risk import Risk
+
+
+def plan(wanted: Bundle, observed: Observed, *adopt: str) -> Plan:
+    return diff("acme", wanted.streams, wanted.mappings, observed, adopt=frozenset(adopt))
+
+
+async def world(of: Bundle) -> FakeServers:
+    """Servers that are as *of* says."""
+    servers = FakeServers()
+    for stream in of.streams:
+        await servers.create(stream.config)
+    await servers.loader(of).load()
+    return servers
+
+
+def changed(observed: Observed, name: str, **fields: Any) -> Observed:
+    stream = observed.streams[name]
+    config = StreamConfig(name=name, fields={**stream.config.fields, **fields})
+    return replace(observed, streams={**observed.streams, name: replace(stream, config=config)})
+
+
+def only_update(of: Plan) -> Update:
+    assert of.blocked == ()
+    (change,) = of.changes
+    assert isinstance(change, Update)
+    return change
+
+
+async def test_a_matching_world_needs_nothing() -> None:
+    wanted = rendered()
+    assert plan(wanted, (await world(wanted)).observed()).is_empty
+
+
+def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> None:
+    made = plan(rendered(), Observed(streams={}))
+    assert all(isinstance(change, Create) for change in made.changes)
+    names = [change.config.name for change in made.changes]
+    assert names[:3] == ["foo-write-central", "foo-write-east", "foo-write-west"]
+    seen: set[str] = set()
+    for change in made.changes:
+        assert set(change.config.source_names) <= seen
+        seen.add(change.config.name)
+
+
+async def test_drift_of_one_field_is_one_field_change() -> None:
+    wanted = rendered()
+    observed = changed((await world(wanted)).observed(), "foo-read-west", max_age=5)
+    update = only_update(plan(wanted, observed))
+    (field,) = update.fields
+    assert (field.field, field.before, field.after, field.risk) == ("max_age", 5, 0, Risk.SAFE)
+
+
+async def test_a_default_that_was_changed_by_hand_is_drift() -> None:
+    wanted = rendered()
+    observed = changed((await world(wanted)).observed(), "foo-write-west", no_ack=True)
+    assert [field.field for field in only_update(plan(wanted, observed)).fields] == ["no_ack"]
+
+
+async def test_an_unknown_field_is_noted_kept_and_no_drift() -> None:
+    wanted = rendered()
+    observed = changed((await world(wanted)).observed(), "foo-read-west", brand_new=7)
+    made = plan(wanted, observed)
+    assert made.is_empty
+    assert "brand_new" in made.notes[0].text
+    update = only_update(plan(wanted, changed(observed, "foo-read-west", brand_new=7, max_age=5)))
+    assert update.config.fields["brand_new"] == 7
+
+
+async def test_tightening_a_limit_is_data_loss_and_loosening_is_not() -> None:
+    observed = (await world(rendered())).observed()
+    tighter = only_update(plan(rendered(), changed(observed, "foo-write-west", max_age=10**18)))
+    assert risk_of(tighter) is Risk.DATA_LOSS
+    assert "before another region has sourced them" in tighter.fields[0].why
+    looser = only_update(plan(rendered(), changed(observed, "foo-write-west", max_age=10**9)))
+    assert risk_of(looser) is Risk.SAFE
+
+
+async def test_a_changed_source_would_double_its_messages() -> None:
+    wanted = rendered()
+    observed = (await world(wanted)).observed()
+    sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
+    sources[0]["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
+    made = plan(wanted, changed(observed, "foo-read-west", sources=sources))
+    assert risk_of(made.changes[0]) is Risk.RESOURCING
+    assert made.is_destructive
+
+
+async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:
+    wide = rendered()
+    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    made = plan(narrow, (await world(wide)).observed())
+    phases = {change.config.name: phase_of(change) for change in made.changes}
+    assert phases["foo-read-west"] is Phase.DROPPED_SOURCES
+    assert phases["foo-read-central"] is Phase.DELETED_READ_STREAMS
+    assert phases["foo-write-central"] is Phase.DELETED_WRITE_STREAMS
+    assert phases["foo-write-central"] > phases["foo-read-west"] > Phase.MAPPINGS
+    assert made.is_destructive
+
+
+async def test_a_source_that_is_added_is_no_risk() -> None:
+    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    made = plan(rendered(), (await world(narrow)).observed())
+    assert not made.is_destructive
+    assert {change.config.name for change in made.changes if isinstance(change, Create)} == {
+        "foo-write-central",
+        "foo-read-central",
+    }
+
+
+async def test_streams_that_are_no_longer_wanted_are_deleted_readers_first() -> None:
+    servers = await world(rendered())
+    made = plan(rendered({}), servers.observed())
+    assert [type(change) for change in made.changes] == [Delete] * 6
+    assert [change.config.name for change in made.changes][:3] == ["foo-read-central", "foo-read-east", "foo-read-west"]
+    assert all(rule.after is None for rule in made.rules)
+    assert {rule.source for rule in made.rules} == {mapping.source for mapping in rendered().mappings}
+
+
+async def test_a_stream_of_somebody_else_is_never_touched() -> None:
+    observed = (await world(rendered())).observed()
+    foreign = changed(observed, "foo-read-west", metadata={})
+    made = plan(rendered(), foreign)
+    assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
+    assert "vstream did not create it" in made.blocked[0].reason
+    assert plan(rendered({}), foreign).changes == plan(rendered({}), replace(observed, streams={
+        name: one for name, one in observed.streams.items() if name != "foo-read-west"
+    })).changes
+
+
+@pytest.mark.parametrize("name", ["foo-read-west", "all"])
+async def test_adoption_is_explicit(name: str) -> None:
+    observed = changed((await world(rendered())).observed(), "foo-read-west", metadata={})
+    update = only_update(plan(rendered(), observed, name))
+    assert update.adopts
+    assert {field.field for field in update.fields} == {
+        "metadata.vstream.region", "metadata.vstream.role", "metadata.vstream.stream", "metadata.vstream.topology",
+    }  # fmt: skip
+
+
+async def test_a_stream_of_another_topology_names_it() -> None:
+    observed = changed((await world(rendered())).observed(), "foo-read-west", metadata={"vstream.topology": "other"})
+    assert "belongs to the topology `other`" in plan(rendered(), observed).blocked[0].reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"storage": "memory"}, "cannot change the storage"),
+        ({"retention": "workqueue"}, "to or from workqueue"),
+        ({"deny_delete": True}, "never allow deletes again"),
+        ({"mirror": {"name": "x"}}, "into a mirror"),
+    ],
+)
+async def test_what_servers_refuse_is_blocked_with_the_reason(fields: dict[str, Any], reason: str) -> None:
+    made = plan(rendered(), changed((await world(rendered())).observed(), "foo-write-west", **fields))
+    assert made.changes == ()
+    assert reason in made.blocked[0].reason
+
+
+def test_a_stream_that_nobody_answered_for_is_blocked_not_created() -> None:
+    made = plan(rendered(), Observed(streams={}, missing=("foo-read-west",)))
+    assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
+    assert "no server answered" in made.blocked[0].reason
+    assert len(made.changes) == 5
+
+
+async def test_a_half_reloaded_cluster_shows_which_server_has_what() -> None:
+    wanted = rendered()
+    servers = await world(wanted)
+    servers.rules["west-1"] = {"foo.>": ("west 100% _vs.foo.west.typo.>",)}
+    made = plan(wanted, servers.observed())
+    publish = next(rule for rule in made.rules if rule.source == "foo.>")
+    assert publish.servers == ("west-1",)
+    assert publish.before == ("west 100% _vs.foo.west.typo.>",)
+    assert len(made.rules) == len(wanted.mappings)
+
+
+async def test_mapping_rules_of_others_are_left_alone() -> None:
+    wanted = rendered()
+    servers = await world(wanted)
+    servers.rules["west-1"] = {**servers.rules["west-1"], "theirs.*": ("* 100% elsewhere.$1",)}
+    assert plan(wanted, servers.observed()).is_empty
+
+
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
+    before = bundle(topology({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.*"]}}, naming=naming))
+    after = bundle(topology(naming=naming))
+    made = plan(after, (await world(before)).observed())
+    kept = {mapping.source for mapping in after.mappings}
+    assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - kept
+
+
+async def test_the_fingerprint_follows_what_the_plan_depends_on_and_nothing_else() -> None:
+    wanted = rendered()
+    observed = (await world(wanted)).observed()
+    other = ObservedStream(config=StreamConfig(name="other", fields={"name": "other"}), created="t", cluster=None)
+    first = plan(wanted, observed).observed
+    assert plan(wanted, replace(observed, streams={"other": other, **observed.streams})).observed == first
+    assert plan(wanted, changed(observed, "foo-read-west", max_age=5)).observed != first
+    again = replace(observed.streams["foo-read-west"], created="later")
+    assert plan(wanted, replace(observed, streams={**observed.streams, "foo-read-west": again})).observed != first
+    assert plan(wanted, replace(observed, rules={})).observed != first
+
+
+async def test_the_valve_counts_updates_and_deletes_against_what_exists() -> None:
+    many = {f"s{n}": {"subjects": [f"s{n}.>"]} for n in range(4)}
+    servers = await world(rendered(many))
+    observed = servers.observed()
+    assert not plan(rendered(many), changed(observed, "s0-read-west", max_age=5)).touches_many
+    assert plan(rendered({key: many[key] for key in ("s0", "s1")}), observed).touches_many
+    assert not plan(rendered(many), Observed(streams={})).touches_many
+
+
+def test_destinations_are_spelled_the_same_in_any_order() -> None:
+    mapping = rendered().mappings[0]
+    assert spell_destinations(mapping) == spell_destinations(replace(mapping, destinations=mapping.destinations[::-1]))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.plans import rendered
+from vstream.errors import PlanError
+from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.plan import saved
+from vstream.plan.changes import Plan
+from vstream.plan.diff import Observed, diff
+
+
+def rich_plan() -> Plan:
+    """Creates, an update, a delete, something blocked, notes and rules."""
+    wanted = rendered()
+
+    def observed(name: str, **fields: object) -> ObservedStream:
+        config = next(one.config for one in wanted.streams if one.config.name == "foo-read-west")
+        return ObservedStream(
+            config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}), created="t", cluster="west"
+        )
+
+    world = Observed(
+        streams={
+            "foo-read-west": observed("foo-read-west", max_age=5, brand_new=1),
+            "old-read-west": observed("old-read-west"),
+            "foo-read-east": observed("foo-read-east", metadata={}),
+        },
+        rules={"west-1": {}},
+        unread_servers=("east-1",),
+    )
+    return diff("acme", wanted.streams, wanted.mappings, world)
+
+
+def dumped() -> str:
+    return saved.dump(
+        saved.SavedPlan(plan=rich_plan(), topology_file="t.yaml", topology_text="version: 1\n", lab="acme", adopt=("x",))
+    )
+
+
+def test_a_saved_plan_reads_back_as_it_was() -> None:
+    loaded = saved.load(dumped(), "plan.json")
+    assert loaded.plan == rich_plan()
+    assert (loaded.lab, loaded.adopt, loaded.topology_file) == ("acme", ("x",), "t.yaml")
+
+
+def test_the_same_plan_is_the_same_text() -> None:
+    assert dumped() == dumped()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "version: 1", '{"format": 1}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="is not a plan file"):
+        saved.load(text, "plan.json")
+
+
+def test_an_edited_plan_is_refused() -> None:
+    data = json.loads(dumped())
+    data["plan"]["changes"][0]["config"]["max_msgs"] = 1
+    with pytest.raises(PlanError, match="was changed after it was written"):
+        saved.load(json.dumps(data), "plan.json")
+
+
+def test_another_format_is_refused() -> None:
+    data = json.loads(dumped())
+    data["format"] = 99
+    with pytest.raises(PlanError, match="has format 99"):
+        saved.load(json.dumps(data), "plan.json")

@@ -1,0 +1,119 @@
+"""A probe's report as a matrix and a list of what failed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vstream.probe.report import Hop, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.probe.report import Check, ProbeReport
+
+_MARK = {
+    Status.OK: ("✓", "green"),
+    Status.FAILED: ("✗", "bold red"),
+    Status.SKIPPED: ("–", "dim"),
+    Status.UNKNOWN: ("?", "bold yellow"),
+}
+_LOCAL_HOPS = (
+    (Hop.MAPPING, "publish → write stream"),
+    (Hop.STREAM_INFO, "STREAM.INFO"),
+    (Hop.DIRECT_GET, "Direct Get"),
+)
+_MANY_STREAMS = 20
+
+
+class ProbeFormat(StrEnum):
+    """How a probe's report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+
+
+def hops(report: ProbeReport) -> Table:
+    """Stream × region: each hop and who answered. Of many streams only those with something wrong are shown."""
+    table = Table(box=box.SIMPLE_HEAD, title="who answers", title_justify="left", title_style="bold")
+    table.add_column("stream", no_wrap=True)
+    table.add_column("region", no_wrap=True)
+    for _, label in _LOCAL_HOPS:
+        table.add_column(label, overflow="fold")
+    by_cell: dict[tuple[str, str, Hop], list[Check]] = {}
+    for check in report.checks:
+        if check.region is not None:
+            by_cell.setdefault((check.stream, check.region, check.hop), []).append(check)
+    streams = report.streams
+    if len(streams) > _MANY_STREAMS:
+        bad = {check.stream for check in report.checks if check.status in {Status.FAILED, Status.UNKNOWN}}
+        streams = tuple(stream for stream in streams if stream in bad)[:_MANY_STREAMS]
+    for stream in streams:
+        for region in report.regions:
+            cells = [by_cell.get((stream, region, hop), []) for hop, _ in _LOCAL_HOPS]
+            if any(cells):
+                table.add_row(stream, region, *(_hop_cell(checks) for checks in cells))
+    return table
+
+
+def _hop_cell(checks: Sequence[Check]) -> Text:
+    if not checks:
+        return Text("-", style="dim")
+    worst = max(checks, key=lambda check: list(Status).index(check.status) if check.status is not Status.SKIPPED else 0)
+    mark, style = _MARK[worst.status]
+    answered = worst.answered_by or ("empty stream" if worst.status is Status.OK else worst.status.value)
+    return Text.assemble((mark, style), f" {answered}")
+
+
+def matrix(report: ProbeReport) -> Table | None:
+    """Origin × reader: how long a canary took, the slowest of all streams. None if there were no canaries."""
+    times = report.matrix()
+    if not times:
+        return None
+    table = Table(
+        box=box.SIMPLE_HEAD, title="canaries: published in → found in", title_justify="left", title_style="bold"
+    )
+    table.add_column("", no_wrap=True)
+    for reader in report.regions:
+        table.add_column(reader, justify="right", no_wrap=True)
+    for origin in report.regions:
+        if origin in times:
+            table.add_row(Text(origin, style="bold"), *(_time_cell(times[origin], reader) for reader in report.regions))
+    return table
+
+
+def _time_cell(row: object, reader: str) -> Text:
+    assert isinstance(row, dict)
+    if reader not in row:
+        return Text("-", style="dim")
+    time = row[reader]
+    return Text("✗ missing", style="bold red") if time is None else Text(f"✓ {time:,.0f} ms", style="green")
+
+
+def problems(report: ProbeReport) -> Iterator[Text]:
+    """What is not ok, with what to look at, then one line that sums up."""
+    for check in report.checks:
+        if check.status in {Status.FAILED, Status.UNKNOWN}:
+            mark, style = _MARK[check.status]
+            route = f"{check.origin} → {check.region}" if check.origin and check.region else check.origin or check.region or ""
+            hop = check.hop.value.replace("_", " ")
+            yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route} {hop}: {check.detail}")
+            if check.hint:
+                yield Text.assemble(("  hint: ", "bold cyan"), check.hint)
+    skipped: dict[tuple[str, str | None], int] = {}
+    for check in report.checks:
+        if check.status is Status.SKIPPED:
+            key = (check.detail, check.hint)
+            skipped[key] = skipped.get(key, 0) + 1
+    for (detail, hint), number in skipped.items():
+        times = f" ({number} times)" if number > 1 else ""
+        yield Text.assemble(("– skipped: ", "dim"), f"{detail}{times}", f"; {hint}" if hint else "")
+    counts = report.counts
+    verdict = Text("PASS", style="bold green") if report.passed else Text("FAIL", style="bold red")
+    shown = ", ".join(f"{count:,} {status.value}" for status, count in counts.items() if count)
+    yield Text.assemble(verdict, f": {shown or 'nothing was checked'}")
