@@ -31,12 +31,29 @@ class Severity(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    """Another place that a finding is about, and what there is to see."""
+
+    span: Span
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A replacement of the text at *span*."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
     """
     One finding about a user's file: what, where, and the way out.
 
     *code* is stable and never used again for another meaning. *hint* is one
     sentence that says what to do. *span* is None only where no file is involved.
+    *fix* is a set of edits that can be made without asking.
     """
 
     code: str
@@ -44,6 +61,8 @@ class Diagnostic:
     message: str
     span: Span | None = None
     hint: str | None = None
+    related: tuple[Related, ...] = ()
+    fix: tuple[Edit, ...] = ()
 
     @property
     def is_error(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +24,12 @@ class Finding:
     hint: str | None = None
     on_key: bool = False
     """Point at the key that the path ends with, not at its value."""
+    severity: Severity | None = None
+    """Where this finding weighs more or less than the rule says."""
+    related: tuple[Related, ...] = ()
+    """Other places that explain the finding."""
+    fix: tuple[Edit, ...] = ()
+    """What `--fix` writes: only what cannot change the meaning of anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +47,7 @@ class Rule(Generic[S]):
         return self.check.__doc__ or ""
 
 
-def rule(
-    code: str, name: str, severity: Severity
-) -> Callable[[Callable[[S], Iterator[Finding]]], Rule[S]]:
+def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], Iterator[Finding]]], Rule[S]]:
     """Turn a generator of findings into a Rule. Registers nothing: `RULES` tuples list what runs."""
 
     def decorate(check: Callable[[S], Iterator[Finding]]) -> Rule[S]:
@@ -57,10 +61,12 @@ def run(rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None) -
     found = [
         Diagnostic(
             code=one.code,
-            severity=one.severity,
+            severity=finding.severity or one.severity,
             message=finding.message,
             span=_span(finding, source),
             hint=finding.hint,
+            related=finding.related,
+            fix=finding.fix,
         )
         for one in rules
         for finding in one.check(subject)

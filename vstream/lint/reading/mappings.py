@@ -1,0 +1,199 @@
+"""Mappings blocks, of configuration files (server/opts.go, parseAccountMappings) and of account claims (jwt/v2)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from vstream.lint.reading.written import kind_of, scalar, written
+from vstream.lint.subject import (
+    Fault,
+    MappingDestination,
+    MappingEntry,
+    MappingForm,
+    MappingsBlock,
+    Written,
+)
+from vstream.mapping.compile import go_quote
+from vstream.mapping.select import compile_mappings
+from vstream.model.mappings import Destination, Mapping
+from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from vstream.diagnostics import Span
+
+_ATOI: Final = re.compile(r"[+-]?[0-9]+")
+_FIELDS: Final = {"dest": "subject", "destination": "subject", "weight": "weight", "cluster": "cluster"}
+_NOT_AN_ENTRY: Final = "Expected an entry for the mapping destination"
+_EXAMPLE: Final = "write `{destination: some.subject, weight: 100%}`"
+
+
+def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
+    """The block that is the value of *entry*."""
+    node = entry.value
+    fault = None
+    if not isinstance(node, ConfMap):
+        wording = f"interface conversion: interface {{}} is {kind_of(node)}, not map[string]interface {{}}"
+        hint = "write `mappings { source: destination }`"
+        fault = Fault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
+    entries = [_conf_entry(one) for one in node.entries] if isinstance(node, ConfMap) else []
+    return block(
+        entries,
+        form=MappingForm.CONF,
+        account=account,
+        span=node.span,
+        key_span=entry.key_span,
+        fault=fault,
+    )
+
+
+def block(
+    entries: Sequence[MappingEntry],
+    *,
+    form: MappingForm,
+    account: str | None,
+    span: Span,
+    key_span: Span,
+    fault: Fault | None = None,
+) -> MappingsBlock:
+    """A block of *entries*, compiled as an account does it."""
+    return MappingsBlock(
+        file=span.file,
+        form=form,
+        account=account,
+        span=span,
+        key_span=key_span,
+        entries=tuple(entries),
+        table=compile_mappings(entry.model for entry in entries),
+        fault=fault,
+    )
+
+
+def entry_of(
+    source: str,
+    key_span: Span,
+    value_span: Span,
+    destinations: Iterable[MappingDestination],
+    *,
+    is_list: bool,
+    faults: Iterable[Fault] = (),
+) -> MappingEntry:
+    """An entry with its model."""
+    found = tuple(destinations)
+    return MappingEntry(
+        source=source,
+        key_span=key_span,
+        value_span=value_span,
+        destinations=found,
+        is_list=is_list,
+        model=Mapping(source=source, destinations=tuple(one.model for one in found), span=key_span),
+        faults=tuple(faults),
+    )
+
+
+def destination_of(
+    span: Span,
+    *,
+    subject: Written | None,
+    weight: Written | None,
+    cluster: Written | None,
+    percent: int,
+    faults: Sequence[Fault] = (),
+) -> MappingDestination:
+    """A destination with its model."""
+    model = Destination(
+        subject=(subject.text or "") if subject else "",
+        weight=percent,
+        cluster=(cluster.text or None) if cluster else None,
+        span=span,
+    )
+    return MappingDestination(
+        subject=subject, weight=weight, cluster=cluster, span=span, model=model, faults=tuple(faults)
+    )
+
+
+def _conf_entry(entry: ConfEntry) -> MappingEntry:
+    node = entry.value
+    destinations: list[MappingDestination] = []
+    faults: list[Fault] = []
+    for item in node.items if isinstance(node, ConfArray) else (node,):
+        if isinstance(item, ConfMap):
+            destinations.append(_conf_destination(item))
+        elif item is node and isinstance(item, ConfScalar) and isinstance(item.value, str):
+            subject = written(item)
+            destinations.append(destination_of(item.span, subject=subject, weight=None, cluster=None, percent=100))
+        else:
+            message = f"a destination must be a map{'' if isinstance(node, ConfArray) else ' or a subject'}"
+            faults.append(Fault(message=message, server_message=_NOT_AN_ENTRY, span=item.span, hint=_EXAMPLE))
+    return entry_of(
+        entry.key, entry.key_span, node.span, destinations, is_list=isinstance(node, ConfArray), faults=faults
+    )
+
+
+def _conf_destination(node: ConfMap) -> MappingDestination:
+    found: dict[str, Written] = {}
+    faults: list[Fault] = []
+    percent: int | None = None
+    for entry in node.effective():
+        name = _FIELDS.get(entry.key.lower())
+        if name is None:
+            wording = f"Unknown field {go_quote(entry.key)} for mapping destination"
+            message = f"a destination has no field `{entry.key}`"
+            hint = "its fields are `destination`, `weight` and `cluster`"
+            faults.append(Fault(message=message, server_message=wording, span=entry.key_span, hint=hint))
+            continue
+        found[name] = written(entry.value, entry.key_span)
+        if name == "weight":
+            percent, fault = _weight(entry)
+            faults += [fault] if fault else []
+        elif not (isinstance(entry.value, ConfScalar) and isinstance(entry.value.value, str)):
+            faults.append(_not_text(entry))
+    if "weight" not in found:
+        subject = found["subject"].text if "subject" in found else None
+        wording = f"Missing weight for mapping destination {go_quote(subject or '')}"
+        hint = "add `weight: 100%`, or write the destination without braces"
+        faults.append(Fault(message="the weight is missing", server_message=wording, span=node.span, hint=hint))
+    return destination_of(
+        node.span,
+        subject=found.get("subject"),
+        weight=found.get("weight"),
+        cluster=found.get("cluster"),
+        percent=100 if percent is None else percent,
+        faults=faults,
+    )
+
+
+def _not_text(entry: ConfEntry) -> Fault:
+    wording = f"interface conversion: interface {{}} is {kind_of(entry.value)}, not string"
+    message = f"`{entry.key}` must be text, not {_described(entry.value)}"
+    return Fault(message=message, server_message=wording, span=entry.value.span, hint="put the value in double quotes")
+
+
+def _weight(entry: ConfEntry) -> tuple[int | None, Fault | None]:
+    """The percentage that *entry* stands for. One outside 0 to 100 is not a fault here: compiling the rule finds it."""
+    node = entry.value
+    value = scalar(node)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, None
+    hint = "write a percentage from 0% to 100%"
+    if not isinstance(value, str) or (isinstance(node, ConfScalar) and node.kind is ScalarKind.DATETIME):
+        shown = node.raw if isinstance(node, ConfScalar) else "%v"
+        wording = f"Unknown entry type for weight of {shown}"
+        message = f"a weight must be a percentage, not {_described(node)}"
+        return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)
+    number = value.removesuffix("%")
+    if not _ATOI.fullmatch(number) or len(number) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
+        wording = f"Invalid weight {go_quote(number)} for mapping destination"
+        message = f"`{value}` is not a percentage"
+        return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)
+    return int(number), None
+
+
+def _described(node: ConfNode) -> str:
+    if isinstance(node, ConfScalar):
+        return {"boolean": "a boolean", "integer": "a number", "float": "a number", "datetime": "a date"}.get(
+            node.kind.value, "text"
+        )
+    return "a map" if isinstance(node, ConfMap) else "an array"

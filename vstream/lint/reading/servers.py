@@ -1,0 +1,228 @@
+"""Views of a server configuration, with the names and forms that nats-server takes (server/opts.go)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Span
+from vstream.lint.reading.mappings import conf_block
+from vstream.lint.reading.written import entry, option, scalar, several, table
+from vstream.lint.subject import (
+    AccountConf,
+    GatewayConf,
+    GatewayRemote,
+    JetStreamConf,
+    LeafRemote,
+    Listener,
+    MappingsBlock,
+    Permission,
+    ServerConf,
+    UserConf,
+)
+from vstream.syntax.natsconf import ConfArray, ConfMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.lint.subject import Written
+    from vstream.syntax.natsconf import ConfDocument, ConfEntry, ConfNode
+
+_MAPPINGS: Final = ("mappings", "maps")
+_SYSTEM_ACCOUNT: Final = ("system_account", "system")
+_LEAFNODES: Final = ("leafnodes", "leaf")
+_BLOCKS: Final = ("cluster", "gateway", "leafnodes", "leaf", "websocket", "ws", "mqtt")
+_SERVER_OPTIONS: Final = frozenset(
+    {
+        "addr",
+        "host",
+        "http",
+        "http_port",
+        "https",
+        "https_port",
+        "jetstream",
+        "listen",
+        "monitor_port",
+        "net",
+        "port",
+        "server_name",
+        *_BLOCKS,
+    }
+)
+_OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
+
+
+def server_conf(document: ConfDocument, file: str, included: Iterable[str] = ()) -> ServerConf:
+    """What *document* configures. *included* are the names of the files that went into it."""
+    root = document.root
+    is_fragment = not any(one.key.lower() in _SERVER_OPTIONS for one in root.entries)
+    gateway = entry(root, "gateway")
+    jetstream = entry(root, "jetstream")
+    accounts = tuple(_accounts(root))
+    authorization = table(root, "authorization")
+    own = [conf_block(one, None) for one in root.entries if one.key.lower() in _MAPPINGS]
+    blocks = [*own, *(account.mappings for account in accounts if account.mappings)]
+    return ServerConf(
+        file=file,
+        document=document,
+        is_fragment=is_fragment,
+        included=tuple(included),
+        server_name=option(root, "server_name"),
+        cluster_name=option(table(root, "cluster"), "name"),
+        cluster=table(root, "cluster"),
+        gateway=_gateway(gateway) if gateway else None,
+        jetstream=_jetstream(jetstream) if jetstream else None,
+        listeners=() if is_fragment else tuple(_listeners(root)),
+        accounts=accounts,
+        users=(*_users(authorization, None), *(user for account in accounts for user in account.users)),
+        system_account=option(root, *_SYSTEM_ACCOUNT),
+        authorization=authorization,
+        leaf_remotes=tuple(_leaf_remotes(root)),
+        mappings=tuple(sorted(blocks, key=lambda block: block.key_span)),
+    )
+
+
+def _accounts(root: ConfMap) -> Iterator[AccountConf]:
+    accounts = table(root, "accounts")
+    for one in accounts.effective() if accounts else ():
+        if isinstance(one.value, ConfMap):
+            mappings = entry(one.value, *_MAPPINGS)
+            yield AccountConf(
+                name=one.key,
+                span=one.span,
+                key_span=one.key_span,
+                conf=one.value,
+                users=tuple(_users(one.value, one.key)),
+                mappings=conf_block(mappings, one.key) if mappings else None,
+            )
+
+
+def _users(conf: ConfMap | None, account: str | None) -> Iterator[UserConf]:
+    if conf is None:
+        return
+    default = table(conf, "default_permissions", "default_permission")
+    listed = entry(conf, "users")
+    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+    single = [conf] if account is None and entry(conf, "user", "username") else []
+    for item in (*single, *items):
+        if not isinstance(item, ConfMap):
+            continue
+        name = option(item, "user", "username", "nkey")
+        permissions = table(item, "permissions", "permission", "authorization") or default
+        yield UserConf(
+            name=(name.text or str(name.value)) if name else "",
+            account=account,
+            span=name.span if name else item.span,
+            password=option(item, "password", "pass"),
+            publish=_permission(permissions, "publish", "pub", "import"),
+            subscribe=_permission(permissions, "subscribe", "sub", "export"),
+        )
+
+
+def _permission(conf: ConfMap | None, *names: str) -> Permission | None:
+    found = entry(conf, *names)
+    if found is None:
+        return None
+    if not isinstance(found.value, ConfMap):
+        return Permission(allow=several(found.value))
+    allow, deny = entry(found.value, "allow"), entry(found.value, "deny")
+    return Permission(allow=several(allow.value) if allow else None, deny=several(deny.value) if deny else ())
+
+
+def _gateway(found: ConfEntry) -> GatewayConf | None:
+    conf = found.value
+    if not isinstance(conf, ConfMap):
+        return None
+    listed = entry(conf, "gateways")
+    items = listed.value.items if listed and isinstance(listed.value, ConfArray) else ()
+    remotes = tuple(
+        GatewayRemote(name=option(item, "name"), urls=_urls(item), span=item.span)
+        for item in items
+        if isinstance(item, ConfMap)
+    )
+    return GatewayConf(name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=found.key_span, conf=conf)
+
+
+def _urls(conf: ConfMap) -> tuple[Written, ...]:
+    found = entry(conf, "url", "urls")
+    return several(found.value) if found else ()
+
+
+def _jetstream(found: ConfEntry) -> JetStreamConf:
+    conf = found.value if isinstance(found.value, ConfMap) else None
+    switch: ConfNode | None = found.value
+    if conf is not None:
+        enabled = entry(conf, "enabled", "enable")
+        switch = enabled.value if enabled else None
+    value = scalar(switch)
+    return JetStreamConf(
+        is_enabled=value is None or str(value).lower() not in _OFF,
+        store_dir=option(conf, "store_dir", "storedir", "store"),
+        max_file=option(conf, "max_file_store", "max_file"),
+        max_memory=option(conf, "max_memory_store", "max_mem_store", "max_mem"),
+        domain=option(conf, "domain"),
+        span=found.value.span,
+        key_span=found.key_span,
+        conf=conf,
+    )
+
+
+def _leaf_remotes(root: ConfMap) -> Iterator[LeafRemote]:
+    remotes = entry(table(root, *_LEAFNODES), "remotes")
+    for item in remotes.value.items if remotes and isinstance(remotes.value, ConfArray) else ():
+        if isinstance(item, ConfMap):
+            yield LeafRemote(urls=_urls(item), account=option(item, "account", "local"), span=item.span, conf=item)
+
+
+def _listeners(root: ConfMap) -> Iterator[Listener]:
+    host = option(root, "host", "net", "addr")
+    client = _listener("client", root) or Listener(
+        block="client", host=(host.text or "") if host else "", port=None, span=_start(root)
+    )
+    yield client
+    for name in ("http", "https", "http_port", "https_port", "monitor_port"):
+        found = option(root, name)
+        if found is not None:
+            address, port = _address(found)
+            # The monitoring port listens where the clients do, if it names no host.
+            yield Listener(block=name.partition("_")[0], host=address or client.host, port=port, span=found.span)
+    for name in _BLOCKS:
+        listener = _listener(name, table(root, name))
+        if listener is not None:
+            yield listener
+
+
+def _listener(block: str, conf: ConfMap | None) -> Listener | None:
+    listen = option(conf, "listen")
+    if listen is not None:
+        host, port = _address(listen)
+        return Listener(block=block, host=host, port=port, span=listen.span)
+    found, named = option(conf, "port"), option(conf, "host", "net", "addr")
+    if found is None:
+        return None
+    port = found.value if isinstance(found.value, int) else None
+    return Listener(block=block, host=(named.text or "") if named else "", port=port, span=(named or found).span)
+
+
+def _address(listen: Written) -> tuple[str, int | None]:
+    """Host and port of a `listen` option: `host:port`, or a port alone."""
+    host, _, port = str(listen.value).rpartition(":")
+    return host, int(port) if port.isascii() and port.isdecimal() and len(port) <= len("65535") else None
+
+
+def _start(root: ConfMap) -> Span:
+    return Span.point(root.span.file, 1, 1)
+
+
+def distinct_blocks(servers: Iterable[ServerConf]) -> tuple[MappingsBlock, ...]:
+    """
+    The blocks of *servers*, each once: a file that nine servers include is one block.
+
+    Where one of them includes it inside an account, that account is the one it is for.
+    """
+    found: dict[Span, MappingsBlock] = {}
+    for server in servers:
+        for one in server.mappings:
+            known = found.get(one.key_span)
+            if known is None or (known.account is None and one.account is not None):
+                found[one.key_span] = one
+    return tuple(sorted(found.values(), key=lambda block: block.key_span))

@@ -1,0 +1,64 @@
+"""Nodes of a parsed configuration as plain values with places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.subject import Written
+from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
+
+if TYPE_CHECKING:
+    from vstream.diagnostics import Span
+
+_GO_TYPES = {
+    ScalarKind.STRING: "string",
+    ScalarKind.UNRESOLVED: "string",
+    ScalarKind.INTEGER: "int64",
+    ScalarKind.FLOAT: "float64",
+    ScalarKind.BOOLEAN: "bool",
+    ScalarKind.DATETIME: "time.Time",
+}
+
+
+def written(node: ConfNode, key_span: Span | None = None) -> Written:
+    """*node* as a value."""
+    return Written(value=to_python(node), span=node.span, key_span=key_span)
+
+
+def scalar(node: ConfNode | None) -> object:
+    """The value of a scalar, None for anything else."""
+    return node.value if isinstance(node, ConfScalar) else None
+
+
+def kind_of(node: ConfNode) -> str:
+    """The type that Go names in the errors of its type assertions."""
+    if isinstance(node, ConfScalar):
+        return _GO_TYPES[node.kind]
+    return "[]interface {}" if isinstance(node, ConfArray) else "map[string]interface {}"
+
+
+def entry(conf: ConfMap | None, *names: str) -> ConfEntry | None:
+    """The entry that the server takes for the option with any of *names*, in any mixture of cases."""
+    if conf is None:
+        return None
+    return next((one for one in reversed(conf.entries) if one.key.lower() in names), None)
+
+
+def option(conf: ConfMap | None, *names: str) -> Written | None:
+    """The value of an option."""
+    found = entry(conf, *names)
+    return written(found.value, found.key_span) if found else None
+
+
+def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
+    """The value of an option that is a map."""
+    found = entry(conf, *names)
+    return found.value if found and isinstance(found.value, ConfMap) else None
+
+
+def several(node: ConfNode | None) -> tuple[Written, ...]:
+    """One value or an array of them; maps in an array are left out."""
+    if node is None:
+        return ()
+    items = node.items if isinstance(node, ConfArray) else (node,)
+    return tuple(written(item) for item in items if isinstance(item, ConfScalar))
