@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream import resources
+from vstream.diagnostics import Diagnostic
 from vstream.errors import InvalidInputError
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES, TopologySubject
 from vstream.render.bundle import default_addresses, render
 from vstream.syntax import yaml
 from vstream.topology import decode
+from vstream.topology.shape import shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vstream.diagnostics import Diagnostic
     from vstream.model.artifacts import Bundle, ServerAddress
     from vstream.model.topology import Topology
+    from vstream.syntax.yaml import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +42,17 @@ class Loaded:
 def load(content: bytes, file: str) -> Loaded:
     """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
     document = yaml.parse(content, file)
-    if document.diagnostics:
-        return Loaded(text=document.text, topology=None, diagnostics=document.diagnostics)
-    shaped, diagnostics = decode.shape(document)
+    topology, found = _read(document) if document.is_readable else (None, ())
+    ordered = tuple(sorted((*document.diagnostics, *found), key=Diagnostic.sort_key))
+    return Loaded(text=document.text, topology=topology, diagnostics=ordered)
+
+
+def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
+    shaped, diagnostics = shape(document)
     if shaped is None:
-        ordered = tuple(sorted(diagnostics, key=lambda diagnostic: diagnostic.sort_key()))
-        return Loaded(text=document.text, topology=None, diagnostics=ordered)
+        return None, diagnostics
     topology = decode.resolve(shaped)
-    found = registry.run(RULES, TopologySubject(document=shaped, topology=topology), document.source)
-    return Loaded(text=document.text, topology=topology, diagnostics=found)
+    return topology, registry.run(RULES, TopologySubject(document=shaped, topology=topology), document.source)
 
 
 def bundle(

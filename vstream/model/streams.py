@@ -33,7 +33,7 @@ class StreamConfig:
     def metadata(self) -> Mapping[str, str]:
         """The metadata, empty if there is none."""
         metadata = self.fields.get("metadata")
-        return {str(key): str(value) for key, value in metadata.items()} if _is_map(metadata) else {}
+        return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class StreamConfig:
         sources = self.fields.get("sources")
         if not isinstance(sources, (list, tuple)):
             return ()
-        return tuple(str(source["name"]) for source in sources if _is_map(source) and "name" in source)
+        return tuple(str(source["name"]) for source in sources if isinstance(source, dict) and "name" in source)
 
     @property
     def owner(self) -> str | None:
@@ -60,6 +60,3 @@ class ObservedStream:
     """Where it lives; None on a server that is not clustered."""
     messages: int = 0
 
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, dict)

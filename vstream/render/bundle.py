@@ -35,7 +35,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
     for index, region in enumerate(topology.regions):
         for number, server in enumerate(region.servers):
             store = region.jetstream.store_dir or "./data"
-            base = naming.LAB_BASE_PORT + index * naming.PORTS_PER_REGION + number * 4
+            base = naming.base_port(topology, index, number)
             loopback = server.host is None
             addresses.append(
                 ServerAddress(

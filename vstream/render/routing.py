@@ -17,7 +17,7 @@ from vstream.model.topology import Role
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from vstream.model.topology import Topology, VirtualStream
 
@@ -44,29 +44,26 @@ def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
 
 
 def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+    clusters = [(region, topology.region(region).cluster) for region in stream.regions]
     for subject in stream.subjects:
         spelled = naming.with_placeholders(subject)
-        yield _scoped(
-            topology,
-            stream,
-            subject,
-            lambda region, spelled=spelled: naming.physical_subject(topology.naming, stream.name, region, spelled),
-        )
-    for source, destination in READ_RULES:
-        yield _scoped(
-            topology,
-            stream,
-            source.replace("<stream>", stream.name),
-            lambda region, destination=destination: destination.replace(
-                "<read>", naming.physical_name(stream.name, Role.READ, region)
+        yield Mapping(
+            source=subject,
+            destinations=tuple(
+                Destination(
+                    subject=naming.physical_subject(topology.naming, stream.name, region, spelled), cluster=cluster
+                )
+                for region, cluster in clusters
             ),
         )
-
-
-def _scoped(topology: Topology, stream: VirtualStream, source: str, destination: Callable[[str], str]) -> Mapping:
-    return Mapping(
-        source=source,
-        destinations=tuple(
-            Destination(subject=destination(region), cluster=topology.region(region).cluster) for region in stream.regions
-        ),
-    )
+    for source, destination in READ_RULES:
+        yield Mapping(
+            source=source.replace("<stream>", stream.name),
+            destinations=tuple(
+                Destination(
+                    subject=destination.replace("<read>", naming.physical_name(stream.name, Role.READ, region)),
+                    cluster=cluster,
+                )
+                for region, cluster in clusters
+            ),
+        )

@@ -1,13 +1,9 @@
-"""A YAML document to a topology: shape errors as diagnostics, then every default, preset and override resolved."""
+"""A document of the right shape → a topology: every default, preset and override resolved."""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
-
-from vstream.diagnostics import Diagnostic, Severity
 from vstream.model.topology import (
     Endpoint,
     JetStreamLimits,
@@ -21,104 +17,23 @@ from vstream.model.topology import (
     VirtualStream,
 )
 from vstream.topology import naming
-from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
+from vstream.topology.document import SettingsDocument
+from vstream.topology.values import SMALLEST_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pydantic_core import ErrorDetails
-
     from vstream.model.json import Json
-    from vstream.syntax.yaml import Document, Path
-    from vstream.topology.document import RegionDocument, StreamDocument
+    from vstream.syntax.yaml import Path
+    from vstream.topology.document import LevelDocument, RegionDocument, StreamDocument, TopologyDocument
 
 _TWO_MINUTES = 120 * 10**9
+_SURVIVES_ONE = 3
+"""Replicas: the fewest of which one can be lost without stopping."""
 DEDUPE_OFF_SINCE = (2, 14)
 """From here on a window of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
-SMALLEST_WINDOW = 100 * 10**6
-"""100 ms: the shortest duplicate window that servers accept (server/stream.go, checkStreamCfg)."""
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
-
-
-def shape(document: Document) -> tuple[TopologyDocument | None, tuple[Diagnostic, ...]]:
-    """Check the shape of a document. Each error has a place and a way out; None if there is any."""
-    try:
-        return TopologyDocument.model_validate(document.data), ()
-    except ValidationError as error:
-        return None, tuple(_diagnostic(document, details) for details in error.errors(include_url=False))
-
-
-def _diagnostic(document: Document, details: ErrorDetails) -> Diagnostic:
-    path: Path = tuple(part for part in details["loc"] if part != "[key]")
-    kind = details["type"]
-    where = ".".join(str(part) for part in path) or "the document"
-    context = details.get("ctx", {})
-    code, span, hint = "VS005", document.source.value(path), None
-    if kind == "extra_forbidden":
-        code, span = "VS006", document.source.key(path)
-        known = _known_keys(path[:-1])
-        message = f"unknown key `{path[-1]}`"
-        hint = _did_you_mean(str(path[-1]), known)
-        if not hint and {"max_age", "config"} <= set(known):
-            hint = "a setting of the JetStream API that vstream has no word for goes under `config`"
-    elif kind == "missing":
-        message = f"`{where}` is missing"
-        hint = _MISSING_HINTS.get(str(path[-1])) if path else None
-        span = document.source.key(path[:-1])
-    elif kind in {"model_type", "dict_type"}:
-        message = f"`{where}` must be a map of keys and values"
-        if not path and document.data is None:
-            message = "the file has no content"
-    elif kind == "literal_error":
-        message = f"`{where}` must be {context.get('expected')}, not `{details['input']}`"
-        hint = _did_you_mean(str(details["input"]), str(context.get("expected", "")).replace("'", "").split(" or "))
-    elif kind == "string_type":
-        message = f"`{where}` must be text"
-        hint = "put it in quotes"
-    elif kind == "string_pattern_mismatch":
-        is_key = "[key]" in details["loc"]
-        span = document.source.key(path) if is_key else span
-        message = f"`{details['input']}` is no name: letters, digits, `-` and `_` only, beginning with a letter or digit"
-    elif kind == "bool_type":
-        message, hint = f"`{where}` must be true or false", None
-    elif kind in {"int_type", "greater_than_equal", "less_than_equal"}:
-        low, high = ("1", "5") if path and path[-1] == "replicas" else ("1", "65535")
-        message = f"`{where}` must be a whole number from {low} to {high}"
-    else:
-        message = f"`{where}`: {details['msg']}"
-    return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
-
-
-_MISSING_HINTS = {
-    "version": "write `version: 1`, the version of the topology language",
-    "name": "name the topology: streams are marked with it as their owner",
-    "server_version": 'state the oldest nats-server that must be able to run this, such as `server_version: "2.12"`',
-    "subjects": "state what clients publish on, such as `subjects: [foo.>]`",
-    "servers": "give a number (`servers: 3`) or host names",
-    "regions": "name at least one region, such as `west: {servers: 3}`",
-}
-
-
-def _did_you_mean(word: str, known: list[str]) -> str | None:
-    close = get_close_matches(word, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else None
-
-
-def _known_keys(path: Path) -> list[str]:
-    """The keys that the language allows at *path*."""
-    model: Any = TopologyDocument
-    for part in path:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            info = model.model_fields.get(str(part))
-            model = info.annotation if info else None
-        elif getattr(model, "__origin__", None) is dict:
-            model = model.__args__[1]
-        for choice in getattr(model, "__args__", ()):
-            if getattr(model, "__origin__", None) is not dict and choice is not type(None):
-                model = choice
-                break
-    return sorted(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
 
 
 def resolve(document: TopologyDocument) -> Topology:
@@ -174,43 +89,46 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         name=name,
         subjects=stream.subjects,
         regions=regions,
-        write={region: _settings(document, stream, regions, region, Role.WRITE) for region in regions},
-        read={region: _settings(document, stream, regions, region, Role.READ) for region in regions},
+        write={region: _settings(document, name, regions, region, Role.WRITE) for region in regions},
+        read={region: _settings(document, name, regions, region, Role.READ) for region in regions},
         canary=stream.canary,
     )
 
 
-def levels(document: TopologyDocument, stream: StreamDocument, region: str, role: Role) -> Iterator[SettingsDocument]:
-    """The settings that apply to one physical stream, weakest first."""
-    chain: list[LevelDocument] = [document.defaults]
-    chain.extend(document.presets[preset] for preset in stream.extends if preset in document.presets)
-    chain.append(stream)
+def levels(document: TopologyDocument, name: str, region: str, role: Role) -> Iterator[tuple[Path, SettingsDocument]]:
+    """The settings that apply to one physical stream of the stream called *name*, each with its path, weakest first."""
+    stream = document.streams[name]
+    chain: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
+    chain.extend(
+        (("presets", preset), document.presets[preset]) for preset in stream.extends if preset in document.presets
+    )
+    chain.append((("streams", name), stream))
     if region in stream.overrides:
-        chain.append(stream.overrides[region])
-    for level in chain:
-        yield level
-        yield level.write if role is Role.WRITE else level.read
+        chain.append((("streams", name, "overrides", region), stream.overrides[region]))
+    for path, level in chain:
+        yield path, level
+        yield (*path, role.value), level.write if role is Role.WRITE else level.read
 
 
 def _settings(
-    document: TopologyDocument, stream: StreamDocument, regions: tuple[str, ...], region: str, role: Role
+    document: TopologyDocument, name: str, regions: tuple[str, ...], region: str, role: Role
 ) -> StreamSettings:
     said: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
-    for level in levels(document, stream, region, role):
+    for _, level in levels(document, name, region, role):
         for field in level.model_fields_set & _SETTING_FIELDS:
             value = getattr(level, field)
             if value is not None:
                 said[field] = value
         metadata.update(level.metadata or {})
         config.update(level.config or {})
-    smallest = min((len(document.regions[name].servers) for name in regions), default=1)
+    smallest = min(len(document.regions[one].servers) for one in regions)
     placement_tags = said.pop("placement_tags", ())
     fields: dict[str, Json] = {
         "retention": "limits",
         "storage": "file",
-        "num_replicas": 3 if smallest >= 3 else 1,  # noqa: PLR2004 - three is what survives the loss of one
+        "num_replicas": _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1,
         "max_age": 0,
         "max_bytes": -1,
         "max_msgs": -1,
@@ -245,6 +163,6 @@ def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], rol
     agree again.
     """
     if role is Role.READ:
-        return 0 if document.server_version >= DEDUPE_OFF_SINCE else SMALLEST_WINDOW
+        return 0 if document.server_version >= DEDUPE_OFF_SINCE else SMALLEST_AGE
     max_age: int = fields["max_age"]
     return min(_TWO_MINUTES, max_age) if max_age else _TWO_MINUTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.model.topology import Naming, Role
+from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
 
 if TYPE_CHECKING:
     from vstream.model.topology import Topology, VirtualStream
@@ -14,7 +15,11 @@ PHYSICAL_PREFIX = "_vs"
 
 LAB_BASE_PORT = 14000
 """First port of the default layout on loopback: below 32768, where ephemeral ports begin."""
-PORTS_PER_REGION = 40
+LAST_PORT = 32767
+PORTS_PER_SERVER = 4
+"""Client, monitor, cluster and gateway."""
+_SERVERS_PER_REGION = 10
+"""Room that a region has at least, so that ports stay as they are when one grows."""
 
 RESERVED_NAMES = frozenset({"CREATE", "DELETE", "GET", "INFO", "LIST", "NAMES", "NEXT", "PEER", "STEPDOWN", "UPDATE"})
 """
@@ -33,9 +38,15 @@ def server_name(region: str, number: int) -> str:
     return f"{region}-{number}"
 
 
+def base_port(topology: Topology, region: int, server: int) -> int:
+    """The first port of a server in the default layout on loopback; *region* and *server* count from 0."""
+    room = max(_SERVERS_PER_REGION, *(len(one.servers) for one in topology.regions))
+    return LAB_BASE_PORT + PORTS_PER_SERVER * (region * room + server)
+
+
 def is_wildcard(token: str) -> bool:
     """Whether *token* is a subject wildcard."""
-    return token in {"*", ">"}
+    return token in {PARTIAL_WILDCARD, FULL_WILDCARD}
 
 
 def physical_subject(naming: Naming, stream: str, region: str, subject: str) -> str:
@@ -51,7 +62,7 @@ def with_placeholders(pattern: str, *, start: int = 1) -> str:
     tokens = []
     number = start
     for token in pattern.split("."):
-        if token == "*":
+        if token == PARTIAL_WILDCARD:
             tokens.append(f"{{{{wildcard({number})}}}}")
             number += 1
         else:
@@ -80,7 +91,7 @@ def canary_subject(stream: VirtualStream, origin: str) -> str | None:
     """The subject on which a probe publishes in *origin*, None if none was agreed on."""
     if stream.canary is None:
         return None
-    return ".".join(origin if token == "*" else token for token in stream.canary.split("."))
+    return ".".join(origin if token == PARTIAL_WILDCARD else token for token in stream.canary.split("."))
 
 
 def probe_subject(pattern: str) -> str:

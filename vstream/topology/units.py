@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+from vstream.syntax.wording import shown
+
 UNLIMITED = "unlimited"
 
 _NS = {
@@ -29,9 +31,12 @@ _BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_MAX_INT64 = 2**63 - 1
+MAX_INT64 = 2**63 - 1
+_LONGEST = 64
+"""Characters: beyond any value that a server can count, and far below what is slow to compute."""
 
-DURATION_PATTERN = r"^(unlimited|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+)$"
+TIME_PATTERN = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+"
+DURATION_PATTERN = rf"^(unlimited|{TIME_PATTERN})$"
 SIZE_PATTERN = r"^(unlimited|[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?)$"
 
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
@@ -42,12 +47,14 @@ def parse_duration(text: str) -> int:
     """Nanoseconds of a duration such as `90s`, `1h30m` or `30d`; `unlimited` is 0. Raises ValueError with the way out."""
     if text == UNLIMITED:
         return 0
-    if not re.fullmatch(DURATION_PATTERN, text):
-        raise ValueError(f"`{text}` is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
-    total = sum(int(Decimal(number) * _NS[unit]) for number, unit in _DURATION_PART.findall(text))
-    if total > _MAX_INT64:
-        raise ValueError(f"`{text}` is longer than the 292 years that a server can count")
-    return total
+    if len(text) > _LONGEST or not re.fullmatch(TIME_PATTERN, text):
+        raise ValueError(f"{shown(text)} is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
+    total = sum(Decimal(number) * _NS[unit] for number, unit in _DURATION_PART.findall(text))
+    if total > MAX_INT64:
+        raise ValueError(f"{shown(text)} is longer than the 292 years that a server can count")
+    if total != int(total):
+        raise ValueError(f"{shown(text)} is not a whole number of nanoseconds")
+    return int(total)
 
 
 def parse_size(text: str) -> int:
@@ -55,22 +62,33 @@ def parse_size(text: str) -> int:
     if text == UNLIMITED:
         return -1
     match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"`{text}` is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
+    if match is None or len(text) > _LONGEST:
+        raise ValueError(f"{shown(text)} is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
     number, unit = match.groups()
     if unit not in _BYTES:
-        if unit.upper() in {"K", "M", "G", "T"}:
-            big = unit.upper()
-            raise ValueError(f"`{text}` can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)")
-        raise ValueError(f"`{text}` has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB")
-    total = int(Decimal(number) * _BYTES[unit])
-    if total > _MAX_INT64:
-        raise ValueError(f"`{text}` is more than a server can count")
-    return total
+        raise ValueError(_unit_error(text, number, unit))
+    total = Decimal(number) * _BYTES[unit]
+    if total > MAX_INT64:
+        raise ValueError(f"{shown(text)} is more than a server can count")
+    if total != int(total):
+        raise ValueError(f"{shown(text)} is not a whole number of bytes")
+    return int(total)
+
+
+def _unit_error(text: str, number: str, unit: str) -> str:
+    big = unit.upper()
+    if big in {"K", "M", "G", "T"}:
+        return (
+            f"{shown(text)} can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)"
+        )
+    right = next((known for known in _BYTES if known.upper() == big), None)
+    if right:
+        return f"{shown(text)} has its unit in the wrong case: write `{number}{right}`"
+    return f"{shown(text)} has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"
 
 
 def format_duration(nanoseconds: int) -> str:
-    """The shortest text that `parse_duration` reads back as *nanoseconds*."""
+    """A text that `parse_duration` reads back as *nanoseconds*: days and smaller units, each at most once."""
     if nanoseconds == 0:
         return UNLIMITED
     parts = []

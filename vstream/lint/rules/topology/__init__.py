@@ -1,0 +1,64 @@
+"""VS1xx: what a topology says, checked across its places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.rules.topology.connections import bad_connection
+from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
+from vstream.lint.rules.topology.limits import (
+    bad_duplicate_window,
+    even_replicas,
+    outage_not_stated,
+    read_stream_refuses,
+    rollup_without_purge,
+    too_many_replicas,
+)
+from vstream.lint.rules.topology.models import key_value_diverges, model_not_available
+from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
+from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
+from vstream.lint.rules.topology.servers import (
+    mixed_addresses,
+    placement_tags_not_met,
+    port_clash,
+    tags_do_not_match_servers,
+    too_many_servers,
+)
+from vstream.lint.rules.topology.subject import TopologySubject
+from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
+
+if TYPE_CHECKING:
+    from vstream.lint.registry import Rule
+
+__all__ = ["RULES", "TopologySubject"]
+
+RULES: tuple[Rule[TopologySubject], ...] = (
+    unknown_region,
+    bad_subject,
+    overlapping_subjects,
+    too_many_replicas,
+    model_not_available,
+    bad_canary,
+    outage_not_stated,
+    reserved_name,
+    name_collision,
+    tags_do_not_match_servers,
+    field_belongs_to_vstream,
+    needs_newer_server,
+    bad_duplicate_window,
+    unknown_preset,
+    bad_connection,
+    read_stream_refuses,
+    naming_needs_token,
+    names_differ_in_case,
+    port_clash,
+    mixed_addresses,
+    too_many_servers,
+    placement_tags_not_met,
+    setting_without_effect,
+    too_much_text,
+    key_value_diverges,
+    even_replicas,
+    rollup_without_purge,
+)
+"""In the order of their codes."""

@@ -1,0 +1,90 @@
+"""How regions are reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.topology.wording import listed
+from vstream.syntax.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.topology.document import ConnectDocument
+
+
+@rule("VS115", "bad-connection", Severity.ERROR)
+def bad_connection(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A region's connection is missing something, or says two things.
+
+    ## Why is this bad?
+    vstream would have to guess which servers to change.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    connect: {west: {user: ops}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    connect: {west: {urls: "nats://w1.example.net:4222", user: ops, password_env: OPS_PASSWORD}}
+    ```
+    """
+    for name, connect in subject.document.connect.items():
+        for message, hint in _contradictions(name, connect):
+            yield Finding(at=("connect", name), message=message, hint=hint, on_key=True)
+        for index, url in enumerate(connect.urls):
+            problem = _address_problem(url, ("nats", "tls", "ws", "wss"), "nats://host:4222")
+            if problem:
+                message, hint = problem
+                yield Finding(at=("connect", name, "urls", index), message=message, hint=hint)
+        for index, url in enumerate(connect.monitor):
+            problem = _address_problem(url, ("http", "https"), "http://host:8222")
+            if problem:
+                message, hint = problem
+                yield Finding(at=("connect", name, "monitor", index), message=message, hint=hint)
+
+
+def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:
+    if bool(connect.context) == bool(connect.urls):
+        yield (
+            f"`connect.{name}` needs either a `context` or `urls`",
+            "`context: NAME` takes a nats CLI context; `urls: nats://host:4222` names servers",
+        )
+    if bool(connect.user) != bool(connect.password_env):
+        yield f"`connect.{name}` needs `user` and `password_env` together", "the password itself never stands here"
+    ways = [way for way in ("creds", "nkey", "user", "token_env") if getattr(connect, way)]
+    if len(ways) > 1:
+        yield f"`connect.{name}` has {listed(ways)}", "keep one of them"
+    if connect.context and (ways or connect.tls):
+        yield (
+            f"`connect.{name}` has a `context` and {listed([*ways, *(['tls'] if connect.tls else [])])}",
+            "put the credentials into the context, or write `urls` instead of it",
+        )
+    if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):
+        yield f"`connect.{name}.tls` needs `cert` and `key` together", "`ca` may stand alone"
+
+
+def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not url.isprintable() or " " in url or "," in url:
+        return f"{shown(url)} is no address", f"write `{example}`"
+    if "@" in parts.netloc:
+        return "an address must not hold a user or password", "use `user` and `password_env`, `creds` or `nkey`"
+    return None

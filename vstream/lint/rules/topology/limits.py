@@ -1,0 +1,283 @@
+"""Limits and guarantees of the physical streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.topology.wording import count
+from vstream.model.topology import Role
+from vstream.topology.decode import DEDUPE_OFF_SINCE
+from vstream.topology.units import format_duration
+from vstream.topology.values import SMALLEST_AGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import PhysicalSettings, TopologySubject
+    from vstream.syntax.yaml import Path
+
+_TWO = 2
+
+
+@rule("VS104", "too-many-replicas", Severity.ERROR)
+def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A physical stream wants more replicas than its region has servers.
+
+    ## Why is this bad?
+    The servers answer `no suitable peers for placement`, and `apply` stops there.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 1}}
+    streams:
+      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
+    ```
+    """
+    seen: set[tuple[Path, str]] = set()
+    for physical in subject.physical():
+        servers = len(subject.topology.region(physical.region).servers)
+        replicas = physical.fields["num_replicas"]
+        if replicas <= servers:
+            continue
+        at = subject.place(physical, "replicas")
+        if (at, physical.region) not in seen:
+            seen.add((at, physical.region))
+            yield Finding(
+                at=at,
+                message=f"stream `{physical.stream}` wants {replicas} replicas, "
+                f"region `{physical.region}` has {count(servers, 'server')}",
+                hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`",
+            )
+
+
+@rule("VS107", "outage-not-stated", Severity.ERROR)
+def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Nothing says how long a write stream keeps its messages.
+
+    ## Why is this bad?
+    The write stream's `max_age` is the longest outage that loses nothing: a region
+    that is cut off for longer never receives what expired meanwhile. Without a
+    limit the write streams grow for ever. Only you know the right number.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>]}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 24h}}
+    ```
+    """
+    seen: set[str] = set()
+    for physical in subject.physical():
+        if physical.role is Role.READ or physical.stream in seen or subject.places(physical, "max_age"):
+            continue
+        seen.add(physical.stream)
+        yield Finding(
+            at=("streams", physical.stream),
+            message=f"stream `{physical.stream}` does not say how long an outage may last without loss",
+            hint="set `write: {max_age: 24h}` here or under `defaults` (`unlimited` keeps everything)",
+            on_key=True,
+        )
+
+
+@rule("VS113", "bad-duplicate-window", Severity.ERROR)
+def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A duplicate window that the servers refuse, or read as something else.
+
+    ## Why is this bad?
+    A window may not be longer than `max_age` nor shorter than 100 ms
+    (server/stream.go, checkStreamCfg). Before 2.14 a window of 0 meant 2 minutes,
+    in which a read stream drops the second of two messages with the same
+    `Nats-Msg-Id` from two regions, and regions keep different ones.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1m, duplicate_window: 2m}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 5m, duplicate_window: 2m}}
+    ```
+    """
+    seen: set[Path] = set()
+    for physical in subject.physical():
+        message = _window_problem(subject, physical)
+        if message and (at := subject.place(physical, "duplicate_window")) not in seen:
+            seen.add(at)
+            window = physical.fields["duplicate_window"]
+            yield Finding(
+                at=at,
+                message=f"the {physical.role.value} stream's duplicate_window of "
+                f"{format_duration(window) if window else '0s'} {message}",
+                hint="set `duplicate_window` between 100ms and `max_age`",
+            )
+
+
+def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str | None:
+    window, max_age = physical.fields["duplicate_window"], physical.fields["max_age"]
+    if max_age and window > max_age:
+        return f"is longer than its max_age of {format_duration(max_age)}"
+    if 0 < window < SMALLEST_AGE:
+        return "is shorter than the 100ms that servers accept"
+    if window == 0 and (physical.role is Role.WRITE or subject.topology.server_version < DEDUPE_OFF_SINCE):
+        return "is none, which a server reads as 2 minutes"
+    return None
+
+
+@rule("VS116", "read-stream-refuses", Severity.ERROR)
+def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A read stream that refuses messages once it is full.
+
+    ## Why is this bad?
+    With `discard: new` a full read stream refuses what it sources. Its source is
+    retried for ever, and the region falls behind without an error.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1h}, read: {max_msgs: 100, discard: new}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1h}, read: {max_msgs: 100, discard: old}}
+    ```
+    """
+    seen: set[Path] = set()
+    for physical in subject.physical():
+        refuses = physical.role is Role.READ and physical.fields["discard"] == "new"
+        if refuses and (at := subject.place(physical, "discard")) not in seen:
+            seen.add(at)
+            yield Finding(
+                at=at,
+                message=f"the read stream of `{physical.stream}` would refuse what it sources once it is full",
+                hint="use `discard: old` on read streams; `write: {discard: new}` pushes back on publishers",
+            )
+
+
+@rule("VS126", "even-replicas", Severity.WARNING)
+def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream has an even number of replicas.
+
+    ## Why is this bad?
+    More than half of the replicas must be up. Two survive the loss of none, and
+    four that of one, as three do: the last one costs traffic and protects nothing.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], replicas: 2, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
+    ```
+    """
+    seen: set[Path] = set()
+    for physical in subject.physical():
+        replicas = physical.fields["num_replicas"]
+        if replicas % 2 == 0 and (at := subject.place(physical, "replicas")) not in seen:
+            seen.add(at)
+            yield Finding(
+                at=at,
+                message=f"{replicas} replicas survive the loss of {'none' if replicas == _TWO else 'one'}, "
+                f"as {replicas - 1} {'does' if replicas == _TWO else 'do'}",
+                hint=f"use {replicas - 1} or {replicas + 1}",
+            )
+
+
+@rule("VS127", "rollup-without-purge", Severity.ERROR)
+def rollup_without_purge(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream allows roll-ups and denies purging.
+
+    ## Why is this bad?
+    A roll-up purges what came before it. Servers refuse the stream: "roll-ups
+    require the purge permission".
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], allow_rollup: true, deny_purge: true, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], allow_rollup: true, write: {max_age: 1h}}
+    ```
+    """
+    seen: set[Path] = set()
+    for physical in subject.physical():
+        contradicts = physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]
+        if contradicts and (at := subject.place(physical, "deny_purge")) not in seen:
+            seen.add(at)
+            yield Finding(
+                at=at,
+                message=f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge",
+                hint="remove `deny_purge` or `allow_rollup`",
+            )

@@ -1,0 +1,150 @@
+"""Names that are taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.model.topology import Role
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+
+
+@rule("VS108", "reserved-name", Severity.ERROR)
+def reserved_name(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A virtual stream or a region is called like a word that means something else.
+
+    ## Why is this bad?
+    The API mappings of a stream that is called like a word of the JetStream API
+    would also match requests about other streams: `$JS.API.CONSUMER.*.NEXT.>`
+    matches `$JS.API.CONSUMER.MSG.NEXT.foo.bar`. A region called `all` could not be
+    told from all regions.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      NEXT: {subjects: [next.>], write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      next: {subjects: [next.>], write: {max_age: 1h}}
+    ```
+    """
+    for name in subject.document.streams:
+        if name in naming.RESERVED_NAMES:
+            yield Finding(
+                at=("streams", name),
+                message=f"`{name}` is a word of the JetStream API and cannot name a virtual stream",
+                hint=f"`{name.lower()}` is fine",
+                on_key=True,
+            )
+    if "all" in subject.document.regions:
+        yield Finding(
+            at=("regions", "all"),
+            message="`all` means all regions and cannot name one",
+            hint="choose another name",
+            on_key=True,
+        )
+
+
+@rule("VS109", "name-collision", Severity.ERROR)
+def name_collision(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Two things of a topology get the same name.
+
+    ## Why is this bad?
+    Stream names are shared by all regions of a super-cluster, and clusters are told
+    apart by name: the second stream would be taken for the first, and the servers
+    of the second region would join the first.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, cluster: one}, east: {servers: 3, cluster: one}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, cluster: one}, east: {servers: 3, cluster: two}}
+    ```
+    """
+    taken: dict[str, str] = {}
+    for stream in subject.topology.streams:
+        names = {naming.physical_name(stream.name, role, region) for role in Role for region in stream.regions}
+        for name in sorted({stream.name, *names}):
+            other = taken.setdefault(name, stream.name)
+            if other != stream.name:
+                yield Finding(
+                    at=("streams", stream.name),
+                    message=f"streams `{other}` and `{stream.name}` both need the name `{name}`",
+                    hint="rename one of them",
+                    on_key=True,
+                )
+    clusters: dict[str, str] = {}
+    for region in subject.topology.regions:
+        other = clusters.setdefault(region.cluster, region.name)
+        if other != region.name:
+            written = subject.document.regions[region.name].cluster is not None
+            yield Finding(
+                at=("regions", region.name, "cluster") if written else ("regions", region.name),
+                message=f"regions `{other}` and `{region.name}` have the same cluster name `{region.cluster}`",
+                hint="each region is a cluster of its own",
+                on_key=not written,
+            )
+
+
+@rule("VS118", "names-differ-in-case", Severity.ERROR)
+def names_differ_in_case(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Two regions, or two streams, have names that differ only in upper and lower case.
+
+    ## Why is this bad?
+    Names become names of files and directories. On macOS and Windows the second
+    would overwrite the first, in the bundle, in a Git checkout of it, and in the
+    servers' own storage.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, West: {servers: 3}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, west2: {servers: 3}}
+    ```
+    """
+    for kind, names in (("regions", subject.document.regions), ("streams", subject.document.streams)):
+        taken: dict[str, str] = {}
+        for name in names:
+            other = taken.setdefault(name.lower(), name)
+            if other != name:
+                yield Finding(
+                    at=(kind, name),
+                    message=f"{kind} `{other}` and `{name}` differ only in upper and lower case",
+                    hint="rename one of them",
+                    on_key=True,
+                )

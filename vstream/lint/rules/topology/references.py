@@ -1,0 +1,159 @@
+"""Names that point to something else in the topology."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.topology.wording import closest
+from vstream.syntax.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.syntax.yaml import Path
+    from vstream.topology.document import TopologyDocument
+
+
+@rule("VS101", "unknown-region", Severity.ERROR)
+def unknown_region(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Something names a region that the topology does not define.
+
+    ## Why is this bad?
+    No server carries that cluster name, so neither a write stream nor a read
+    stream can be placed there.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], regions: [east, wset], write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], regions: [east, west], write: {max_age: 1h}}
+    ```
+    """
+    document = subject.document
+    known = list(document.regions)
+    for at, region, what, on_key in _region_names(document):
+        if region not in document.regions:
+            yield Finding(
+                at=at,
+                message=f"{what} unknown region {shown(region)}",
+                hint=closest(region, known, "defined regions"),
+                on_key=on_key,
+            )
+
+
+def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, bool]]:
+    """Every place that names a region: its path, the name, who names it, and whether it is a key."""
+    for name, stream in document.streams.items():
+        for index, region in enumerate(stream.regions if stream.regions != "all" else ()):
+            yield ("streams", name, "regions", index), region, f"stream `{name}` uses", False
+        for region in stream.overrides:
+            yield ("streams", name, "overrides", region), region, f"stream `{name}` overrides", True
+    for region in document.connect:
+        yield ("connect", region), region, "`connect` names", True
+    for index, region in enumerate(document.stretch.members if document.stretch else ()):
+        yield ("stretch", "members", index), region, "the stretch cluster has a member in", False
+
+
+@rule("VS114", "unknown-preset", Severity.ERROR)
+def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream extends a preset that the topology does not define.
+
+    ## Why is this bad?
+    Its settings would be missing without a word.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    presets: {small: {write: {max_age: 1h}}}
+    streams:
+      foo: {subjects: [foo.>], extends: smal, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    presets: {small: {write: {max_age: 1h}}}
+    streams:
+      foo: {subjects: [foo.>], extends: small}
+    ```
+    """
+    known = list(subject.document.presets)
+    for name, stream in subject.document.streams.items():
+        for index, preset in enumerate(stream.extends):
+            if preset not in known:
+                yield Finding(
+                    at=("streams", name, "extends", index),
+                    message=f"stream `{name}` extends unknown preset {shown(preset)}",
+                    hint=closest(preset, known, "defined presets"),
+                )
+
+
+@rule("VS123", "setting-without-effect", Severity.WARNING)
+def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Something is set where it changes nothing.
+
+    ## Why is this bad?
+    Whoever wrote it believes that it holds. An override for a region in which the
+    stream does not exist, or ports of servers that have no host names (they get a
+    layout of their own), is a mistake or a leftover.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], regions: [west], write: {max_age: 1h}, overrides: {east: {replicas: 1}}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], regions: all, write: {max_age: 1h}, overrides: {east: {replicas: 1}}}
+    ```
+    """
+    document = subject.document
+    for name, stream in document.streams.items():
+        for region in stream.overrides if stream.regions != "all" else ():
+            if region in document.regions and region not in stream.regions:
+                yield Finding(
+                    at=("streams", name, "overrides", region),
+                    message=f"stream `{name}` does not exist in region `{region}`, so this override has no effect",
+                    hint=f"add `{region}` to the stream's `regions`, or remove the override",
+                    on_key=True,
+                )
+    for region, settings in document.regions.items():
+        if "ports" in settings.model_fields_set and None in settings.servers:
+            yield Finding(
+                at=("regions", region, "ports"),
+                message=f"the servers of region `{region}` have no host names, so these ports have no effect",
+                hint="list host names under `servers`, or remove the ports",
+                on_key=True,
+            )

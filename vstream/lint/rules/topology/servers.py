@@ -1,0 +1,219 @@
+"""Servers: what they are told apart by, and where they listen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.topology.wording import count, listed
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.syntax.yaml import Path
+
+
+@rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
+def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A region has another number of tag entries than servers.
+
+    ## Why is this bad?
+    Tags are given to servers in order. With a different count nobody can tell
+    which server is in which availability zone.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, tags: [az:a, az:b]}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, tags: [az:a, az:b, az:c]}}
+    ```
+    """
+    for name, region in subject.document.regions.items():
+        if region.tags and len(region.tags) != len(region.servers):
+            yield Finding(
+                at=("regions", name, "tags"),
+                message=f"region `{name}` has {count(len(region.servers), 'server')} and "
+                f"{len(region.tags)} tag {'entry' if len(region.tags) == 1 else 'entries'}",
+                hint="give one entry for each server, in order; a server with several tags takes a list",
+            )
+
+
+@rule("VS119", "port-clash", Severity.ERROR)
+def port_clash(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Two things would listen on one port of one host.
+
+    ## Why is this bad?
+    The second cannot start. A server needs four different ports, and two regions
+    that share a host need ports of their own.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: [w1.example.net], ports: {client: 8222}}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: [w1.example.net], ports: {client: 4333}}}
+    ```
+    """
+    taken: dict[tuple[str, int], str] = {}
+    for region in subject.topology.regions:
+        ports = [region.ports.client, region.ports.monitor, region.ports.cluster, region.ports.gateway]
+        twice = sorted({port for port in ports if ports.count(port) > 1})
+        if twice:
+            yield Finding(
+                at=("regions", region.name, "ports"),
+                message=f"region `{region.name}` uses {listed(str(port) for port in twice)} for two things",
+                hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
+                on_key=True,
+            )
+        for index, server in enumerate(region.servers):
+            places = [(server.host.lower(), port) for port in ports] if server.host else []
+            clash = next((place for place in places if taken.setdefault(place, region.name) != region.name), None)
+            if clash:
+                host, port = clash
+                yield Finding(
+                    at=("regions", region.name, "servers", index),
+                    message=f"regions `{taken[clash]}` and `{region.name}` both use port {port} of host `{host}`",
+                    hint="name another host, or give one of the regions other `ports`",
+                )
+
+
+@rule("VS120", "mixed-addresses", Severity.WARNING)
+def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Some regions have host names, others only a number of servers.
+
+    ## Why is this bad?
+    Servers without a host name get addresses on 127.0.0.1, as a lab needs them. In
+    the rendered server configurations, the gateways of the other regions then dial
+    their own machine. Streams, mappings, `plan`, `apply` and the lab do not care.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: [w1.example.net]}, east: {servers: 1}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: [w1.example.net]}, east: {servers: [e1.example.net]}}
+    ```
+    """
+    regions = subject.document.regions
+    named = [name for name, region in regions.items() if None not in region.servers]
+    for name, region in regions.items():
+        if named and None in region.servers:
+            yield Finding(
+                at=("regions", name, "servers"),
+                message=f"region `{name}` has no host names, region `{named[0]}` has: "
+                "the rendered server configurations cannot work together",
+                hint="list the host names of all regions, or of none",
+            )
+
+
+@rule("VS121", "too-many-servers", Severity.ERROR)
+def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    More servers without host names than there are ports for.
+
+    ## Why is this bad?
+    Servers without a host name get four ports each on 127.0.0.1, below 32768: from
+    there on the operating system hands ports to outgoing connections.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {<MANY>}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 9}, east: {servers: 9}}
+    ```
+    """
+    topology = subject.topology
+    for index, region in enumerate(topology.regions):
+        last = naming.base_port(topology, index, len(region.servers) - 1) + naming.PORTS_PER_SERVER - 1
+        if last > naming.LAST_PORT and region.servers[0].host is None:
+            yield Finding(
+                at=("regions", region.name, "servers"),
+                message=f"the servers of region `{region.name}` would listen on ports up to {last:,}, "
+                f"{naming.LAST_PORT:,} is the last",
+                hint="give the regions fewer servers, or host names",
+            )
+            return
+
+
+@rule("VS122", "placement-tags-not-met", Severity.ERROR)
+def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream's replicas need tags that too few servers of the region have.
+
+    ## Why is this bad?
+    The servers answer `no suitable peers for placement`, and `apply` stops there.
+    Servers must have all of a stream's placement tags.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, tags: [hdd, ssd, hdd]}}
+    streams:
+      foo: {subjects: [foo.>], placement_tags: ssd, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3, tags: [ssd, ssd, ssd]}}
+    streams:
+      foo: {subjects: [foo.>], placement_tags: ssd, write: {max_age: 1h}}
+    ```
+    """
+    seen: set[tuple[Path, str]] = set()
+    for physical in subject.physical():
+        wanted = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
+        if not wanted:
+            continue
+        region = subject.topology.region(physical.region)
+        fitting = sum(wanted <= {tag.lower() for tag in server.tags} for server in region.servers)
+        replicas = physical.fields["num_replicas"]
+        at = subject.place(physical, "placement_tags")
+        # More replicas than servers is VS104's finding.
+        if fitting < replicas <= len(region.servers) and (at, region.name) not in seen:
+            seen.add((at, region.name))
+            yield Finding(
+                at=at,
+                message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with "
+                f"{listed(sorted(wanted))}, region `{region.name}` has {fitting:,}",
+                hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
+            )

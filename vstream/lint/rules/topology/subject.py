@@ -1,0 +1,66 @@
+"""What the rules of a topology look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.model.topology import Role
+from vstream.topology.decode import levels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.model.topology import Topology
+    from vstream.syntax.yaml import Path
+    from vstream.topology.document import LevelDocument, SettingsDocument, TopologyDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalSettings:
+    """One physical stream, and the fields that it will be created with."""
+
+    stream: str
+    role: Role
+    region: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySubject:
+    """A topology as written and as resolved."""
+
+    document: TopologyDocument
+    topology: Topology
+
+    def setting_levels(self) -> Iterator[tuple[Path, SettingsDocument]]:
+        """Every place where settings are written, with its path."""
+        document = self.document
+        found: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
+        found.extend((("presets", name), preset) for name, preset in document.presets.items())
+        for name, stream in document.streams.items():
+            found.append((("streams", name), stream))
+            found.extend((("streams", name, "overrides", region), one) for region, one in stream.overrides.items())
+        for path, level in found:
+            yield path, level
+            yield (*path, "write"), level.write
+            yield (*path, "read"), level.read
+
+    def physical(self) -> Iterator[PhysicalSettings]:
+        """Every physical stream."""
+        for stream in self.topology.streams:
+            for role, by_region in ((Role.WRITE, stream.write), (Role.READ, stream.read)):
+                for region, settings in by_region.items():
+                    yield PhysicalSettings(stream=stream.name, role=role, region=region, fields=settings.fields)
+
+    def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
+        """Where the setting *word* of a physical stream is written, weakest first."""
+        return [
+            (*path, word)
+            for path, level in levels(self.document, physical.stream, physical.region, physical.role)
+            if getattr(level, word) is not None
+        ]
+
+    def place(self, physical: PhysicalSettings, word: str) -> Path:
+        """Where the setting *word* of a physical stream has its value from; the stream, if it is the default."""
+        return [("streams", physical.stream), *self.places(physical, word)][-1]

@@ -1,0 +1,249 @@
+"""Subjects: what clients publish on, and where probes may."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from vstream import subjects as subject_algebra
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.topology.wording import listed
+from vstream.mapping.functions import parse_token
+from vstream.model.topology import Naming
+from vstream.syntax.wording import shown
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.syntax.yaml import Path
+
+
+@rule("VS102", "bad-subject", Severity.ERROR)
+def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A virtual stream's subject is not valid, or not one that may be mapped.
+
+    ## Why is this bad?
+    Servers refuse invalid subjects. A mapping of `$JS.>`, `$SYS.>`, `_INBOX.>` or
+    `_vs.>` would send the servers' own traffic, or what is already mapped, into
+    the write stream. A first token that is a wildcard would do the same.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: ["foo..>"], write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: ["foo.>"], write: {max_age: 1h}}
+    ```
+    """
+    for name, stream in subject.document.streams.items():
+        if not stream.subjects:
+            yield Finding(
+                at=("streams", name, "subjects"),
+                message=f"stream `{name}` has no subjects",
+                hint="state what clients publish on, such as `subjects: [foo.>]`",
+            )
+        for index, one in enumerate(stream.subjects):
+            problem = _subject_problem(one)
+            if problem:
+                message, hint = problem
+                at: Path = ("streams", name, "subjects", index)
+                own = f"give the stream a root of its own, such as `{name}.>`"
+                yield Finding(at=at, message=f"{shown(one)} {message}", hint=hint or own)
+
+
+_RESERVED = frozenset(
+    {"$GR", "$JS", "$JSC", "$LDS", "$MQTT", "$NRG", "$SRV", "$SYS", "_GR_", "_INBOX", "_R_", naming.PHYSICAL_PREFIX}
+)
+"""First tokens of what servers, clients and vstream itself publish on."""
+
+
+def _subject_problem(subject: str) -> tuple[str, str | None] | None:
+    """Why *subject* cannot be a virtual stream's, and a way out."""
+    if not subject_algebra.is_valid(subject) or not subject.isprintable():
+        return "is not a valid subject", "tokens are separated by single dots and hold no spaces; `>` comes last"
+    tokens = subject_algebra.tokens(subject)
+    if naming.is_wildcard(tokens[0]):
+        return "begins with a wildcard, so it would also catch the servers' own traffic", None
+    if tokens[0] in _RESERVED:
+        return f"belongs to the servers: `{tokens[0]}` cannot be mapped", None
+    for token in tokens:
+        # In the destination of a mapping, servers would read these as functions.
+        if parse_token(token) is not None:
+            return (
+                f"holds a mapping function, {shown(token)}, which has no meaning in a subject",
+                "choose another token",
+            )
+        # Where servers choose a mapping rule, any token that begins with `*` matches everything.
+        if not naming.is_wildcard(token) and ("*" in token or ">" in token):
+            return (
+                f"holds {shown(token)}, which is no wildcard",
+                "a wildcard is a token of its own: `*` for one, `>` for the rest",
+            )
+    return None
+
+
+@rule("VS103", "overlapping-subjects", Severity.ERROR)
+def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Two subjects of virtual streams match the same message.
+
+    ## Why is this bad?
+    Each becomes a mapping rule. The server walks its rules in the random order of
+    a Go map and takes the first that matches, so where a message is stored would
+    change from one start to the next (server/accounts.go, selectMappedSubject).
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    defaults: {write: {max_age: 1h}}
+    streams:
+      orders: {subjects: [orders.>]}
+      europe: {subjects: [orders.eu.>]}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    defaults: {write: {max_age: 1h}}
+    streams:
+      orders: {subjects: [orders.us.>]}
+      europe: {subjects: [orders.eu.>]}
+    ```
+    """
+    places: list[tuple[str, Path, str]] = [
+        (name, ("streams", name, "subjects", index), one)
+        for name, stream in subject.document.streams.items()
+        for index, one in enumerate(stream.subjects)
+        if subject_algebra.is_valid(one)
+    ]
+    trie = subject_algebra.SubjectTrie(one for _, _, one in places)
+    # A file that overlaps everywhere has as many pairs as the square of its subjects.
+    for first, second in sorted(islice(trie.overlapping_pairs(), 200)):
+        stream, _, pattern = places[first]
+        _, at, other = places[second]
+        example = subject_algebra.example_of_overlap(pattern, other)
+        yield Finding(
+            at=at,
+            message=f"`{other}` and `{pattern}` of stream `{stream}` both match `{example}`",
+            hint="make them disjoint: servers would choose one at random at each start",
+        )
+
+
+@rule("VS106", "bad-canary", Severity.ERROR)
+def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    The agreed canary subject cannot carry canaries.
+
+    ## Why is this bad?
+    A canary must enter the stream like any message, so its subject must match one
+    of the stream's. With `max_msgs_per_subject`, canaries of several regions on
+    one subject would push each other out, so a `*` must keep them apart.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], canary: bar.canary, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], canary: foo.canary.*, write: {max_age: 1h}}
+    ```
+    """
+    for stream in subject.topology.streams:
+        canary = stream.canary
+        if canary is None:
+            continue
+        at = ("streams", stream.name, "canary")
+        tokens = canary.split(".")
+        if _subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
+            yield Finding(
+                at=at, message=f"{shown(canary)} is no canary subject", hint="a literal subject, with at most one `*`"
+            )
+            continue
+        if stream.subjects and not any(subject_algebra.is_subset(canary, pattern) for pattern in stream.subjects):
+            example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
+            yield Finding(
+                at=at,
+                message=f"the canary subject `{canary}` does not lie within {listed(stream.subjects)}",
+                hint=f"choose one that does, such as `{example}`",
+            )
+        limits = [settings.fields["max_msgs_per_subject"] for settings in stream.read.values()]
+        if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
+            yield Finding(
+                at=at,
+                message=f"canaries of {len(stream.regions)} regions would push each other out of `{canary}`",
+                hint="put a `*` into it: it stands for the region of origin",
+            )
+
+
+@rule("VS117", "naming-needs-token", Severity.ERROR)
+def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    The blog's naming has no place for the region in this subject.
+
+    ## Why is this bad?
+    `naming: blog` puts the region after the first token, `foo.west.bar`, so a virtual
+    subject that has a region's name there cannot be told from a physical one.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    naming: blog
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.west.>], write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    naming: isolated
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.west.>], write: {max_age: 1h}}
+    ```
+    """
+    if subject.topology.naming is not Naming.BLOG:
+        return
+    regions = {region.name for region in subject.topology.regions}
+    for name, stream in subject.document.streams.items():
+        for index, one in enumerate(stream.subjects):
+            rest = one.split(".")[1:]
+            if rest and rest[0] in regions:
+                yield Finding(
+                    at=("streams", name, "subjects", index),
+                    message=f"{shown(one)} names a region where `naming: blog` puts one",
+                    hint="use `naming: isolated`, or another subject",
+                )

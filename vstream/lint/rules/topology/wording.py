@@ -1,0 +1,30 @@
+"""Phrases that several rules use."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def closest(word: str, known: list[str], label: str) -> str:
+    """A hint about a name that does not exist: the one that was meant, or all that there are."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"{label}: {listed(known) if known else 'none'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in backticks, separated by commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 server`, `2 servers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def dotted(version: tuple[int, int]) -> str:
+    """`2.12`."""
+    return f"{version[0]}.{version[1]}"
