@@ -1,0 +1,235 @@
+"""The commands that need no servers, and how every command ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import environment, vstream
+from vstream import __version__
+
+GOOD = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
+"""
+BAD = GOOD.replace("foo.>]", "foo.>], regions: [wset]").replace("max_age: 1h", "max_age: 1 hour")
+
+COMMANDS = ["init", "validate", "render", "plan", "apply", "probe", "lab", "schema"]
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    file = tmp_path / "topology.yaml"
+    file.write_text(GOOD)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+
+
+def test_version() -> None:
+    assert vstream("--version").out == f"vstream {__version__}\n"
+
+
+def test_help_lists_every_command_and_the_exit_codes() -> None:
+    ran = vstream("--help")
+    assert ran.code == 0
+    for name in COMMANDS:
+        assert name in ran.out
+    assert "Exit codes" in ran.out
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "lab"])
+def test_every_command_explains_itself(name: str) -> None:
+    ran = vstream(name, "--help")
+    assert ran.code == 0
+    assert "Usage" in ran.out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, runpy; sys.argv = ['vstream', '--help']\n"
+        "try: runpy.run_module('vstream', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "heavy = {'nats', 'pydantic', 'yaml', 'jinja2', 'psutil', 'pyspark'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert vstream("explode").code == 2
+
+
+def test_init_writes_a_topology_that_is_valid(tmp_path: Path) -> None:
+    assert vstream("init", cwd=tmp_path).code == 0
+    ran = vstream("validate", cwd=tmp_path)
+    assert ran.code == 0
+    assert "9 servers, 6 physical streams, 9 mapping rules" in ran.err
+    schema = json.loads((tmp_path / "topology.schema.json").read_text())
+    assert schema == json.loads(vstream("schema").out)
+
+
+def test_init_overwrites_nothing_unless_told(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text("mine")
+    ran = vstream("init", cwd=tmp_path)
+    assert ran.code == 3
+    assert "--force" in ran.err
+    assert (tmp_path / "topology.yaml").read_text() == "mine"
+    assert vstream("init", "--force", cwd=tmp_path).code == 0
+
+
+def test_init_with_a_name_that_is_none(tmp_path: Path) -> None:
+    ran = vstream("init", "--name", "a b", cwd=tmp_path)
+    assert ran.code == 2
+    assert not (tmp_path / "topology.yaml").exists()
+
+
+def test_a_valid_file_says_what_it_is(good: Path) -> None:
+    ran = vstream("validate", good)
+    assert (ran.code, ran.out) == (0, "")
+    assert "2 servers, 4 physical streams, 9 mapping rules" in ran.err
+
+
+def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(BAD)
+    ran = vstream("validate", cwd=tmp_path)
+    assert ran.code == 1
+    assert ran.out == (
+        "topology.yaml:5:70: error VS005: `streams.foo.write.max_age`: `1 hour` is no duration: write it like "
+        "`90s`, `1h30m`, `30d` or `unlimited`\n"
+        "  |\n"
+        "5 | streams: {foo: {subjects: [foo.>], regions: [wset], write: {max_age: 1 hour}}}\n"
+        "  |                                                                      ^^^^^^\n"
+        "\n"
+    )
+    (tmp_path / "topology.yaml").write_text(BAD.replace("1 hour", "1h"))
+    ran = vstream("validate", "--format", "concise", cwd=tmp_path)
+    assert ran.out == (
+        "topology.yaml:5:46: error VS101: stream `foo` uses unknown region `wset` (did you mean `west`?)\n"
+    )
+
+
+def test_errors_as_json(tmp_path: Path) -> None:
+    ran = vstream("validate", "-", "--format", "json", stdin=BAD)
+    assert ran.code == 1
+    (finding,) = json.loads(ran.out)
+    assert (finding["code"], finding["file"], finding["line"]) == ("VS005", "<stdin>", 5)
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "probe", "render", "lab up"])
+def test_every_command_refuses_a_bad_file_the_same_way(tmp_path: Path, command: str) -> None:
+    (tmp_path / "topology.yaml").write_text(BAD)
+    ran = vstream(*command.split(), cwd=tmp_path)
+    assert ran.code == 1
+    assert "error VS005" in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "render", "lab up"])
+def test_a_file_that_is_not_there(tmp_path: Path, command: str) -> None:
+    ran = vstream(*command.split(), cwd=tmp_path)
+    assert ran.code == 3
+    assert "topology.yaml does not exist" in ran.err
+    assert "vstream init" in ran.err
+
+
+def test_a_directory_instead_of_a_file(tmp_path: Path) -> None:
+    ran = vstream("validate", tmp_path)
+    assert ran.code == 3
+    assert "cannot be read" in ran.err
+
+
+def test_endless_input_ends() -> None:
+    ran = vstream("validate", "/dev/zero")
+    assert ran.code == 1
+    assert "VS004" in ran.out
+
+
+def test_render_writes_the_bundle_and_takes_back_what_is_gone(good: Path, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    assert vstream("render", good, "-o", build).code == 0
+    first = {path.relative_to(build).as_posix(): path.read_bytes() for path in build.rglob("*") if path.is_file()}
+    assert "streams/west/foo-read-west.json" in first
+    good.write_text(GOOD.replace("foo: {", "bar: {").replace("foo.>", "bar.>"))
+    assert vstream("render", good, "-o", build).code == 0
+    assert not (build / "streams/west/foo-read-west.json").exists()
+    assert (build / "streams/west/bar-read-west.json").exists()
+    good.write_text(GOOD)
+    assert vstream("render", good, "-o", build).code == 0
+    again = {path.relative_to(build).as_posix(): path.read_bytes() for path in build.rglob("*") if path.is_file()}
+    assert again == first
+
+
+def test_render_never_writes_among_other_peoples_files(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "main.py").write_text("mine")
+    ran = vstream("render", good, "-o", tmp_path / "src")
+    assert ran.code == 3
+    assert [path.name for path in (tmp_path / "src").iterdir()] == ["main.py"]
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "probe"])
+def test_without_servers_a_command_says_how_to_get_some(good: Path, command: str) -> None:
+    ran = vstream(command, good)
+    assert ran.code == 3
+    assert "vstream lab up" in ran.err
+
+
+def test_a_region_that_cannot_be_reached(good: Path) -> None:
+    good.write_text(GOOD + "connect: {west: {urls: 'nats://127.0.0.1:1'}, east: {urls: 'nats://127.0.0.1:1'}}\n")
+    ran = vstream("plan", good)
+    assert ran.code == 3
+    assert "127.0.0.1:1" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        ("{context: nowhere}", "no nats CLI context `nowhere`"),
+        ("{urls: 'nats://127.0.0.1:1', creds: /nowhere.creds}", "/nowhere.creds does not exist"),
+        ("{urls: 'nats://127.0.0.1:1', user: me, password_env: VSTREAM_TEST_UNSET}", "VSTREAM_TEST_UNSET is not set"),
+    ],
+)
+def test_a_connection_that_is_incomplete(good: Path, connect: str, said: str) -> None:
+    good.write_text(GOOD + f"connect: {{west: {connect}}}\n")
+    ran = vstream("plan", good)
+    assert ran.code == 3
+    assert said in ran.err
+
+
+def test_a_plan_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    ran = vstream("apply", "plan.json", cwd=tmp_path)
+    assert ran.code == 3
+    assert "is not a plan file" in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["plan", "--format", "xml"], ["validate", "--format", "xml"], ["probe", "--format", "xml"]]
+)
+def test_an_unknown_format_is_a_usage_error(good: Path, arguments: list[str]) -> None:
+    assert vstream(arguments[0], good, *arguments[1:]).code == 2
+
+
+def test_a_closed_pipe_is_no_traceback(good: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m vstream schema | head -1",
+        shell=True,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{\n"
+    assert done.stderr == ""

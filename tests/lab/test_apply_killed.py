@@ -1,0 +1,87 @@
+"""`apply` killed at any moment: the next one finishes the job, and nothing is created twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nats
+import pytest
+
+from tests.support.command import environment, vstream
+from vstream.lab import lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+KILLS = 20
+STREAMS = 12
+
+
+def document(round_: int) -> str:
+    """Each round adds a stream and changes one, so that there is always something to create, update and load."""
+    names = [f"s{number}" for number in range(STREAMS * (round_ + 1))]
+    lines = [
+        "version: 1",
+        "name: killed",
+        'server_version: "2.12"',
+        "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}",
+        "defaults: {write: {max_age: 1h}}",
+        "streams:",
+        *(f"  {name}: {{subjects: [{name}.>], description: round {round_ if name == 's0' else 0}}}" for name in names),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+async def created_times() -> dict[str, str]:
+    client = await nats.connect(lab.endpoints("killed")["west"].urls[0])
+    found: dict[str, str] = {}
+    offset, total = 0, 1
+    while offset < total:
+        page = json.loads((await client.request("$JS.API.STREAM.LIST", b'{"offset":%d}' % offset, timeout=10)).data)
+        found.update({info["config"]["name"]: info["created"] for info in page["streams"] or ()})
+        total, offset = page["total"], offset + page["limit"]
+    await client.close()
+    return found
+
+
+async def test_apply_killed_at_random_points_is_finished_by_the_next(state: Path, tmp_path: Path) -> None:
+    seed = int(os.environ.get("VSTREAM_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+    chance = random.Random(seed)
+    file = tmp_path / "killed.yaml"
+    file.write_text(document(0))
+    assert vstream("lab", "up", file).code == 0
+    whole = time.monotonic()
+    assert vstream("apply", file, "--yes").code == 0
+    whole = time.monotonic() - whole
+    cut_short = 0
+    for number in range(1, KILLS + 1):
+        file.write_text(document(number))
+        before = await created_times()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vstream", "apply", str(file), "--yes"],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            process.wait(timeout=chance.uniform(0.15, whole))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            cut_short += 1
+        process.wait()
+        between = await created_times()
+        finished = vstream("apply", file, "--yes")
+        assert finished.code == 0, f"seed {seed}, round {number}: {finished.out}{finished.err}"
+        assert vstream("plan", file, "--detailed-exitcode").code == 0, f"seed {seed}, round {number}"
+        after = await created_times()
+        assert len(after) == 6 * STREAMS * (number + 1), f"seed {seed}, round {number}"
+        for earlier in (before, between):
+            assert {name: after[name] for name in earlier} == earlier, f"seed {seed}, round {number}"
+    assert cut_short >= KILLS // 2, f"seed {seed}: only {cut_short} of {KILLS} were killed before they ended"
+    assert vstream("lab", "down", "killed", "--purge").code == 0

@@ -1,0 +1,188 @@
+"""The straight line on real servers: lab up, plan, apply, plan again, probe, change, remove."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+
+pytestmark = pytest.mark.lab
+
+VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SMALL = """\
+version: 1
+name: small
+server_version: "2.10"
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary.*}
+  orders:
+    subjects: [orders.*, invoices.>]
+    canary: invoices.canary
+    description: two roots
+    read: {max_age: 30d, max_msgs_per_subject: 5, compression: s2}
+    overrides: {east: {read: {max_msgs: 1000}, storage: memory}}
+"""
+
+
+@pytest.fixture
+def work(state: Path, tmp_path: Path) -> Iterator[Path]:
+    """A directory to work in; every lab that was started is taken down at the end."""
+    yield tmp_path
+    for lab in json.loads(vstream("lab", "status", "--json").out):
+        assert vstream("lab", "down", lab["name"], "--purge").code == 0
+    assert running_in(state) == []
+
+
+def plan_of(file: Path) -> dict[str, object]:
+    plan: dict[str, object] = json.loads(vstream("plan", file, "--format", "json").out)
+    return plan
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+def test_apply_empty_plan_and_probe_on_every_version(work: Path, version: str, naming: str) -> None:
+    file = work / "small.yaml"
+    promised = ".".join(version.split(".")[:2])
+    file.write_text(SMALL.replace('"2.10"', f'"{promised}"\nnaming: {naming}'))
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    assert up.out.count(version) == 3
+    assert vstream("plan", file, "--detailed-exitcode").code == 2
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    again = vstream("plan", file, "--detailed-exitcode")
+    assert again.code == 0, again.out
+    probed = vstream("probe", file, "--format", "json")
+    report = json.loads(probed.out)
+    assert probed.code == 0, probed.out
+    for stream in ("foo", "orders"):
+        pairs = {
+            (check["origin"], check["region"])
+            for check in report["checks"]
+            if check["hop"] == "canary" and check["stream"] == stream and check["status"] == "ok"
+        }
+        assert len(pairs) == 9
+
+
+def test_the_blogs_example(work: Path) -> None:
+    """Nine servers, six streams, a matrix of three by three."""
+    file = EXAMPLES / "three-regions.yaml"
+    up = vstream("lab", "up", file)
+    assert up.code == 0, up.err
+    assert up.out.count("running") == 9
+    assert "Plan: 6 to create, 0 to update, 0 to delete." in vstream("plan", file).out
+    assert "Applied: 6 streams." in vstream("apply", file, "--yes").out
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out
+    assert probed.out.count(" ms") == 9
+    assert "PASS" in probed.out
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+
+
+def test_a_saved_plan_is_carried_out_once(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    plan = work / "plan.json"
+    assert vstream("plan", file, "--out", plan).code == 0
+    file.unlink()  # the plan says everything itself
+    assert vstream("apply", plan, "--yes").code == 0
+    stale = vstream("apply", plan, "--yes")
+    assert stale.code == 3
+    assert "the servers have changed since the plan was made" in stale.err
+
+
+def test_a_topology_changes_and_the_servers_follow(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    # Nobody to ask: without --yes nothing happens.
+    assert vstream("apply", file).code == 1
+    assert "12 to create" in vstream("plan", file).out
+    assert vstream("apply", file, "--yes").code == 0
+
+    # A new stream needs new rules on every running server.
+    file.write_text(SMALL + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
+    grown = vstream("apply", file, "--yes")
+    assert grown.code == 0, grown.out + grown.err
+    assert "mappings loaded on every server" in grown.out
+    assert vstream("probe", file, "-s", "bar").code == 0
+
+    # A limit that removes messages needs to be allowed by name.
+    file.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10") + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
+    refused = vstream("apply", file, "--yes")
+    assert refused.code == 1
+    assert "--allow-destructive" in refused.err
+    assert vstream("apply", file, "--yes", "--allow-destructive").code == 0
+
+    # A storage that servers cannot change is blocked, and nothing else is done meanwhile.
+    file.write_text(SMALL.replace("storage: memory", "storage: file").replace("two roots", "still two"))
+    blocked = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+    assert blocked.code == 1
+    assert "servers cannot change the storage of a stream" in blocked.out
+    assert vstream("plan", file).code == 1
+
+    # A stream is removed: rules first, then readers, then what they read.
+    file.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10"))
+    assert vstream("apply", file, "--yes").code == 1
+    many = vstream("apply", file, "--yes", "--allow-destructive")
+    assert "--allow-many" in many.err
+    removed = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+    assert removed.code == 0, removed.out + removed.err
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+
+
+def test_streams_of_others_are_blocked_until_they_are_adopted(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    other = work / "other.yaml"
+    other.write_text(SMALL.replace("name: small", "name: other"))
+    blocked = vstream("apply", other, "--yes", "--lab", "small")
+    assert blocked.code == 1
+    assert "belongs to the topology `small`" in blocked.out
+    adopted = vstream("apply", other, "--yes", "--lab", "small", "--adopt", "all", "--allow-many")
+    assert adopted.code == 0, adopted.out + adopted.err
+    assert vstream("plan", other, "--lab", "small", "--detailed-exitcode").code == 0
+    # What was adopted is no longer the first topology's to delete.
+    file.write_text(SMALL.partition("streams:")[0])
+    assert plan_of(file)["changes"] == []
+
+
+def test_servers_that_are_older_than_promised_are_refused(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL.replace('"2.10"', '"2.12"'))
+    assert vstream("lab", "up", file, "--server-version", "2.11.11").code == 0
+    ran = vstream("plan", file)
+    assert ran.code == 3
+    assert "runs 2.11.11" in ran.err
+
+
+def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    import psutil  # noqa: PLC0415
+
+    (lab,) = json.loads(vstream("lab", "status", "--json").out)
+    east = next(server for server in lab["servers"] if server["name"] == "east-1")
+    psutil.Process(east["pid"]).kill()
+    ran = vstream("plan", file)
+    assert ran.code == 1, ran.out + ran.err
+    assert "no server answered for it" in ran.out
+    assert "to create" not in ran.out or "0 to create" in ran.out
+    probed = vstream("probe", file, "--deadline", "3")
+    assert probed.code == 1
+    assert "east" in probed.out
