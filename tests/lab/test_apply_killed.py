@@ -20,7 +20,7 @@ from vstream.lab import lab
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 KILLS = 20
-STREAMS = 12
+STREAMS = 6
 
 
 def document(round_: int) -> str:
