@@ -16,6 +16,7 @@ import ast
 import hashlib
 import json
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -103,9 +104,10 @@ def server_says(directory: Path, number: int, text: str) -> tuple[Reading, str]:
 
 def read(text: str) -> ConfDocument:
     def include(path: str, _: str) -> tuple[str, str]:
-        if path not in INCLUDED:
+        clean = posixpath.normpath(f"./{path}")
+        if clean not in INCLUDED:
             raise FileNotFoundError(2, "No such file or directory")
-        return path, INCLUDED[path]
+        return clean, INCLUDED[clean]
 
     return parse(text, "oracle.conf", include=include, env=ENVIRONMENT)
 
@@ -158,7 +160,7 @@ PLAIN = st.sampled_from(
     [
         *("1", "12k", "12kb", "1KiB", "-3", "-3gb", "1.5", "-1.5", "1.2.3.4", "1.2.3.4:80", "127.0.0.1:4222-", "1kbb", "20e"),
         *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "0x10", "1e5", "1.", ".5", "-", "-x", "5x"),
-        *("true", "off", "YES", "nope", "word", "100%", "nats://u:p@h:4222", "host:1", "a=b", "a#b", "a/b", "*", ">", "10s"),
+        *("true", "off", "YES", "nope", "word", "100%", "nats://u:p@h:4222", "host:1", "a=b", "a#b", "a/b", "*", ">", "10s", "1m30s", "5e7ab", "-1k2"),
         *('"s"', "'s'", '"a\\nb"', '"\\x41\\xff"', '"\\q"', "w\\tx", "w\\q", '"', "'", "a'", 'a"b', "'a\nb'", '"a\nb"', '"a\\'),
         *("2024-01-01T00:00:00Z", "2024-02-30T00:00:00Z", "0000-02-29T00:00:00Z", "2024-1-1", "20-1", "99999-01"),
         *("$k1", "$k2", "$k3", "$k 4", "$", "$$", "$2a$11$abc", "$2b$11$abc", "$k1'", "$k1\\t", '"$k1"'),
@@ -262,7 +264,7 @@ SCALARS = st.one_of(
     st.builds("{}{}".format, st.integers(-9999, 9999), st.sampled_from(["k", "Kb", "ki", "m", "MB", "mib", "g", "gB", "GiB", "t", "tb", "p", "pib", "e", "eb", "kbb"])),
     st.builds("{}.{}".format, st.integers(-(10**6), 10**6), st.integers(1, 999).map("{:03}".format)),
     st.sampled_from(["true", "No", "ON", "2024-02-29T23:59:59Z", "0000-02-29T00:00:00Z", "9999-12-31T00:00:00Z"]),
-    st.sampled_from(["1.2.3.4", "1.2.3.4:5", "100%", "5mx", "a'", "a\\tb", "<&>", "$2a$1", "x.>", "10s", "a#", "(\na\n)"]),
+    st.sampled_from(["1.2.3.4", "1.2.3.4:5", "100%", "5mx", "1m30s", "-1ki2", "a'", "a\\tb", "<&>", "$2a$1", "x.>", "10s", "a#", "(\na\n)"]),
     st.sampled_from(["$E_NUMBER", "$E_LIST", "$E_MAP", "$E_LINES", "$E_EMPTY", "[]", "{}", "{ a }", "[ { a } ]"]),
     st.text(st.characters(codec="utf-8", exclude_characters='"\\\0'), max_size=8).map('"{}"'.format),
     st.lists(st.sampled_from(["\\n", "\\x41", "\\xc3\\xa9", "\\\\", '\\"', "a", "'"]), max_size=8).map("".join).map('"{}"'.format),

@@ -210,6 +210,7 @@ def test_a_syntax_error_names_the_place_and_the_way_out(text: str, line: int, co
     ("text", "column", "message"),
     [
         ("a: [2]\n]", 5, "the server takes `2]` for one text, and the array goes on"),
+        ("a: 1m30s", 4, "nats-server before 2.15.1 refuses `1m30s` without quotes"),
         ("x { a }", 5, "the key `a` has no value: the server gives it the map it stands in"),
         ("a: 1 }", 6, "this brace closes nothing"),
         ("}", 1, "this brace closes nothing"),

@@ -2,8 +2,8 @@
 The NATS configuration language, read as nats-server reads it, with a place for everything.
 
 `parse` accepts what `nats-server -t` can parse and refuses what it cannot. The two are compared on
-generated and mutated files: acceptance, values and lines agree with server 2.15. What only looks
-wrong is a warning. The language has its traps, and the tree shows what the server makes of them:
+generated and mutated files: acceptance, values and lines agree with server 2.15.1. What only looks
+wrong, or what older servers refuse, is a warning. The language has its traps, and the tree shows what the server makes of them:
 
 - `[1]` is not closed: digits take in the character that ends them, even a bracket. `[1 ]` is, and `[1k]`.
 - `1k` is 1000, and `1kb`, `1ki` and `1kib` are 1024; `1kbb` is dropped, and sizes wrap around at 64 bits.

@@ -73,6 +73,7 @@ _PLAIN_STRING: Final = re.compile(r'"([^"\\\0]*+)"')
 _QUOTED_PATH: Final = re.compile(r"\"([^\"\0]*+)\"|'([^'\0]*+)'")
 _PATH: Final = re.compile(r"([^\n\r\0;}\t ']*+)'?")
 _NOT_A_PATH: Final = frozenset("\"'[{(-\\\n\r")
+_SIZE_AND_MORE: Final = re.compile(r"-?\d++[kKmMgGtTpPeE][bBiI]*+\d")
 _QUOTES: Final = frozenset("\"'")
 _NO_VALUE: Final = frozenset({"}", ","})
 _NO_TEXT: Final = frozenset({"", "\0"})
@@ -201,15 +202,18 @@ class Lexer:
             scanned = scan(self._text, start)
             self._pos = scanned[2]
             self._sink.scalar(scanned, start)
-            if first.isdecimal() and self._contexts[-1] is _ARRAY:
-                self._warn_of_swallowed_bracket(scanned, start)
+            if scanned[0] is Shape.STRING and (first.isdecimal() or first == "-"):
+                self._warn_of_almost_a_number(scanned, start)
         return self._after_value()
 
-    def _warn_of_swallowed_bracket(self, scanned: Scanned, start: int) -> None:
-        shape, value, end = scanned
-        if shape is Shape.STRING and "]" in value:
+    def _warn_of_almost_a_number(self, scanned: Scanned, start: int) -> None:
+        _, value, end = scanned
+        if self._contexts[-1] is _ARRAY and "]" in value:
             hint = "put a space or a line break between the number and `]`"
             self._sink.warning(f"the server takes `{value}` for one text, and the array goes on", hint, start, end)
+        elif _SIZE_AND_MORE.match(value):
+            hint = "put the value in double quotes if servers of other versions are to read it"
+            self._sink.warning(f"nats-server before 2.15.1 refuses `{value}` without quotes", hint, start, end)
 
     def _item(self) -> _State:
         self._pos = pos = _end(_SPACES, self._text, self._pos)

@@ -157,7 +157,7 @@ def _number(text: str, start: int) -> Scanned:
     if unit := _UNIT.match(text, end):
         end = unit.end()
         follower = text[end : end + 1]
-        if follower in _ENDS_NUMBER or follower.isdecimal():
+        if follower in _ENDS_NUMBER:
             return Shape.INTEGER, text[start:end], end
         return _word(text, start, end)
     if negative or follower in _ENDS_NUMBER:
