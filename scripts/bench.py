@@ -51,7 +51,9 @@ def rendering(sizes: list[int]) -> None:
         start = time.process_time()
         bundle = load.bundle(load.load(content, "bench.yaml").require())
         seconds = time.process_time() - start
-        print(f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream")
+        print(
+            f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream"
+        )
 
 
 async def bare_create(url: str, bundle: Bundle) -> float:
@@ -127,7 +129,9 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
             listed = await sweep(url)
             planned = await asyncio.to_thread(command, "plan", str(file), "--detailed-exitcode")
             plans.append(planned / listed)
-            print(f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}")
+            print(
+                f"           STREAM.LIST sweep {listed:6.3f} s   vstream plan {planned:6.3f} s   ratio {planned / listed:.1f}"
+            )
     print(f"  median: apply/bare {statistics.median(ratios):.2f}, plan/sweep {statistics.median(plans):.1f}")
     await lab.down("bench", purge=True)
 

@@ -119,7 +119,9 @@ def test_a_topology_changes_and_the_servers_follow(work: Path) -> None:
     assert vstream("probe", file, "-s", "bar").code == 0
 
     # A limit that removes messages needs to be allowed by name.
-    file.write_text(SMALL.replace("max_msgs: 1000", "max_msgs: 10") + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
+    file.write_text(
+        SMALL.replace("max_msgs: 1000", "max_msgs: 10") + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n"
+    )
     refused = vstream("apply", file, "--yes")
     assert refused.code == 1
     assert "--allow-destructive" in refused.err

@@ -66,7 +66,10 @@ class FakeServers:
             self._store(config, None)
         elif canonical(found.config.fields) != canonical(config.fields):
             raise ServerError(
-                code=400, err_code=10058, description="stream name already in use", subject=f"$JS.API.STREAM.CREATE.{config.name}"
+                code=400,
+                err_code=10058,
+                description="stream name already in use",
+                subject=f"$JS.API.STREAM.CREATE.{config.name}",
             )
 
     async def update(self, config: StreamConfig) -> None:

@@ -132,7 +132,9 @@ _STREAMS = st.dictionaries(
     st.fixed_dictionaries(
         {"regions": st.lists(st.sampled_from(["west", "central", "east"]), min_size=1, unique=True)},
         optional={
-            "read": st.fixed_dictionaries({}, optional={"max_msgs": st.integers(1, 9), "description": st.sampled_from("xy")}),
+            "read": st.fixed_dictionaries(
+                {}, optional={"max_msgs": st.integers(1, 9), "description": st.sampled_from("xy")}
+            ),
             "allow_rollup": st.booleans(),
         },
     ),

@@ -62,7 +62,9 @@ def test_every_rendered_field_is_known() -> None:
 
 
 _FIELDS = st.dictionaries(
-    st.sampled_from(sorted(set(DEFAULTS) - {"metadata", "sources", "mirror", "placement", "subjects", "consumer_limits"})),
+    st.sampled_from(
+        sorted(set(DEFAULTS) - {"metadata", "sources", "mirror", "placement", "subjects", "consumer_limits"})
+    ),
     st.one_of(st.integers(-1, 3), st.booleans(), st.sampled_from(["", "x"])),
 )
 

@@ -136,9 +136,13 @@ async def test_a_stream_of_somebody_else_is_never_touched() -> None:
     made = plan(rendered(), foreign)
     assert [blocked.name for blocked in made.blocked] == ["foo-read-west"]
     assert "vstream did not create it" in made.blocked[0].reason
-    assert plan(rendered({}), foreign).changes == plan(rendered({}), replace(observed, streams={
-        name: one for name, one in observed.streams.items() if name != "foo-read-west"
-    })).changes
+    assert (
+        plan(rendered({}), foreign).changes
+        == plan(
+            rendered({}),
+            replace(observed, streams={name: one for name, one in observed.streams.items() if name != "foo-read-west"}),
+        ).changes
+    )
 
 
 @pytest.mark.parametrize("name", ["foo-read-west", "all"])

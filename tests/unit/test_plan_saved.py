@@ -19,7 +19,9 @@ def rich_plan() -> Plan:
     def observed(name: str, **fields: object) -> ObservedStream:
         config = next(one.config for one in wanted.streams if one.config.name == "foo-read-west")
         return ObservedStream(
-            config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}), created="t", cluster="west"
+            config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}),
+            created="t",
+            cluster="west",
         )
 
     world = Observed(
@@ -36,7 +38,9 @@ def rich_plan() -> Plan:
 
 def dumped() -> str:
     return saved.dump(
-        saved.SavedPlan(plan=rich_plan(), topology_file="t.yaml", topology_text="version: 1\n", lab="acme", adopt=("x",))
+        saved.SavedPlan(
+            plan=rich_plan(), topology_file="t.yaml", topology_text="version: 1\n", lab="acme", adopt=("x",)
+        )
     )
 
 

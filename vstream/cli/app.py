@@ -53,7 +53,5 @@ def run() -> None:
 
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit(130)
     except Exception as error:  # noqa: BLE001 - anything that is not ours is raised again
         sys.exit(exit_code(error))

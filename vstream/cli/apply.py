@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 from vstream.cli import inputs
 from vstream.cli.outcome import FAILED, NO
 from vstream.cli.plan import Adopt, Planned, make
+from vstream.cli.running import run
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def command(
     what: Annotated[
-        Path, typer.Argument(help="A topology file, or a plan that `vstream plan --out` saved.", metavar="TOPOLOGY|PLAN")
+        Path,
+        typer.Argument(help="A topology file, or a plan that `vstream plan --out` saved.", metavar="TOPOLOGY|PLAN"),
     ] = inputs.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     allow_destructive: Annotated[
@@ -45,7 +46,7 @@ def command(
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import plan as view  # noqa: PLC0415
 
-    planned = asyncio.run(_planned(what, lab, frozenset(adopt or ()), templates))
+    planned = run(_planned(what, lab, frozenset(adopt or ()), templates))
     plan = planned.plan
     console.say(f"{planned.topology.name} on {planned.where.description}")
     for line in view.text(plan):
@@ -58,7 +59,9 @@ def command(
     _check_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
     if not yes:
         _ask()
-    applied, left = asyncio.run(_carry_out(planned, templates))
+        # Nobody knows how long the question stood there.
+        planned = run(_again(planned, frozenset(adopt or ()), templates))
+    applied, left = run(_carry_out(planned, templates))
     for line in view.applied(applied):
         console.out().print(line)
     if applied.failure is not None:
@@ -72,10 +75,29 @@ def command(
         raise typer.Exit(NO)
 
 
+async def _again(planned: Planned, adopt: frozenset[str], templates: Path | None) -> Planned:
+    """The same plan, made now. Raises StalePlanError if it is not the same any more."""
+    fresh = await make(planned.topology, planned.where.lab, adopt, templates)
+    _require_same(fresh.plan, planned.plan)
+    return fresh
+
+
+def _require_same(fresh: Plan, reviewed: Plan) -> None:
+    """The servers must be as they were, and this vstream must come to the same conclusion. Raises StalePlanError."""
+    from vstream.errors import StalePlanError  # noqa: PLC0415
+
+    if fresh != reviewed:
+        raise StalePlanError(
+            "the servers have changed since the plan was made"
+            if fresh.observed != reviewed.observed
+            else "this vstream plans other changes than the one that wrote the file",
+            hint="run `vstream plan` again and review what is different",
+        )
+
+
 async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
     if what.suffix != ".json":
         return await make(inputs.load(what).require(), lab, adopt, templates)
-    from vstream.errors import StalePlanError  # noqa: PLC0415
     from vstream.load import load  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
 
@@ -84,14 +106,7 @@ async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates
     file = saved.load(inputs.read(what).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await make(topology, file.lab, frozenset(file.adopt), templates)
-    # The servers must be as they were, and this vstream must come to the same conclusion.
-    if fresh.plan != file.plan:
-        raise StalePlanError(
-            "the servers have changed since the plan was made"
-            if fresh.plan.observed != file.plan.observed
-            else "this vstream plans other changes than the one that wrote the file",
-            hint="run `vstream plan` again and review what is different",
-        )
+    _require_same(fresh.plan, file.plan)
     return fresh
 
 

@@ -75,17 +75,15 @@ def target(topology: Topology, lab_name: str | None) -> Target:
         places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
         return Target(endpoints=connect, lab=None, description="; ".join(places))
     name = lab_name or topology.name
-    try:
-        if lab.status(name).running == 0:
-            raise LabError(f"lab `{name}` is not running", hint="`vstream lab up` starts it")
+    is_running = any(one.name == name and one.running for one in lab.list_labs())
+    if is_running:
         return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}")
-    except LabError:
-        if lab_name is not None:
-            raise
-        raise VstreamError(
-            f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
-            hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
-        ) from None
+    if lab_name is not None:
+        raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --name {name}` starts it")
+    raise VstreamError(
+        f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
+        hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
+    )
 
 
 def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bundle:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
+from vstream.cli.running import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
-
     from vstream.lab.lab import LabStatus
     from vstream.lab.readiness import Progress
 
@@ -56,7 +52,7 @@ def up(
         def show(step: Progress) -> None:
             progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
 
-        status = _run(
+        status = run(
             lab.up(
                 name or wanted.name,
                 wanted,
@@ -79,7 +75,7 @@ def down(
     from vstream.ui import console  # noqa: PLC0415
 
     chosen = _the_lab(name)
-    _run(lab.down(chosen, purge=purge))
+    run(lab.down(chosen, purge=purge))
     console.say(f"lab {chosen} is down{' and removed' if purge else ''}")
 
 
@@ -136,20 +132,3 @@ def _the_lab(name: str | None) -> str:
 
 def _has_crashed(status: LabStatus) -> bool:
     return any(server.state.value == "crashed" for server in status.servers)
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run *work*; SIGTERM cancels it as Ctrl-C does, so that what it started is stopped."""
-
-    async def main() -> Any:
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        cancel: Callable[[], object] = task.cancel
-        loop.add_signal_handler(signal.SIGTERM, cancel)
-        loop.add_signal_handler(signal.SIGHUP, cancel)
-        return await task
-
-    try:
-        return asyncio.run(main())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None

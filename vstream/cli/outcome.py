@@ -8,6 +8,7 @@ CLEAN = 0
 NO = 1
 USAGE = 2
 FAILED = 3
+INTERRUPTED = 130
 
 
 def exit_code(error: Exception) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
+from vstream.cli.running import run
 
 if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
@@ -62,7 +62,7 @@ def command(
     if output not in set(view.PlanFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
     loaded = inputs.load(topology)
-    planned = asyncio.run(make(loaded.require(), lab, frozenset(adopt or ()), templates))
+    planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates))
     if out is not None:
         _save(
             out,

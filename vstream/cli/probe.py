@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
+from vstream.cli.running import run as run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def command(
     _check_names("--stream", stream, [one.name for one in wanted.streams])
     _check_names("--region", region, [one.name for one in wanted.regions])
     where = inputs.target(wanted, lab)
-    report = asyncio.run(_probe(wanted, where, stream, region, deadline))
+    report = run_to_end(_probe(wanted, where, stream, region, deadline))
     if output == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     elif output == "junit":

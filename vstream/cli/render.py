@@ -62,8 +62,8 @@ def write(bundle: Bundle, directory: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(artifact.text, encoding="utf-8", newline="")
         stale = {path for path in old - paths if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
-        for path in stale:
-            (directory / path).unlink(missing_ok=True)
+        for old_path in stale:
+            (directory / old_path).unlink(missing_ok=True)
         marker.write_text("".join(f"{path}\n" for path in sorted(paths)), encoding="utf-8")
     except OSError as error:
         raise VstreamError(f"{error.filename or directory} cannot be written: {error.strerror}") from None

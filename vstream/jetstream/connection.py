@@ -194,7 +194,9 @@ def _options(endpoint: Endpoint, region: str) -> dict[str, Any]:
 def _file(path: str, region: str, what: str) -> str:
     found = Path(path).expanduser()
     if not found.is_file():
-        raise VstreamError(f"region `{region}`: the {what} file {path} does not exist", hint="see `connect` in the topology")
+        raise VstreamError(
+            f"region `{region}`: the {what} file {path} does not exist", hint="see `connect` in the topology"
+        )
     return str(found)
 
 
@@ -219,7 +221,9 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
             hint=f"known contexts: {', '.join(known)}" if known else f"none are saved in {directory}",
         ) from None
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        raise VstreamError(f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why") from None
+        raise VstreamError(
+            f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why"
+        ) from None
     return replace(
         endpoint,
         context=None,

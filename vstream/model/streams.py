@@ -59,4 +59,3 @@ class ObservedStream:
     cluster: str | None
     """Where it lives; None on a server that is not clustered."""
     messages: int = 0
-

@@ -75,9 +75,7 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
             form[limit] = -1
     form["persist_mode"] = form["persist_mode"] or "default"
     form["num_replicas"] = form["num_replicas"] or 1
-    form["metadata"] = {
-        key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")
-    }
+    form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")}
     form["consumer_limits"] = form["consumer_limits"] or None
     form["sources"] = sorted((_source(source) for source in form["sources"]), key=_by_name)
     form["mirror"] = _source(form["mirror"]) if form["mirror"] else None

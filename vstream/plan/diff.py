@@ -157,7 +157,9 @@ def _field_changes(stream: PhysicalStream, found: ObservedStream, notes: list[No
             continue
         if name not in after and not is_known(name):
             notes.append(
-                Note(name=stream.config.name, text=f"has `{name}` = {_shown(old)}, which vstream does not know and keeps")
+                Note(
+                    name=stream.config.name, text=f"has `{name}` = {_shown(old)}, which vstream does not know and keeps"
+                )
             )
         elif name == "metadata":
             yield from _parts(name, _map(old), _map(new), stream.role)
@@ -172,9 +174,7 @@ def _parts(name: str, before: Mapping[str, Json], after: Mapping[str, Json], rol
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             risk, why = classify(name, before.get(key), after.get(key), role)
-            yield FieldChange(
-                field=f"{name}.{key}", before=before.get(key), after=after.get(key), risk=risk, why=why
-            )
+            yield FieldChange(field=f"{name}.{key}", before=before.get(key), after=after.get(key), risk=risk, why=why)
 
 
 def _source_changes(before: Json, after: Json) -> Iterator[FieldChange]:

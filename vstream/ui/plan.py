@@ -76,7 +76,9 @@ def text(plan: Plan) -> Iterator[Text]:
         yield from _change_lines(change)
     if len(creates) > _FEW:
         shown = ", ".join(change.config.name for change in creates[:3])
-        yield Text.assemble(("  + ", "green"), f"{len(creates):,} streams to create: {shown}, … (`--format json` lists all)")
+        yield Text.assemble(
+            ("  + ", "green"), f"{len(creates):,} streams to create: {shown}, … (`--format json` lists all)"
+        )
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
@@ -189,7 +191,9 @@ def applied(result: Applied) -> Iterator[Text]:
             more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
-        yield Text("The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,")
+        yield Text(
+            "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
+        )
         yield Text("then run `vstream apply` again for what had to wait.")
 
 

@@ -100,7 +100,11 @@ def problems(report: ProbeReport) -> Iterator[Text]:
     for check in report.checks:
         if check.status in {Status.FAILED, Status.UNKNOWN}:
             mark, style = _MARK[check.status]
-            route = f"{check.origin} → {check.region}" if check.origin and check.region else check.origin or check.region or ""
+            route = (
+                f"{check.origin} → {check.region}"
+                if check.origin and check.region
+                else check.origin or check.region or ""
+            )
             hop = check.hop.value.replace("_", " ")
             yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route} {hop}: {check.detail}")
             if check.hint:
