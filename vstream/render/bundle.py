@@ -19,7 +19,7 @@ from vstream.syntax import natsconf
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vstream.model.json import Json
@@ -101,7 +101,8 @@ class _Renderer:
         if self.diagnostics:
             return None  # One template that fails would fail for every stream.
         try:
-            return self._env.get_template(template).render(view)
+            text = self._env.get_template(template).render(view)
+            text.encode()  # A lone surrogate could not be written to a file.
         except jinja2.TemplateNotFound as error:
             self._fail(code, template, f"template `{error.name}` is missing")
         except jinja2.TemplateSyntaxError as error:
@@ -110,6 +111,8 @@ class _Renderer:
             self._fail(code, template, f"template error: {error.message}", _template_line(error))
         except Exception as error:  # noqa: BLE001 - a template can raise anything
             self._fail(code, template, f"template error: {type(error).__name__}: {error}", _template_line(error))
+        else:
+            return text
         return None
 
     def streams(self, topology: Topology) -> Iterator[Artifact]:
@@ -124,7 +127,7 @@ class _Renderer:
         name = naming.physical_name(stream.name, role, region)
         settings = (stream.write if role is Role.WRITE else stream.read)[region].fields
         user_metadata = settings["metadata"]
-        metadata = {
+        metadata: dict[str, Json] = {
             **(user_metadata if isinstance(user_metadata, dict) else {}),
             TOPOLOGY_KEY: topology.name,
             STREAM_KEY: stream.name,
@@ -157,8 +160,9 @@ class _Renderer:
         path = f"streams/{region}/{name}.json"
         if fields is None:
             return None
-        if fields.get("name") != name:
-            self._fail("VS201", template, f"the stream `{name}` comes out with the name `{fields.get('name')}`")
+        problem = _stream_problem(fields, name, role, metadata)
+        if problem:
+            self._fail("VS201", template, problem)
             return None
         self.parsed_streams.append(
             PhysicalStream(
@@ -169,9 +173,12 @@ class _Renderer:
 
     def _json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:
             self._fail(code, template, f"the output is not JSON: {error.msg} (line {error.lineno} of the output)")
+            return None
+        except (ValueError, RecursionError) as error:
+            self._fail(code, template, f"the output is not JSON: {error}")
             return None
         if not isinstance(value, dict):
             self._fail(code, template, "the output is not a JSON object")
@@ -186,15 +193,23 @@ class _Renderer:
             block = root.get("mappings") if root else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)
+                self._check_destinations(template)
             elif root:
                 self._fail("VS301", template, "the output has no `mappings` block")
         return Artifact(path=MAPPINGS_PATH, text=text, origin=("streams",))
+
+    def _check_destinations(self, template: str) -> None:
+        # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
+        for mapping in self.parsed_mappings:
+            if any(not destination.subject for destination in mapping.destinations):
+                self._fail("VS301", template, f"the rule for `{mapping.source}` has a destination without a subject")
+                return
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
         document = natsconf.parse(text, template, include=lambda path, _file: (path, ""))
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
-        for error in errors:
+        for error in errors[:1]:  # What follows the first error is read wrong.
             line = f" (line {error.span.line} of the output)" if error.span else ""
             self._fail(code, template, f"the output is not a NATS configuration: {error.message}{line}")
         return None if errors else document.root
@@ -230,11 +245,40 @@ class _Renderer:
 
     def contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
         for region in topology.regions:
+            if region.endpoint is not None and region.endpoint.context:
+                continue  # It has one, which knows the addresses that the topology does not.
             text = self._text("VS402", "context.json.j2", _context_view(topology, region, addresses))
             if text is not None and self._json("VS402", "context.json.j2", text) is not None:
                 yield Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
                 )
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"`{name}` is no JSON value")
+
+
+def _stream_problem(fields: Mapping[str, Json], name: str, role: Role, ownership: Mapping[str, Json]) -> str | None:
+    """What of a rendered stream is not what the rest of vstream relies on."""
+    if fields.get("name") != name:
+        return f"the stream `{name}` comes out with the name `{fields.get('name')}`"
+    metadata = fields.get("metadata")
+    if not isinstance(metadata, dict) or any(not isinstance(value, str) for value in metadata.values()):
+        return f"the stream `{name}` needs `metadata`, a map of texts"
+    missing = next((key for key in _OWNERSHIP if metadata.get(key) != ownership[key]), None)
+    if missing:
+        return (
+            f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
+        )
+    items = fields.get("subjects" if role is Role.WRITE else "sources")
+    kind: type = str if role is Role.WRITE else dict
+    if not isinstance(items, list) or not items or any(not isinstance(item, kind) for item in items):
+        what = "`subjects`, a list of texts" if role is Role.WRITE else "`sources`, a list of objects"
+        return f"the stream `{name}` needs {what}"
+    return None
+
+
+_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
 
 
 def _context_view(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:

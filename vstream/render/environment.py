@@ -31,6 +31,8 @@ def environment(directories: Sequence[Path]) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        # A render is one moment: it does not look at the disk again for every stream.
+        auto_reload=False,
     )
     env.filters["q"] = quote
     env.filters["json"] = to_json
@@ -45,4 +47,9 @@ def quote(value: object) -> str:
 
 def to_json(value: Json) -> str:
     """One line of JSON; keys keep their order."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_refuse)
+
+
+def _refuse(value: object) -> str:
+    # The text of what is undefined raises, and says what it is.
+    raise TypeError(f"{value} is no JSON value")

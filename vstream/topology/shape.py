@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from vstream.diagnostics import Diagnostic, Severity
+from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.syntax.wording import shown
 from vstream.topology.document import TopologyDocument
 
@@ -30,12 +30,13 @@ def shape(document: Document) -> tuple[TopologyDocument | None, tuple[Diagnostic
         errors = error.errors(include_url=False)
     found = [_diagnostic(document, details) for details in errors[:MOST]]
     if len(errors) > MOST:
+        whole = document.source.value(())
         found.append(
             Diagnostic(
                 code="VS005",
                 severity=Severity.ERROR,
                 message=f"{len(errors) - MOST:,} more errors are not listed",
-                span=max(one.span for one in found if one.span),
+                span=Span.point(document.source.file, whole.end_line, whole.end_column),
                 hint="is this a topology?",
             )
         )
@@ -101,12 +102,13 @@ def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return f"`{_where(path)}` must be text", "put it in quotes" if is_scalar else None
 
 
-def _name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def _name(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     pattern = str(details["ctx"]["pattern"])
     if "always" in pattern:
         return f"{shown(details['input'])} is no interval", "write `always`, or a time such as `10s` or `2m`"
     if pattern.startswith("^[A-Za-z_]["):
-        return f"{shown(details['input'])} is no name of an environment variable", "the secret itself never stands here"
+        # Perhaps the secret itself: it is not shown.
+        return f"`{_where(path)}` must be the name of an environment variable", "the secret itself never stands here"
     start = ", beginning with a letter or digit" if pattern.startswith("^[A-Za-z0-9][") else ""
     return f"{shown(details['input'])} is no name", f"letters, digits, `-` and `_` only{start}"
 

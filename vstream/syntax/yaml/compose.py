@@ -12,7 +12,7 @@ import yaml
 from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.syntax.wording import shown
 
-MAX_NODES = 500_000
+MAX_NODES = 250_000
 """Values, also after aliases are followed: above any real topology, far below an alias bomb."""
 MAX_DEPTH = 60
 
@@ -66,7 +66,9 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
     except _StopError:
         return None, composer.diagnostics
     if composer.root is None:
-        composer.report("VS001", "the file is empty", Span.point(file, 1, 1), "`vstream init` writes a commented starter")
+        composer.report(
+            "VS001", "the file is empty", Span.point(file, 1, 1), "`vstream init` writes a commented starter"
+        )
     return composer.root, composer.diagnostics
 
 

@@ -78,6 +78,8 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
 
 
 def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[str, str] | None:
+    if "@" in url:
+        return "an address must not hold a user or password", "use `user` and `password_env`, `creds` or `nkey`"
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -85,6 +87,4 @@ def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[
         is_address = False
     if not is_address or not url.isprintable() or " " in url or "," in url:
         return f"{shown(url)} is no address", f"write `{example}`"
-    if "@" in parts.netloc:
-        return "an address must not hold a user or password", "use `user` and `password_env`, `creds` or `nkey`"
     return None

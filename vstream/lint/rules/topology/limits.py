@@ -158,7 +158,7 @@ def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str
     if 0 < window < SMALLEST_AGE:
         return "is shorter than the 100ms that servers accept"
     if window == 0 and (physical.role is Role.WRITE or subject.topology.server_version < DEDUPE_OFF_SINCE):
-        return "is none, which a server reads as 2 minutes"
+        return "means 2 minutes to a server"
     return None
 
 

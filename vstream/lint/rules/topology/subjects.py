@@ -134,7 +134,7 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
         (name, ("streams", name, "subjects", index), one)
         for name, stream in subject.document.streams.items()
         for index, one in enumerate(stream.subjects)
-        if subject_algebra.is_valid(one)
+        if _subject_problem(one) is None
     ]
     trie = subject_algebra.SubjectTrie(one for _, _, one in places)
     # A file that overlaps everywhere has as many pairs as the square of its subjects.

@@ -1,0 +1,23 @@
+"""Options and fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.support.golden import Golden
+
+settings.register_profile("vstream", derandomize=True, deadline=None, print_blob=False)
+settings.load_profile("vstream")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the expected files instead of comparing them"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares with expected files, or rewrites them with --update-golden."""
+    return Golden(update=bool(request.config.getoption("--update-golden")))

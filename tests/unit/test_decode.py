@@ -1,0 +1,284 @@
+"""What is written in a topology: every error of shape in its place, every setting from the level that decides it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.support import shapes
+from tests.support.topologies import HEAD, REGIONS, concise
+from vstream.load import load
+from vstream.model.topology import Topology
+
+START = HEAD + REGIONS
+NAMES = "letters, digits, `-` and `_` only, beginning with a letter or digit"
+NO_SIZE = "write it like `512MiB`, `10GB` or `unlimited`"
+
+
+def problems(text: str) -> str:
+    return concise(load(text.encode(), "t.yaml").diagnostics)
+
+
+def topology(text: str) -> Topology:
+    return load((START + text).encode(), "t.yaml").require()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("regions: {}\n",
+         ("1:1: error VS005: `name` is missing\n    hint: name the topology: streams are marked with it as their owner\n"
+         "1:1: error VS005: `server_version` is missing\n"
+         '    hint: state the oldest nats-server that must be able to run this, such as `server_version: "2.12"`\n'
+         "1:1: error VS005: `version` is missing\n    hint: write `version: 1`, the version of the topology language\n"
+         "1:10: error VS005: `regions` is empty\n    hint: name at least one region, such as `west: {servers: 3}`\n")),
+        ("- a\n", "1:1: error VS005: `the document` must be a map of keys and values\n"),
+        ("~\n", "1:1: error VS005: the file has no content\n    hint: `vstream init` writes a commented starter\n"),
+    ],
+)  # fmt: skip
+def test_a_document_that_is_none(text: str, expected: str) -> None:
+    assert problems(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("strems: {}", "5:1: error VS006: unknown key `strems`\n    hint: did you mean `streams`?\n"),
+        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `jetstream`, `name`, `naming`, "
+         "`presets`, `regions`, `server_version`, `streams`, `stretch`, `version`\n")),
+        ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
+         "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
+        ("defaults: {write: {max_ag: 1h}}", "5:20: error VS006: unknown key `max_ag`\n    hint: did you mean `max_age`?\n"),
+        ("presets: {p: {read: {replica: 1}}}", "5:22: error VS006: unknown key `replica`\n    hint: did you mean `replicas`?\n"),
+        ("connect: {west: {tls: {caa: x}}}", "5:24: error VS006: unknown key `caa`\n    hint: did you mean `ca`?\n"),
+        ("connect: {west: {password: x}}", "5:18: error VS006: unknown key `password`\n    hint: did you mean `password_env`?\n"),
+        ("streams: {foo: {subjects: x, overrides: {west: {replica: 1}}}}",
+         "5:49: error VS006: unknown key `replica`\n    hint: did you mean `replicas`?\n"),
+        ("streams:", "5:9: error VS005: `streams` has nothing below it\n    hint: indent its keys below it, or remove it\n"),
+        ("streams: {foo: }", "5:16: error VS005: `streams.foo` has nothing below it\n    hint: indent its keys below it, or remove it\n"),
+        ("streams: {foo: {}}", ("5:11: error VS005: `streams.foo.subjects` is missing\n"
+         "    hint: state what clients publish on, such as `subjects: [foo.>]`\n")),
+        ("streams: [foo]", "5:10: error VS005: `streams` must be a map of keys and values\n"),
+        ("defaults: {write: 1h}", "5:19: error VS005: `defaults.write` must be a map of keys and values\n"),
+        ("naming: block", "5:9: error VS005: `naming` must be `isolated`, `blog`, not `block`\n    hint: did you mean `blog`?\n"),
+        ("streams: {foo: {subjects: x, consistency: order}}",
+         ("5:43: error VS005: `streams.foo.consistency` must be `virtual`, `ordered`, `stretch`, `homed`, not `order`\n"
+         "    hint: did you mean `ordered`?\n")),
+        ("streams: {foo: {subjects: {a: 1}}}", "5:27: error VS005: `streams.foo.subjects`: expected a text or a list of texts\n"),
+        ("streams: {foo: {subjects: [a, 5]}}", "5:31: error VS005: `streams.foo.subjects.1`: `5` is no text: put it in quotes\n"),
+        ("streams: {foo.bar: {subjects: a}}", "5:11: error VS005: `foo.bar` is no name\n    hint: letters, digits, `-` and `_` only\n"),
+        ("presets: {'a b': {}}", f"5:11: error VS005: `a b` is no name\n    hint: {NAMES}\n"),
+        ("presets: {'[key]': 5}", ("5:20: error VS005: `presets.[key]` must be a map of keys and values\n"
+         f"5:11: error VS005: `[key]` is no name\n    hint: {NAMES}\n")),
+        (f"streams: {{{'x' * 129}: {{subjects: a}}}}", (f"5:11: error VS005: `{'x' * 59}…` is longer than 128 characters\n"
+         "    hint: choose a shorter name\n")),
+        ("defaults: {description: 5}", "5:25: error VS005: `defaults.description` must be text\n    hint: put it in quotes\n"),
+        ("defaults: {description: [a]}", "5:25: error VS005: `defaults.description` must be text\n"),
+        ("defaults: {metadata: {a: 1}}", "5:26: error VS005: `defaults.metadata.a` must be text\n    hint: put it in quotes\n"),
+        ("defaults: {allow_rollup: yes}", "5:26: error VS005: `defaults.allow_rollup` must be `true` or `false`\n"),
+        ("defaults: {replicas: 6}", "5:22: error VS005: `defaults.replicas` must be a whole number from 1 to 5\n"),
+        ("defaults: {replicas: '3'}", "5:22: error VS005: `defaults.replicas` must be a whole number from 1 to 5\n    hint: remove the quotes\n"),
+        ("defaults: {max_age: 5}", "5:21: error VS005: `defaults.max_age`: a duration needs a unit: `5s`, `5m`, `5h` or `5d`?\n"),
+        ("defaults: {max_age: [1h]}", "5:21: error VS005: `defaults.max_age`: a duration is a text such as `90s`, `1h30m` or `30d`\n"),
+        ("defaults: {max_age: 1 hour}",
+         "5:21: error VS005: `defaults.max_age`: `1 hour` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`\n"),
+        ("defaults: {max_age: 0s}",
+         "5:21: error VS005: `defaults.max_age`: to a server, no time at all means no limit: write `unlimited` if you mean it\n"),
+        ("defaults: {max_age: 99ms}", "5:21: error VS005: `defaults.max_age`: servers accept no max_age below 100ms\n"),
+        ("defaults: {duplicate_window: unlimited}",
+         "5:30: error VS005: `defaults.duplicate_window`: a window has an end: write it like `2m`, or `0s` for none\n"),
+        ("defaults: {max_bytes: 1G}",
+         "5:23: error VS005: `defaults.max_bytes`: `1G` can mean two sizes: write `1GiB` (powers of 1024) or `1GB` (of 1000)\n"),
+        ("defaults: {max_bytes: 0}",
+         "5:23: error VS005: `defaults.max_bytes`: to a server, no bytes at all means no limit: write `unlimited` if you mean it\n"),
+        ("defaults: {max_bytes: true}",
+         "5:23: error VS005: `defaults.max_bytes`: a size is a number of bytes or a text such as `512MiB`\n"),
+        ("defaults: {max_bytes: -1}", f"5:23: error VS005: `defaults.max_bytes`: `-1` is no size: {NO_SIZE}\n"),
+        ("defaults: {max_msg_size: 2GiB}",
+         "5:26: error VS005: `defaults.max_msg_size`: a server counts the bytes of one message in 32 bits: at most 2GiB less one byte\n"),
+        ("defaults: {max_msgs: 0}", "5:22: error VS005: `defaults.max_msgs`: a count is a whole number above 0, or `unlimited`\n"),
+        ("defaults: {max_msgs: 9223372036854775808}",
+         "5:22: error VS005: `defaults.max_msgs`: a count is a whole number above 0, or `unlimited`\n"),
+        ("defaults: {storage: disk}", "5:21: error VS005: `defaults.storage` must be `file`, `memory`, not `disk`\n"),
+        ("jetstream: {sync_interval: 1d}",
+         "5:28: error VS005: `1d` is no interval\n    hint: write `always`, or a time such as `10s` or `2m`\n"),
+        ("jetstream: {store_dir: ''}", "5:24: error VS005: `jetstream.store_dir` is empty\n    hint: remove it, or write something\n"),
+        ("connect: {west: {user: ops, password_env: s3cr3t!}}",
+         "5:43: error VS005: `connect.west.password_env` must be the name of an environment variable\n    hint: the secret itself never stands here\n"),
+        ("streams: {foo: {subjects: a, regions: west}}",
+         "5:39: error VS005: `streams.foo.regions`: regions are `all` or a list of region names\n"),
+        ("streams: {foo: {subjects: a, regions: []}}",
+         "5:39: error VS005: `streams.foo.regions`: name at least one region, or write `all`\n"),
+        ("streams: {foo: {subjects: a, regions: [west, east, west]}}",
+         "5:52: error VS005: `streams.foo.regions.2`: the region `west` is listed twice\n"),
+    ],
+)  # fmt: skip
+def test_an_error_of_shape_says_what_where_and_the_way_out(line: str, expected: str) -> None:
+    assert sorted(problems(f"{START}{line}\n").splitlines()) == sorted(expected.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ("{}", "4:11: error VS005: `regions.west.servers` is missing\n    hint: give a number (`servers: 3`) or host names\n"),
+        ("{servers: 0}", "4:27: error VS005: `regions.west.servers`: a region has 1 to 99 servers\n"),
+        ("{servers: three}", "4:27: error VS005: `regions.west.servers`: servers are a number (`3`) or a list of host names\n"),
+        ("{servers: [a, 'b:4222']}", ("4:31: error VS005: `regions.west.servers.1`: `b:4222` is no host name; "
+         "ports are given once per region, under `ports`\n")),
+        ("{servers: [a, '::1']}", ("4:31: error VS005: `regions.west.servers.1`: "
+         'an IPv6 address stands in brackets and quotes: `"[::1]"`\n')),
+        ("{servers: ['[::g]']}", ("4:28: error VS005: `regions.west.servers.0`: `[::g]` is no host name; "
+         "ports are given once per region, under `ports`\n")),
+        ("{servers: [a, b, A]}", "4:34: error VS005: `regions.west.servers.2`: the host `a` is listed twice\n"),
+        ("{servers: 1, tags: ssd}",
+         "4:36: error VS005: `regions.west.tags`: one entry for each server: a tag (`az:a`) or a list of tags\n"),
+        ("{servers: 1, tags: [a b]}",
+         "4:37: error VS005: `regions.west.tags.0`: `a b` is no tag: a text without spaces and commas, such as `az:a`\n"),
+        ("{servers: 1, ports: {client: 0}}", "4:46: error VS005: `regions.west.ports.client` must be a whole number from 1 to 65535\n"),
+    ],
+)  # fmt: skip
+def test_an_error_in_a_region_says_what_where_and_the_way_out(region: str, expected: str) -> None:
+    assert problems(f"{HEAD}regions: {{west: {region}}}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ('version: "1"\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be the number 1\n    hint: remove the quotes\n"),
+        ('version: 2\nname: a\nserver_version: "2.12"\n', "1:10: error VS005: `version` must be `1`, not `2`\n"),
+        ("version: 1\nname: a\nserver_version: 2.10\n",
+         '3:17: error VS005: `server_version`: a server version is written `"2.12"`: in quotes, since YAML reads 2.10 as 2.1\n'),
+        ('version: 1\nname: a\nserver_version: "3.0"\n',
+         '3:17: error VS005: `server_version`: a server version is written `"2.12"`: 2.10 is the oldest that can run virtual streams\n'),
+        ('version: 1\nname: a\nserver_version: "2.9"\n',
+         "3:17: error VS005: `server_version`: cluster-scoped mappings and source transforms need nats-server 2.10 or newer\n"),
+        ('version: 1\nname: -a\nserver_version: "2.12"\n', f"2:7: error VS005: `-a` is no name\n    hint: {NAMES}\n"),
+    ],
+)  # fmt: skip
+def test_an_error_in_the_head_says_what_where_and_the_way_out(head: str, expected: str) -> None:
+    assert problems(head + REGIONS) == expected
+
+
+def test_all_errors_of_a_file_come_at_once_in_its_order_keys_written_twice_included() -> None:
+    assert problems(f"{START}name: other\nnamin: blog\nstreams:\n  foo: {{subjects: [1]}}\n") == (
+        "5:1: error VS002: `name` is written twice, first on line 2\n    hint: remove one of the two\n"
+        "6:1: error VS006: unknown key `namin`\n    hint: did you mean `naming`?\n"
+        "8:20: error VS005: `streams.foo.subjects.0`: `1` is no text: put it in quotes\n"
+    )
+
+
+def test_a_file_that_is_something_else_lists_a_bounded_number_of_errors() -> None:
+    found = load(HEAD.encode() + b"".join(b"key%d: 1\n" % number for number in range(5_000)), "t.yaml").diagnostics
+    assert len(found) == 201
+    assert found[-1].message == "4,801 more errors are not listed"
+
+
+LEVELS = """\
+defaults: {max_msgs: 1, write: {max_age: 1h, max_msgs: 2}}
+presets:
+  one: {max_msgs: 3, read: {max_msgs: 4}}
+  two: {max_msgs: 5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stream", "write", "read"),
+    [
+        ("{}", 2, 1),
+        ("{extends: one}", 3, 4),
+        ("{extends: [one, two]}", 5, 5),
+        ("{extends: [two, one]}", 3, 4),
+        ("{extends: one, max_msgs: 6}", 6, 6),
+        ("{extends: one, max_msgs: 6, read: {max_msgs: 7}}", 6, 7),
+        ("{max_msgs: 6, overrides: {west: {max_msgs: 8}}}", 8, 8),
+        ("{max_msgs: 6, overrides: {west: {max_msgs: 8, write: {max_msgs: 9}}}}", 9, 8),
+        ("{max_msgs: 6, overrides: {west: {max_msgs: null}}}", 6, 6),
+        ("{max_msgs: unlimited}", -1, -1),
+    ],
+)
+def test_the_nearer_level_decides_and_write_and_read_over_common_at_one_level(
+    stream: str, write: int, read: int
+) -> None:
+    text = stream.replace("{", "{subjects: foo, ", 1).replace(", }", "}")
+    (found,) = topology(f"{LEVELS}streams: {{foo: {text}}}\n").streams
+    assert (found.write["west"].fields["max_msgs"], found.read["west"].fields["max_msgs"]) == (write, read)
+
+
+def test_an_override_changes_no_other_region() -> None:
+    (found,) = topology(f"{LEVELS}streams: {{foo: {{subjects: foo, overrides: {{west: {{max_msgs: 8}}}}}}}}\n").streams
+    assert found.write["east"].fields["max_msgs"] == 2
+
+
+def test_metadata_and_config_are_put_together_from_all_levels() -> None:
+    (found,) = topology(
+        "defaults: {metadata: {a: '1', b: '1'}, config: {no_ack: false}, write: {max_age: 1h}}\n"
+        "streams: {foo: {subjects: foo, metadata: {b: '2'}, read: {metadata: {c: '3'}, config: {first_seq: 5}}}}\n"
+    ).streams
+    assert found.write["west"].fields["metadata"] == {"a": "1", "b": "2"}
+    assert found.read["west"].fields["metadata"] == {"a": "1", "b": "2", "c": "3"}
+    assert (found.read["west"].fields["no_ack"], found.read["west"].fields["first_seq"]) == (False, 5)
+    assert "first_seq" not in found.write["west"].fields
+
+
+def fields(text: str, *, role: str = "write", region: str = "west") -> Any:
+    (found,) = topology(f"streams: {{foo: {{subjects: foo, {text}}}}}\n").streams
+    return getattr(found, role)[region].fields
+
+
+def test_what_is_not_said_has_a_default_that_is_written_out() -> None:
+    assert fields("max_age: 1h") == {
+        "retention": "limits", "storage": "file", "num_replicas": 3, "max_age": 3600 * 10**9, "max_bytes": -1, "max_msgs": -1,
+        "max_msgs_per_subject": -1, "max_msg_size": -1, "max_consumers": -1, "discard": "old", "compression": "none",
+        "allow_direct": True, "allow_rollup_hdrs": False, "deny_delete": False, "deny_purge": False,
+        "duplicate_window": 120 * 10**9, "placement": {"cluster": "west"}, "metadata": {},
+    }  # fmt: skip
+
+
+def test_the_default_window_is_never_longer_than_max_age() -> None:
+    assert fields("max_age: 1m")["duplicate_window"] == 60 * 10**9
+    assert fields("max_age: unlimited")["duplicate_window"] == 120 * 10**9
+
+
+@pytest.mark.parametrize(("version", "window"), [("2.10", 10**8), ("2.13", 10**8), ("2.14", 0), ("2.15", 0)])
+def test_read_streams_do_not_deduplicate_as_far_as_the_server_lets_them(version: str, window: int) -> None:
+    text = START.replace("2.12", version) + "streams: {foo: {subjects: foo, max_age: 1h}}\n"
+    (found,) = load(text.encode(), "t.yaml").require().streams
+    assert found.read["west"].fields["duplicate_window"] == window
+
+
+def test_three_replicas_by_default_only_where_every_region_of_the_stream_has_three_servers() -> None:
+    text = (
+        f"{HEAD}regions: {{west: {{servers: 3}}, east: {{servers: 2}}}}\ndefaults: {{max_age: 1h}}\n"
+        "streams: {all: {subjects: all}, west: {subjects: west, regions: [west]}}\n"
+    )
+    everywhere, west = load(text.encode(), "t.yaml").require().streams
+    assert everywhere.write["west"].fields["num_replicas"] == 1
+    assert west.write["west"].fields["num_replicas"] == 3
+
+
+def test_the_regions_of_a_stream_are_in_the_order_of_the_topology() -> None:
+    (found,) = topology("streams: {foo: {subjects: foo, max_age: 1h, regions: [east, west]}}\n").streams
+    assert found.regions == ("west", "east")
+
+
+def test_placement_names_the_cluster_and_the_tags() -> None:
+    text = f"{HEAD}regions: {{west: {{servers: 1, cluster: c1, tags: [[ssd, az:a]]}}}}\n"
+    text += "streams: {foo: {subjects: foo, max_age: 1h, placement_tags: ssd}}\n"
+    (found,) = load(text.encode(), "t.yaml").require().streams
+    assert found.write["west"].fields["placement"] == {"cluster": "c1", "tags": ["ssd"]}
+
+
+@given(shapes.topologies)
+def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> None:
+    loaded = load(shapes.as_file(value), "t.yaml")
+    assert loaded.topology is not None or any(one.is_error for one in loaded.diagnostics)
+    assert [one.sort_key() for one in loaded.diagnostics] == sorted(one.sort_key() for one in loaded.diagnostics)
+    assert all(one.span is not None and one.message.isprintable() for one in loaded.diagnostics)
+
+
+@given(shapes.anything)
+def test_no_value_makes_loading_raise(value: Any) -> None:
+    loaded = load(shapes.as_file(value), "t.yaml")
+    assert loaded.topology is not None or any(one.is_error for one in loaded.diagnostics)

@@ -1,0 +1,107 @@
+"""Durations and sizes: what people write is what servers count."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vstream.topology.units import MAX_INT64, format_duration, format_size, parse_duration, parse_size
+
+counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers(0, 60).map(lambda bits: 2**bits))
+
+
+@given(counts)
+def test_a_formatted_duration_is_read_back(nanoseconds: int) -> None:
+    assert parse_duration(format_duration(nanoseconds)) == nanoseconds
+
+
+@given(st.one_of(counts, st.just(-1)))
+def test_a_formatted_size_is_read_back(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_value_or_a_reason_that_can_be_printed(text: str) -> None:
+    for parse in (parse_duration, parse_size):
+        outcome: int | str
+        try:
+            outcome = parse(text)
+        except ValueError as error:
+            outcome = str(error)
+        assert outcome.isprintable() if isinstance(outcome, str) else -1 <= outcome <= MAX_INT64
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1ns", 1), ("1us", 10**3), ("1ms", 10**6), ("90s", 90 * 10**9), ("1h30m", 5400 * 10**9), ("1.5h", 5400 * 10**9),
+        ("30d", 30 * 86400 * 10**9), ("2w", 14 * 86400 * 10**9), ("unlimited", 0), ("0s", 0),
+    ],
+)  # fmt: skip
+def test_durations(text: str, nanoseconds: int) -> None:
+    assert parse_duration(text) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "unlimited"),
+        (5400 * 10**9, "1h30m"),
+        (30 * 86400 * 10**9, "30d"),
+        (100 * 10**6, "100ms"),
+        (10**9 + 1, "1s1ns"),
+    ],
+)
+def test_formatted_durations(nanoseconds: int, text: str) -> None:
+    assert format_duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0), ("1024", 1024), ("5B", 5), ("512MiB", 512 * 2**20), ("10GB", 10**10), ("1.5 GiB", 3 * 2**29), ("1TiB", 2**40),
+        ("unlimited", -1),
+    ],
+)  # fmt: skip
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("90", "`90` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("1 h", "`1 h` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("-1s", "`-1s` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("1s\n", "`1s\\n` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("9" * 80 + "s", f"`{'9' * 59}…` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"),
+        ("300000d", "`300000d` is longer than the 292 years that a server can count"),
+        ("0.5ns", "`0.5ns` is not a whole number of nanoseconds"),
+    ],
+)
+def test_what_is_no_duration_says_why(text: str, reason: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared
+        parse_duration(text)
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1G", "`1G` can mean two sizes: write `1GiB` (powers of 1024) or `1GB` (of 1000)"),
+        ("2 k", "`2 k` can mean two sizes: write `2KiB` (powers of 1024) or `2KB` (of 1000)"),
+        ("1gb", "`1gb` has its unit in the wrong case: write `1GB`"),
+        ("1Gb", "`1Gb` has its unit in the wrong case: write `1GB`"),
+        ("1mib", "`1mib` has its unit in the wrong case: write `1MiB`"),
+        ("1PB", "`1PB` has an unknown unit `PB`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"),
+        ("-1", "`-1` is no size: write it like `512MiB`, `10GB` or `unlimited`"),
+        ("1,5GB", "`1,5GB` is no size: write it like `512MiB`, `10GB` or `unlimited`"),
+        ("9999999999GB", "`9999999999GB` is more than a server can count"),
+        ("0.5B", "`0.5B` is not a whole number of bytes"),
+    ],
+)
+def test_what_is_no_size_says_why(text: str, reason: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared
+        parse_size(text)
+    assert str(caught.value) == reason
