@@ -64,7 +64,12 @@ async def get_by_seq(
 async def last_by_subject(
     connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
-    """The newest message on *subject*, which may hold wildcards; None if there is none. Raises as `get_by_seq`."""
+    """
+    The newest message on *subject*, which may hold wildcards; None if there is none. Raises as `get_by_seq`.
+
+    Not for ANY_SUBJECT: servers up to 2.15.1 at least then look at the last sequence
+    alone, and find nothing where that message was deleted. `next_by_subject` does.
+    """
     return await _direct(connection, stream, {"last_by_subj": subject}, timeout)
 
 
@@ -79,7 +84,7 @@ async def leader_next_by_subject(
     connection: Connection, stream: str, subject: str, from_seq: int, *, timeout: float = REQUEST_TIMEOUT
 ) -> DirectMessage | None:
     """
-    As `next_by_subject`, but asked of the stream's leader: works where `allow_direct` is off.
+    As `next_by_subject`, but asked of the stream's leader: never behind, and possible where `allow_direct` is off.
 
     *stream* is a physical name: this answer does not say who gave it. Needs a
     leader of the stream and of the meta group; raises ServerError where the
@@ -93,6 +98,19 @@ async def leader_get_by_seq(
 ) -> DirectMessage | None:
     """As `get_by_seq`, but asked of the leader; see `leader_next_by_subject`."""
     return await _from_leader(connection, stream, {"seq": seq}, timeout)
+
+
+def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
+    """The error in an *answer* of the JetStream API on *subject*, None if it has succeeded."""
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return None
+    return ServerError(
+        code=int(error.get("code", 0)),
+        err_code=int(error.get("err_code", 0)),
+        description=str(error.get("description", "no description")),
+        subject=subject,
+    )
 
 
 async def _direct(
@@ -135,16 +153,11 @@ async def _from_leader(
 ) -> DirectMessage | None:
     subject = f"$JS.API.STREAM.MSG.GET.{stream}"
     answer = await connection.request_json(subject, query, timeout=timeout)
-    error = answer.get("error")
-    if isinstance(error, dict):
-        if error.get("err_code") == _MESSAGE_NOT_FOUND:
+    error = api_error(answer, subject)
+    if error is not None:
+        if error.err_code == _MESSAGE_NOT_FOUND:
             return None
-        raise ServerError(
-            code=int(error.get("code", 0)),
-            err_code=int(error.get("err_code", 0)),
-            description=str(error.get("description", "no description")),
-            subject=subject,
-        )
+        raise error
     try:
         found = answer["message"]
         return DirectMessage(
@@ -162,7 +175,7 @@ async def _from_leader(
 
 
 def _headers(block: bytes) -> Mapping[str, str]:
-    """The headers in `NATS/1.0\\r\\nName: value\\r\\n\\r\\n`."""
+    """The headers of a message as it is stored: a version line, then `Name: value` lines."""
     lines = block.decode(errors="replace").split("\r\n")[1:]
     pairs = (line.partition(":") for line in lines if line)
     return {name: value.strip() for name, _, value in pairs}

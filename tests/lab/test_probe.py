@@ -1,0 +1,386 @@
+"""Probes of a real super-cluster: all green where all is well, and each fault named where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.labs import running_in
+from tests.support.probing import (
+    LAB,
+    REGIONS,
+    World,
+    bad,
+    connected,
+    of,
+    physical,
+    start,
+    until,
+)
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.connection import open_connection
+from vstream.lab import lab
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+from vstream.model.topology import Role
+from vstream.probe.report import Check, Hop, Progress, Status
+
+pytestmark = pytest.mark.lab
+
+API = "$JS.API"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
+    state = tmp_path_factory.mktemp("probe") / "state"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        asyncio.run(start(binary))
+        try:
+            yield
+        finally:
+            asyncio.run(lab.down(LAB, purge=True))
+    assert running_in(state) == []
+
+
+@pytest_asyncio.fixture
+async def world(running: None) -> AsyncIterator[World]:
+    """The lab with the right mappings and no streams."""
+    async with connected() as found:
+        await found.restore_mappings()
+        await found.delete_all()
+        yield found
+
+
+def rule(source: str, change: Callable[[str], str]) -> Callable[[str], str]:
+    """Change the rule of *source* in the text of a mappings.cfg."""
+    block = re.compile(rf"  \"{re.escape(source)}\": \[\n.*?\n  \]\n", re.DOTALL)
+    return lambda text: block.sub(lambda found: change(found[0]), text)
+
+
+def without(source: str) -> Callable[[str], str]:
+    return rule(source, lambda _: "")
+
+
+def crossed(source: str) -> Callable[[str], str]:
+    """The rule's destinations of west and east, swapped."""
+    swap = {"west": "east", "east": "west"}
+    return rule(source, lambda text: re.sub(r'cluster: "(west|east)"', lambda m: f'cluster: "{swap[m[1]]}"', text))
+
+
+def found(check: Check) -> str:
+    return f"{check.detail} [{check.hint}]"
+
+
+async def test_all_is_green_and_nothing_is_left(world: World) -> None:
+    await world.create_all()
+    steps: list[Progress] = []
+    report = await world.probe(on_progress=steps.append)
+
+    assert bad(report) == {}
+    assert report.passed
+    assert {check.status for check in report.checks} == {Status.OK}
+    assert [step.done for step in steps] == list(range(1, len(report.checks) + 1))
+    assert {step.total for step in steps} == {len(report.checks)}
+    assert [(check.region, check.subject, check.answered_by) for check in of(report, Hop.MAPPING)] == [
+        (region, subject, f"foo-write-{region}")
+        for region in REGIONS
+        for subject in ("foo._vstream_probe", "bar._vstream_probe.baz")
+    ]
+    assert [check.answered_by for check in of(report, Hop.STREAM_INFO)] == [f"foo-read-{one}" for one in REGIONS]
+    assert {check.detail for check in of(report, Hop.DIRECT_GET)} == {"empty stream: the answer names nobody"}
+    pairs = [(check.origin, check.region, check.answered_by) for check in of(report, Hop.CANARY)]
+    assert pairs == [(origin, reader, f"foo-read-{reader}") for origin in REGIONS for reader in REGIONS]
+    matrix = report.matrix("foo")
+    assert {origin: set(row) for origin, row in matrix.items()} == {origin: set(REGIONS) for origin in REGIONS}
+    assert all(ms is not None and 0 <= ms < 5000 for row in matrix.values() for ms in row.values())
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_messages_of_users_stay_and_name_who_answers(world: World) -> None:
+    await world.create_all()
+    for region in REGIONS:
+        await world.publish(region, "foo.data")
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        return None if all(counts[physical(Role.READ, region)] == 3 for region in REGIONS) else str(counts)
+
+    await until(missing)
+    before = await world.messages()
+    report = await world.probe()
+    assert bad(report) == {}
+    assert [check.answered_by for check in of(report, Hop.DIRECT_GET)] == [f"foo-read-{one}" for one in REGIONS]
+    assert await world.messages() == before
+
+
+async def test_streams_that_keep_one_message_per_subject(world: World) -> None:
+    await world.create_all(changes={f"foo-read-{region}": {"max_msgs_per_subject": 1} for region in REGIONS})
+    assert bad(await world.probe()) == {}
+    assert bad(await world.probe()) == {}
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_a_mapping_that_one_server_misses(world: World) -> None:
+    await world.create_all()
+    await world.load_mappings("west", without("foo.>"))
+    report = await world.probe()
+
+    assert not report.passed
+    assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
+    check = bad(report)["mapping", None, "west"]
+    assert check.subject == "foo._vstream_probe"
+    assert check.detail == (
+        "nobody listens, although `foo-write-west` exists: "
+        "the mapping of `foo.>` is missing on server west-1, or leads nowhere"
+    )
+    assert "mappings.cfg" in str(check.hint)
+    assert report.matrix()["west"] == dict.fromkeys(REGIONS)
+    assert None not in report.matrix()["east"].values()
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_a_mapping_that_leads_to_another_region(world: World) -> None:
+    await world.create_all()
+    await world.load_mappings("west", crossed("foo.>"))
+    report = await world.probe()
+
+    assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
+    check = bad(report)["mapping", None, "west"]
+    assert check.answered_by == "foo-write-east"
+    assert check.detail == "leads to `foo-write-east`, the write stream of region `east`, not to `foo-write-west`"
+    refused = bad(report)["canary_publish", "west", "west"]
+    assert refused.detail == ("refused by `foo-write-east`, the write stream of region `east`: nothing was stored")
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_api_mappings_that_one_server_misses(world: World) -> None:
+    await world.create_all()
+    await world.load_mappings("central", without(f"{API}.STREAM.INFO.foo"))
+    report = await world.probe()
+    info = bad(report)["stream_info", None, "central"]
+    assert info.detail == (
+        "no stream, although `foo-read-central` exists: "
+        "the mapping of `$JS.API.STREAM.INFO.foo` is missing on server central-1"
+    )
+    assert set(bad(report)) == {("stream_info", None, "central"), *(("canary", one, "central") for one in REGIONS)}
+
+    await world.load_mappings("central", without(f"{API}.DIRECT.GET.foo"))
+    report = await world.probe(deadline=3.0)
+    get = bad(report)["direct_get", None, "central"]
+    assert "the mapping of `$JS.API.DIRECT.GET.foo` is missing on server central-1" in get.detail
+    assert set(bad(report)) == {("direct_get", None, "central"), *(("canary", one, "central") for one in REGIONS)}
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_api_mappings_that_lead_to_another_region(world: World) -> None:
+    await world.create_all()
+    await world.publish("west", "foo.data")
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        return None if all(counts[physical(Role.READ, region)] == 1 for region in REGIONS) else str(counts)
+
+    await until(missing)
+    before = await world.messages()
+    await world.load_mappings("west", crossed(f"{API}.DIRECT.GET.foo"))
+    report = await world.probe()
+    assert bad(report)["direct_get", None, "west"].detail == (
+        "answered by `foo-read-east`, the read stream of region `east`, not by `foo-read-west`"
+    )
+    assert bad(report)["canary", "central", "west"].answered_by == "foo-read-east"
+
+    await world.load_mappings("west", crossed(f"{API}.STREAM.INFO.foo"))
+    report = await world.probe()
+    assert set(bad(report)) == {("stream_info", None, "west"), *(("canary", one, "west") for one in REGIONS)}
+    assert bad(report)["stream_info", None, "west"].answered_by == "foo-read-east"
+    assert await world.messages() == before
+
+
+async def test_a_write_stream_that_is_gone(world: World) -> None:
+    await world.create_all(without=["foo-write-west"])
+    report = await world.probe()
+    assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
+    check = bad(report)["mapping", None, "west"]
+    assert check.detail == "nobody listens: `foo-write-west` does not exist"
+    assert "vstream apply" in str(check.hint)
+
+
+async def test_a_write_stream_that_does_not_listen(world: World) -> None:
+    await world.create_all(changes={"foo-write-west": {"subjects": ["_vs.elsewhere.>"]}})
+    check = bad(await world.probe())["mapping", None, "west"]
+    assert check.detail == (
+        "nobody listens: `foo-write-west` exists, but does not listen on `_vs.foo.west.bar._vstream_probe.baz`"
+    )
+
+
+async def test_a_read_stream_that_is_gone(world: World) -> None:
+    await world.create_all(without=["foo-read-east"])
+    report = await world.probe()
+    assert set(bad(report)) == {
+        ("stream_info", None, "east"),
+        ("direct_get", None, "east"),
+        *(("canary", one, "east") for one in REGIONS),
+    }
+    assert bad(report)["stream_info", None, "east"].detail == "no stream: `foo-read-east` does not exist"
+    assert bad(report)["direct_get", None, "east"].detail == "nobody answers: `foo-read-east` does not exist"
+    assert "`foo-read-east` cannot be read: no stream" in bad(report)["canary", "west", "east"].detail
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
+    await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
+    report = await world.probe(deadline=3.0)
+    assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
+    assert bad(report)["direct_get", None, "east"].detail == "nobody answers: `allow_direct` of `foo-read-east` is off"
+    # They did arrive there, and were removed although the probe never saw them.
+    removed = [check.detail for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-read-east"]
+    assert removed == ["removed sequence 1, 2, 3"]
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_a_source_that_one_read_stream_misses(world: World) -> None:
+    sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
+    await world.create_all(changes={"foo-read-east": {"sources": sources}})
+    report = await world.probe(deadline=4.0)
+    assert set(bad(report)) == {("canary", "west", "east")}
+    check = bad(report)["canary", "west", "east"]
+    assert check.detail == (
+        "sequence 1 of `foo-write-west` did not arrive in `foo-read-east`, which does not source `foo-write-west`"
+    )
+    assert report.matrix()["west"]["east"] is None
+    assert sum(ms is not None for row in report.matrix().values() for ms in row.values()) == 8
+    assert set((await world.messages()).values()) == {0}
+
+
+async def test_what_cannot_be_removed_is_named(world: World) -> None:
+    await world.create_all(changes={"foo-read-east": {"deny_delete": True}})
+    report = await world.probe()
+    assert set(bad(report)) == {("cleanup", None, "east")}
+    check = bad(report)["cleanup", None, "east"]
+    assert check.status is Status.FAILED
+    assert check.detail == (
+        "`foo-read-east` still holds canaries at sequence 1, 2, 3: message delete not permitted (500/10057) "
+        "on `$JS.API.STREAM.MSG.DELETE.foo-read-east`"
+    )
+    assert "nats stream rmm foo-read-east 2" in str(check.hint)
+    assert {name: count for name, count in (await world.messages()).items() if count} == {"foo-read-east": 3}
+
+
+async def test_a_cancelled_probe_cleans_up(world: World) -> None:
+    # One pair never arrives: the probe is still waiting when it is cancelled.
+    sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
+    await world.create_all(changes={"foo-read-east": {"sources": sources}})
+    steps: list[Progress] = []
+    probe = asyncio.create_task(world.probe(deadline=60.0, on_progress=steps.append))
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        stored = sum(counts[physical(Role.READ, region)] for region in REGIONS)
+        return None if stored == 8 else f"{stored} canaries are stored"
+
+    await until(missing)
+    probe.cancel()
+    # A second Ctrl-C does not leave more behind.
+    asyncio.get_running_loop().call_later(0.01, probe.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    assert set((await world.messages()).values()) == {0}
+    cleaned = {step.check.answered_by: step.check for step in steps if step.check.hop is Hop.CLEANUP}
+    assert len(cleaned) == 6
+    assert {check.status for check in cleaned.values()} == {Status.OK}
+
+
+async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: World) -> None:
+    await world.create_all()
+    first = world.connections["west"]
+    sent = asyncio.Event()
+    original = first.request
+
+    async def request(subject: str, *arguments: object, **options: object) -> object:
+        if subject.startswith("foo._canary"):
+            sent.set()
+        return await original(subject, *arguments, **options)  # type: ignore[arg-type]
+
+    first.request = request  # type: ignore[method-assign, assignment]
+    probe = asyncio.create_task(world.probe(deadline=60.0))
+    await sent.wait()
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+
+    async def left() -> str | None:
+        counts = await world.messages()
+        return None if not any(counts.values()) else str(counts)
+
+    await until(left, within=0.5)
+
+
+async def test_only_the_chosen_regions_publish_and_all_are_cleaned(world: World) -> None:
+    await world.create_all()
+    report = await world.probe(regions=["west"])
+    assert bad(report) == {}
+    assert report.regions == ("west",)
+    assert list(report.matrix()) == ["west"]
+    assert {check.answered_by for check in of(report, Hop.CLEANUP)} == {
+        "foo-write-west",
+        *(f"foo-read-{region}" for region in REGIONS),
+    }
+    assert set((await world.messages()).values()) == {0}
+    with pytest.raises(VstreamError, match="the topology has no region `wst`"):
+        await world.probe(regions=["wst"])
+
+
+async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
+    await world.create_all()
+    report = await world.probe(deadline=0.0)
+    assert not report.passed
+    assert {check.status for check in report.checks} == {Status.UNKNOWN, Status.SKIPPED}
+    assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool) -> None:
+    await world.create_all()
+    victim = NatsServer(lab_directory(LAB), "west-1")
+    assert victim.signal(signal.SIGKILL)
+
+    async def alive() -> str | None:
+        return "west-1 still runs" if victim.is_running() or world.connections["west"].is_connected else None
+
+    await until(alive)
+    connections = dict(world.connections)
+    if not is_stale:
+        with pytest.raises(NotReachableError) as caught:
+            await open_connection(lab.endpoints(LAB)["west"], "west", timeout=1.0)
+        connections["west"] = caught.value  # type: ignore[assignment]
+    try:
+        report = await world.probe(connections=connections, deadline=6.0)
+        assert not report.passed
+        assert {region for _, _, region in bad(report)} == {"west"}
+        if is_stale:
+            assert {check.detail for check in of(report, Hop.MAPPING) if check.region == "west"} == {
+                "region `west`: the connection to its servers is lost"
+            }
+        else:
+            (check,) = of(report, Hop.CONNECTION)
+            assert (check.region, check.status) == ("west", Status.FAILED)
+            assert "region `west` cannot be reached" in check.detail
+        matrix = report.matrix()
+        assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
+        assert all(matrix["west"][reader] is None for reader in REGIONS)
+    finally:
+        await start(binary)
+    async with connected() as healed:
+
+        async def left() -> str | None:
+            counts = await healed.messages()
+            return None if set(counts.values()) == {0} and len(counts) == 6 else str(counts)
+
+        await until(left)

@@ -1,0 +1,160 @@
+"""A lab of three regions with one virtual stream, and what tests do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vstream import load
+from vstream.errors import NotReachableError
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.lab import lab
+from vstream.model.artifacts import Bundle, ServerAddress
+from vstream.model.topology import Role, Topology
+from vstream.probe.checks import run
+from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
+from vstream.topology import naming
+
+LAB = "probe"
+REGIONS = ("west", "central", "east")
+CANARY = "foo._canary.west"
+
+_TOPOLOGY = b"""\
+version: 1
+name: probed
+server_version: "2.10"
+regions:
+  west: {servers: 1}
+  central: {servers: 1}
+  east: {servers: 1}
+streams:
+  foo:
+    subjects: [foo.>, bar.*.baz]
+    canary: foo._canary.*
+    write: {max_age: 1h}
+"""
+
+
+def topology() -> Topology:
+    return load.load(_TOPOLOGY, "probed.yaml").require()
+
+
+def render(addresses: Sequence[ServerAddress]) -> Bundle:
+    return load.bundle(topology(), addresses=addresses)
+
+
+def physical(role: Role, region: str) -> str:
+    return naming.physical_name("foo", role, region)
+
+
+async def start(binary: Path) -> None:
+    def silent(_: lab.Progress) -> None:
+        pass
+
+    await lab.up(LAB, topology(), render, binary=binary, on_progress=silent)
+
+
+class World:
+    """The running lab with its physical streams. *connections* are by region."""
+
+    def __init__(self, connections: dict[str, Connection]) -> None:
+        self.connections = connections
+        self.bundle = render(lab.addresses(LAB))
+
+    async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        connection = next(one for one in self.connections.values() if one.is_connected)
+        answer = await connection.request_json(f"$JS.API.{subject}", body)
+        assert "error" not in answer, answer
+        return answer
+
+    def config(self, name: str) -> dict[str, Any]:
+        return next(dict(stream.config.fields) for stream in self.bundle.streams if stream.config.name == name)
+
+    async def create_all(
+        self, *, without: Sequence[str] = (), changes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """All physical streams but *without*, with *changes* of their fields, by name."""
+        for stream in self.bundle.streams:
+            name = stream.config.name
+            if name not in without:
+                await self.api(f"STREAM.CREATE.{name}", {**self.config(name), **(changes or {}).get(name, {})})
+
+    async def delete_all(self) -> None:
+        for name in (await self.api("STREAM.NAMES"))["streams"] or ():
+            await self.api(f"STREAM.DELETE.{name}")
+
+    async def messages(self) -> dict[str, int]:
+        listed = (await self.api("STREAM.LIST"))["streams"] or ()
+        return {one["config"]["name"]: one["state"]["messages"] for one in listed}
+
+    async def publish(self, region: str, subject: str) -> None:
+        await self.connections[region].request(subject, b"data")
+
+    async def load_mappings(self, region: str, change: Callable[[str], str]) -> None:
+        """Make the server of *region* alone run with a changed mappings.cfg. The others keep theirs."""
+        (server,) = [address.server.name for address in lab.addresses(LAB) if address.region == region]
+        own = f"servers/{server}.conf"
+        text = change(self.bundle.text("mappings.cfg"))
+        assert text != self.bundle.text("mappings.cfg")
+        artifacts = tuple(
+            replace(artifact, text=artifact.text.replace('include "../mappings.cfg"', text))
+            if artifact.path == own
+            else artifact
+            for artifact in self.bundle.artifacts
+        )
+        reloaded = await lab.reload(LAB, replace(self.bundle, artifacts=artifacts))
+        assert not reloaded.refused
+
+    async def restore_mappings(self) -> None:
+        assert not (await lab.reload(LAB, self.bundle)).refused
+
+    async def probe(
+        self,
+        *,
+        deadline: float = 5.0,
+        connections: Mapping[str, Connection | NotReachableError] | None = None,
+        regions: Sequence[str] | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> ProbeReport:
+        return await run(
+            topology(),
+            self.connections if connections is None else connections,
+            regions=regions,
+            deadline=deadline,
+            on_progress=on_progress,
+        )
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[World]:
+    connections = {region: await open_connection(one, region) for region, one in lab.endpoints(LAB).items()}
+    try:
+        yield World(connections)
+    finally:
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+
+async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 15.0) -> None:
+    """Return once *complaint* has none; fail with its last one."""
+    deadline = time.monotonic() + within
+    while (text := await complaint()) is not None:
+        assert time.monotonic() < deadline, text
+        await asyncio.sleep(0.02)
+
+
+def bad(report: ProbeReport) -> dict[tuple[str, str | None, str | None], Check]:
+    """What is neither ok nor skipped, by hop, origin and region."""
+    return {
+        (check.hop.value, check.origin, check.region): check
+        for check in report.checks
+        if check.status in {Status.FAILED, Status.UNKNOWN}
+    }
+
+
+def of(report: ProbeReport, hop: Hop) -> list[Check]:
+    return [check for check in report.checks if check.hop is hop]

@@ -1,0 +1,152 @@
+"""What a report says of itself: pass or not, the matrix, JSON and JUnit."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from vstream.probe.junit import to_junit
+from vstream.probe.report import Check, Hop, ProbeReport, Status
+
+
+def check(status: Status, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
+    values: dict[str, object] = {"region": "west", "detail": "seen", **fields}
+    return Check(stream=stream, hop=hop, status=status, **values)  # type: ignore[arg-type]
+
+
+def arrival(origin: str, reader: str, ms: float | None, stream: str = "foo") -> Check:
+    status = Status.FAILED if ms is None else Status.OK
+    return check(status, Hop.CANARY, stream, region=reader, origin=origin, elapsed_ms=ms)
+
+
+def report(*checks: Check) -> ProbeReport:
+    return ProbeReport(topology="acme", regions=("west", "east"), checks=checks)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "passed"),
+    [
+        ([], False),
+        ([Status.SKIPPED], False),
+        ([Status.UNKNOWN], False),
+        ([Status.OK], True),
+        ([Status.OK, Status.SKIPPED], True),
+        ([Status.OK, Status.UNKNOWN], False),
+        ([Status.OK, Status.FAILED], False),
+    ],
+)
+def test_nothing_seen_is_never_a_pass(statuses: list[Status], passed: bool) -> None:
+    assert report(*(check(status) for status in statuses)).passed is passed
+
+
+def test_counts_name_every_status() -> None:
+    counts = report(check(Status.OK), check(Status.OK), check(Status.SKIPPED)).counts
+    assert counts == {Status.OK: 2, Status.FAILED: 0, Status.SKIPPED: 1, Status.UNKNOWN: 0}
+
+
+def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
+    found = report(
+        arrival("west", "west", 0.0),
+        arrival("west", "east", 12.0),
+        arrival("east", "west", None),
+        arrival("west", "east", 7.0, stream="bar"),
+        arrival("east", "west", 3.0, stream="bar"),
+        check(Status.OK, elapsed_ms=99.0),
+    )
+    assert found.matrix() == {"west": {"west": 0.0, "east": 12.0}, "east": {"west": None}}
+    assert found.matrix("bar") == {"west": {"east": 7.0}, "east": {"west": 3.0}}
+    assert found.matrix("nope") == {}
+
+
+def test_a_failure_stays_in_the_matrix_whatever_comes_later() -> None:
+    assert report(arrival("west", "east", None), arrival("west", "east", 5.0, "bar")).matrix() == {
+        "west": {"east": None}
+    }
+
+
+def test_the_plain_form_is_json() -> None:
+    plain = report(arrival("west", "east", 1.23456), check(Status.SKIPPED, Hop.CANARY, "bar", region=None)).as_dict()
+    assert json.loads(json.dumps(plain)) == {
+        "topology": "acme",
+        "passed": True,
+        "regions": ["west", "east"],
+        "counts": {"ok": 1, "failed": 0, "skipped": 1, "unknown": 0},
+        "matrix": {"west": {"east": 1.235}},
+        "checks": [
+            {
+                "stream": "foo",
+                "region": "east",
+                "hop": "canary",
+                "origin": "west",
+                "subject": None,
+                "status": "ok",
+                "detail": "seen",
+                "hint": None,
+                "answered_by": None,
+                "elapsed_ms": 1.235,
+            },
+            {
+                "stream": "bar",
+                "region": None,
+                "hop": "canary",
+                "origin": None,
+                "subject": None,
+                "status": "skipped",
+                "detail": "seen",
+                "hint": None,
+                "answered_by": None,
+                "elapsed_ms": None,
+            },
+        ],
+    }
+
+
+def test_junit_has_a_suite_for_each_stream_and_a_case_for_each_check() -> None:
+    text = to_junit(
+        report(
+            check(Status.OK, subject="foo._vstream_probe", elapsed_ms=1500.0),
+            check(Status.FAILED, Hop.STREAM_INFO, detail="no <stream> & \x00 nothing", hint="look there"),
+            check(Status.UNKNOWN, Hop.DIRECT_GET),
+            arrival("east", "west", 2.0),
+            check(Status.SKIPPED, Hop.CANARY, "bar", region=None),
+        )
+    )
+    root = ET.fromstring(text)
+    assert text.startswith("<?xml")
+    assert (root.tag, root.get("tests"), root.get("failures")) == ("testsuites", "5", "1")
+    assert (root.get("errors"), root.get("skipped")) == ("1", "1")
+    foo, bar = root
+    assert (foo.get("name"), foo.get("tests"), bar.get("name"), bar.get("tests")) == ("foo", "4", "bar", "1")
+    cases = {case.get("name"): case for case in foo}
+    assert list(cases) == [
+        "mapping foo._vstream_probe in west",
+        "stream_info in west",
+        "direct_get in west",
+        "canary from east in west",
+    ]
+    assert cases["mapping foo._vstream_probe in west"].get("time") == "1.500000"
+    failure = cases["stream_info in west"].find("failure")
+    assert failure is not None
+    assert failure.get("message") == "no <stream> & \N{REPLACEMENT CHARACTER} nothing"
+    assert failure.text == "look there"
+    assert cases["direct_get in west"].find("error") is not None
+    assert bar[0].find("skipped") is not None
+
+
+def test_junit_case_names_are_unique_where_one_region_is_cleaned_twice() -> None:
+    text = to_junit(
+        report(
+            check(Status.OK, Hop.CLEANUP, answered_by="foo-write-west"),
+            check(Status.OK, Hop.CLEANUP, answered_by="foo-read-west"),
+        )
+    )
+    names = [case.get("name") for case in ET.fromstring(text).iter("testcase")]
+    assert names == ["cleanup in west of foo-write-west", "cleanup in west of foo-read-west"]
+
+
+def test_junit_of_nothing_is_an_error() -> None:
+    root = ET.fromstring(to_junit(report()))
+    assert root.get("errors") == "1"
+    assert next(root.iter("error")).get("message") == "nothing was probed"

@@ -1,0 +1,246 @@
+"""A whole probe: every hop of every chosen stream in every chosen region, as many at a time as servers like."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vstream.errors import NotReachableError, VstreamError
+from vstream.probe import hops
+from vstream.probe.cleanup import Cleanup
+from vstream.probe.flight import Flight
+from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
+from vstream.probe.target import Target
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.model.topology import Topology, VirtualStream
+
+_Result = TypeVar("_Result")
+
+_IN_FLIGHT = 32
+"""Requests at a time: more make servers slower, not faster."""
+_NO_CANARY = "no canary: no subject was agreed on for it"
+_AGREE = "`canary: {example}` in the topology lets probes publish there; `*` stands for the region of origin"
+
+
+async def run(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    *,
+    streams: Sequence[str] | None = None,
+    regions: Sequence[str] | None = None,
+    deadline: float,
+    on_progress: Callable[[Progress], None],
+) -> ProbeReport:
+    """
+    Probe *streams* in *regions*, or all of them, and report every check in the order of the topology.
+
+    *connections* are by region; where one could not be made, its error stands in
+    its place and is reported. *deadline* is in seconds from now; what has no answer
+    by then is unknown, and cleaning up canaries may take `cleanup.PATIENCE` seconds
+    more for each batch of streams. Where the task is cancelled, canaries are removed first: the
+    checks of that cleanup go to *on_progress*, which is called as each check ends.
+
+    Raises VstreamError for a stream or region that the topology does not have.
+    What goes wrong on servers is in the report, never raised.
+    """
+    chosen_streams = _chosen("stream", streams, {stream.name: stream for stream in topology.streams})
+    chosen_regions = _chosen("region", regions, {region.name: region.name for region in topology.regions})
+    probe = _Probe(topology, connections, chosen_regions, time.monotonic() + deadline, on_progress)
+    checks = await probe.run(chosen_streams)
+    return ProbeReport(topology=topology.name, regions=tuple(chosen_regions), checks=checks)
+
+
+class _Probe:
+    def __init__(
+        self,
+        topology: Topology,
+        connections: Mapping[str, Connection | NotReachableError],
+        regions: Sequence[str],
+        deadline: float,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._topology = topology
+        self._reached = {
+            region: connection
+            for region, connection in connections.items()
+            if not isinstance(connection, NotReachableError)
+        }
+        self._unreached = {
+            region: connection
+            for region, connection in connections.items()
+            if isinstance(connection, NotReachableError)
+        }
+        self._regions = regions
+        self._deadline = deadline
+        self._on_progress = on_progress
+        self._run_id = secrets.token_hex(8)
+        self._checks: list[Check] = []
+        self._total = 0
+        # By region: one that answers slowly must not keep others from being asked.
+        each = max(1, _IN_FLIGHT // max(1, len(regions)))
+        self._slots = {region: asyncio.Semaphore(each) for region in regions}
+        streams = max(1, _IN_FLIGHT // max(1, len(regions)) ** 2)
+        self._canary_slots, self._cleanup_slots = asyncio.Semaphore(streams), asyncio.Semaphore(streams)
+
+    async def run(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
+        self._total = sum(self._planned(stream) for stream in streams)
+        now = time.monotonic()
+        # Canaries get half of the time, whatever the other hops need.
+        is_flying = any(_grounded(stream) is None for stream in streams)
+        hops_deadline = now + max(0.0, self._deadline - now) / (2 if is_flying else 1)
+        async with asyncio.TaskGroup() as tasks:
+            for stream in streams:
+                for region in self._of(stream):
+                    tasks.create_task(self._hops(stream, region, hops_deadline))
+        async with asyncio.TaskGroup() as tasks:
+            for stream in streams:
+                tasks.create_task(self._canaries(stream))
+        return self._in_order(streams)
+
+    def _of(self, stream: VirtualStream) -> list[str]:
+        """The chosen regions of *stream*."""
+        return [region for region in self._regions if region in stream.regions]
+
+    def _planned(self, stream: VirtualStream) -> int:
+        """How many checks there will be."""
+        regions = self._of(stream)
+        reached = [region for region in regions if region in self._reached]
+        checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2)
+        if _grounded(stream) is not None:
+            return checks + 1
+        # Every pair; and for what is reached a publish and its removal, if anything is, and each read stream's.
+        return checks + len(regions) ** 2 + 2 * len(reached) + (len(stream.regions) if reached else 0)
+
+    def _done(self, checks: Iterable[Check]) -> None:
+        for check in checks:
+            self._checks.append(check)
+            self._on_progress(Progress(check=check, done=len(self._checks), total=self._total))
+
+    async def _hops(self, stream: VirtualStream, region: str, deadline: float) -> None:
+        target = self._target(stream, region, deadline)
+        if target is None:
+            error = self._unreached.get(region)
+            detail = error.message if error else f"region `{region}`: there is no connection to it"
+            hint = error.hint if error else "`connect` in the topology says how a region is reached"
+            check = Check(
+                stream=stream.name, region=region, hop=Hop.CONNECTION, status=Status.FAILED, detail=detail, hint=hint
+            )
+            self._done([check])
+            return
+        async with self._slots[region]:
+            for pattern in stream.subjects:
+                self._done([await hops.mapping(target, pattern)])
+            check, facts = await hops.stream_info(target)
+            self._done([check])
+            self._done([await hops.direct_get(target, facts)])
+
+    async def _canaries(self, stream: VirtualStream) -> None:
+        reason = _grounded(stream)
+        if reason is not None:
+            detail, hint = reason
+            check = Check(
+                stream=stream.name, region=None, hop=Hop.CANARY, status=Status.SKIPPED, detail=detail, hint=hint
+            )
+            self._done([check])
+            return
+        regions = self._of(stream)
+        targets = {
+            region: target for region in regions if (target := self._target(stream, region, self._deadline)) is not None
+        }
+        if not targets:
+            self._done(_unpaired(stream, regions, targets))
+            return
+        flight = Flight(targets, self._run_id)
+        cleanup = Cleanup(self._topology, stream, flight, self._reached)
+        try:
+            await flight.fly(self._canary_slots)
+        except BaseException:
+            cleaned, _ = await _uninterrupted(cleanup.run(self._cleanup_slots))
+            self._done(cleaned)
+            raise
+        cleaned, interruption = await _uninterrupted(cleanup.run(self._cleanup_slots))
+        self._done([*flight.checks(), *_unpaired(stream, regions, targets), *cleaned])
+        if interruption is not None:
+            raise interruption
+
+    def _target(self, stream: VirtualStream, region: str, deadline: float) -> Target | None:
+        connection = self._reached.get(region)
+        if connection is None:
+            return None
+        return Target(topology=self._topology, stream=stream, region=region, connection=connection, deadline=deadline)
+
+    def _in_order(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
+        by_stream = {stream.name: index for index, stream in enumerate(streams)}
+        by_region = {region.name: index for index, region in enumerate(self._topology.regions)}
+        by_hop = {hop: index for index, hop in enumerate(Hop)}
+
+        def key(check: Check) -> tuple[int, int, int, int]:
+            # The sort is stable: several subjects of one stream keep their order.
+            return (
+                by_stream[check.stream],
+                by_hop[check.hop],
+                by_region.get(check.origin or "", -1),
+                by_region.get(check.region or "", -1),
+            )
+
+        return tuple(sorted(self._checks, key=key))
+
+
+def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
+    """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
+    if stream.canary is None:
+        example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
+        return _NO_CANARY, _AGREE.format(example=example)
+    settings = [*stream.write.values(), *stream.read.values()]
+    if any(one.fields.get("deny_delete") for one in settings):
+        return (
+            "no canary: it could never be removed from a stream with `deny_delete`",
+            "a stream of its own for canaries",
+        )
+    return None
+
+
+def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, Target]) -> list[Check]:
+    """The pairs of regions that no canary could be tried for."""
+    return [
+        Check(
+            stream=stream.name,
+            region=reader,
+            hop=Hop.CANARY,
+            origin=origin,
+            status=Status.SKIPPED,
+            detail=f"there is no connection to region `{reader if reader not in targets else origin}`",
+        )
+        for origin in regions
+        for reader in regions
+        if origin not in targets or reader not in targets
+    ]
+
+
+def _chosen(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:
+    """Those of *known* that are in *names*, or all, in the order of the topology."""
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        raise VstreamError(
+            f"the topology has no {kind} `{unknown[0]}`", hint=f"its {kind}s: {', '.join(known) or 'none'}"
+        )
+    return [value for name, value in known.items() if names is None or name in names]
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
+    """Finish *work* although this task is being cancelled, even repeatedly. Returns the cancellation, to go on with."""
+    task = asyncio.ensure_future(work)
+    interruption: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            interruption = error
+    return task.result(), interruption

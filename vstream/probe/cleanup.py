@@ -1,0 +1,235 @@
+"""
+Removing canaries, wherever they are by now.
+
+Write streams come first: a source passes over what is deleted, so from then on only
+a canary that is already on its way can still arrive. For those the read streams in
+which a canary was not seen are watched a little longer. One that arrives even later
+stays until the stream's limits remove it; it is marked by its header, on the agreed
+canary subject. The removed sequences stay as gaps: an audit sees them as deleted.
+
+All of this uses physical names and asks the streams' leaders, by way of another
+region where a region cannot be reached: read streams that the probe cannot or was
+not asked to read have received canaries too. A message is deleted only after a look
+at its header: a stream that was re-created since holds somebody's data at that sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import ServerError, VstreamError
+from vstream.jetstream import direct
+from vstream.jetstream.direct import api_error
+from vstream.model.topology import Role
+from vstream.probe.flight import CANARY_HEADER, FIRST_PAUSE, Canary, Fate, Flight
+from vstream.probe.info import STREAM_NOT_FOUND
+from vstream.probe.report import Check, Hop, Status
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.model.topology import Topology, VirtualStream
+
+PATIENCE = 10.0
+"""Seconds for the cleanup after one stream's canaries, on top of the probe's own deadline. It needs 20 ms."""
+_LATE = 1.0
+"""Seconds in which canaries that are on their way arrive, after their origin is gone."""
+_REQUEST = 2.0
+_LONGEST_PAUSE = 0.1
+_UNAVAILABLE = 503
+
+
+class Cleanup:
+    """Removes the canaries of one flight. *connections* are those that stand, by region."""
+
+    def __init__(
+        self, topology: Topology, stream: VirtualStream, flight: Flight, connections: Mapping[str, Connection]
+    ) -> None:
+        self._naming = topology.naming
+        self._stream = stream
+        self._flight = flight
+        self._connections = connections
+        self._deadline = 0.0
+
+    async def run(self, slots: asyncio.Semaphore) -> list[Check]:
+        """One check for each write stream, and for each read stream. Ends within PATIENCE once it has one of *slots*."""
+        async with slots:
+            return await self._run()
+
+    async def _run(self) -> list[Check]:
+        begun = time.monotonic()
+        # Half of the time each: what cannot be done in a write stream must not keep read streams from being cleaned.
+        self._deadline = begun + PATIENCE / 2
+        canaries = [canary for canary in self._flight.canaries.values() if canary.fate is not Fate.NOT_STORED]
+        writes = await asyncio.gather(*(self._write(canary) for canary in self._flight.canaries.values()))
+        self._deadline = begun + PATIENCE
+        reads = await asyncio.gather(*(self._read(region, canaries) for region in self._stream.regions))
+        return [*writes, *reads]
+
+    async def _write(self, canary: Canary) -> Check:
+        region = canary.origin
+        name = canary.stream or naming.physical_name(self._stream.name, Role.WRITE, region)
+        if canary.fate is Fate.NOT_STORED:
+            return self._check(region, name, Status.SKIPPED, "nothing was published")
+        seq: int | None = canary.seq
+        if canary.fate is Fate.UNKNOWN:
+            subject = naming.physical_subject(self._naming, self._stream.name, region, canary.subject)
+            until = self._deadline - _REQUEST
+            seq, problem = await self._find(region, name, subject, canary, from_seq=1, until=until)
+            if problem is not None:
+                return self._unseen(region, name, problem)
+        if seq is None:
+            return self._check(
+                region,
+                name,
+                Status.UNKNOWN,
+                "the publish was never answered, and no canary is stored so far",
+                f"if one comes, it has the header {CANARY_HEADER}: {canary.token}",
+            )
+        return await self._removed(region, name, {canary.origin: seq})
+
+    async def _read(self, region: str, canaries: Sequence[Canary]) -> Check:
+        name = naming.physical_name(self._stream.name, Role.READ, region)
+        if not canaries:
+            return self._check(region, name, Status.SKIPPED, "nothing was published")
+        reader = self._flight.readers.get(region)
+        first = reader.facts.last_seq + 1 if reader is not None and reader.facts is not None else 1
+        known = {
+            origin: sighting.seq
+            for other in self._flight.readers.values()
+            for origin, sighting in other.seen.items()
+            if sighting.stream == name
+        }
+        until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
+        absent = [canary for canary in canaries if canary.origin not in known]
+        looks = await asyncio.gather(
+            *(self._find(region, name, canary.subject, canary, from_seq=first, until=until) for canary in absent)
+        )
+        late = {canary.origin: seq for canary, (seq, _) in zip(absent, looks, strict=True) if seq is not None}
+        problem = next((problem for _, problem in looks if problem is not None), None)
+        removed = await self._removed(region, name, {**known, **late})
+        return removed if problem is None or removed.status is Status.FAILED else self._unseen(region, name, problem)
+
+    async def _find(
+        self, region: str, name: str, subject: str, canary: Canary, *, from_seq: int, until: float
+    ) -> tuple[int | None, str | None]:
+        """The sequence of *canary* in the physical stream *name*, if it has come by *until*; why one could not look."""
+        pause = FIRST_PAUSE
+        while True:
+            problem = None
+            try:
+                found = await self._walk(region, name, subject, canary, from_seq)
+            except ServerError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    return None, None
+                problem = error.message
+            except VstreamError as error:
+                problem = error.message
+            else:
+                if found is not None:
+                    return found, None
+            if time.monotonic() + pause > until:
+                return None, problem
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _walk(self, region: str, name: str, subject: str, canary: Canary, from_seq: int) -> int | None:
+        while True:
+            connection, timeout = self._way(region)
+            message = await direct.leader_next_by_subject(connection, name, subject, from_seq, timeout=timeout)
+            if message is None:
+                return None
+            if message.headers.get(CANARY_HEADER) == canary.token:
+                return message.seq
+            from_seq = message.seq + 1
+
+    async def _removed(self, region: str, name: str, where: Mapping[str, int]) -> Check:
+        """Remove the canaries of the origins in *where* at the sequences there, and say what is left."""
+        problems = await asyncio.gather(
+            *(self._remove(region, name, seq, self._flight.canaries[origin]) for origin, seq in where.items())
+        )
+        left = {seq: problem for seq, problem in zip(where.values(), problems, strict=True) if problem is not None}
+        if left:
+            listed = ", ".join(str(seq) for seq in sorted(left))
+            reason = next(iter(left.values()))
+            return self._check(
+                region,
+                name,
+                Status.FAILED,
+                f"`{name}` still holds canaries at sequence {listed}: {reason}",
+                "; ".join(f"`nats stream rmm {name} {seq}`" for seq in sorted(left)),
+            )
+        detail = (
+            f"removed sequence {', '.join(str(seq) for seq in sorted(where.values()))}" if where else "none arrived"
+        )
+        return self._check(region, name, Status.OK, detail)
+
+    async def _remove(self, region: str, name: str, seq: int, canary: Canary) -> str | None:
+        """Delete the canary at *seq* and see it gone. Returns why that did not succeed in time, if so."""
+        problem, pause = "there was no time left", FIRST_PAUSE
+        while time.monotonic() < self._deadline:
+            try:
+                if not await self._is_there(region, name, seq, canary):
+                    return None
+                connection, timeout = self._way(region)
+                await _delete(connection, name, seq, timeout)
+                if not await self._is_there(region, name, seq, canary):
+                    return None
+                problem = "it was deleted, and is still there"
+            except ServerError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    return None
+                if error.code != _UNAVAILABLE and error.message == problem:
+                    return problem  # refused twice: for good, and not because somebody else was faster
+                problem = error.message
+            except VstreamError as error:
+                problem = error.message
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        return problem
+
+    async def _is_there(self, region: str, name: str, seq: int, canary: Canary) -> bool:
+        connection, timeout = self._way(region)
+        message = await direct.leader_get_by_seq(connection, name, seq, timeout=timeout)
+        return message is not None and message.headers.get(CANARY_HEADER) == canary.token
+
+    def _way(self, region: str) -> tuple[Connection, float]:
+        """The connection to use for streams of *region*, and the seconds that one request may take."""
+        own = self._connections.get(region)
+        others = (connection for connection in self._connections.values() if connection.is_connected)
+        connection = own if own is not None and own.is_connected else next(others, None)
+        if connection is None:
+            raise VstreamError("no region can be reached any more")
+        return connection, max(0.1, min(_REQUEST, self._deadline - time.monotonic()))
+
+    def _unseen(self, region: str, name: str, reason: str) -> Check:
+        return self._check(
+            region,
+            name,
+            Status.UNKNOWN,
+            f"whether canaries are left in `{name}` cannot be seen: {reason}",
+            f"they are on `{self._stream.canary}`, with the header {CANARY_HEADER}",
+        )
+
+    def _check(self, region: str, name: str, status: Status, detail: str, hint: str | None = None) -> Check:
+        return Check(
+            stream=self._stream.name,
+            region=region,
+            hop=Hop.CLEANUP,
+            status=status,
+            detail=detail,
+            hint=hint,
+            answered_by=name,
+        )
+
+
+async def _delete(connection: Connection, stream: str, seq: int, timeout: float) -> None:
+    subject = f"$JS.API.STREAM.MSG.DELETE.{stream}"
+    # A canary holds nothing secret: the server need not overwrite it on disk.
+    answer = await connection.request_json(subject, {"seq": seq, "no_erase": True}, timeout=timeout)
+    if (error := api_error(answer, subject)) is not None:
+        raise error

@@ -1,0 +1,65 @@
+"""STREAM.INFO, as far as a probe needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.jetstream.direct import api_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from vstream.jetstream.connection import Connection
+
+STREAM_NOT_FOUND = 10059
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFacts:
+    """What STREAM.INFO says of the stream that answered."""
+
+    name: str
+    messages: int
+    last_seq: int
+    is_direct: bool
+    """Whether it answers Direct Get."""
+    subjects: tuple[str, ...]
+    sources: tuple[str, ...]
+    keeps_per_subject: int
+    """`max_msgs_per_subject`; 0 or less: no limit."""
+
+
+async def stream_facts(connection: Connection, name: str, timeout: float) -> StreamFacts:
+    """
+    Ask for the stream called *name*, virtual or physical, and wait *timeout* seconds at most.
+
+    Raises ServerError with the API's error, NoRespondersError without JetStream,
+    NotReachableError without an answer, VstreamError if the answer is none.
+    """
+    subject = f"$JS.API.STREAM.INFO.{name}"
+    answer = await connection.request_json(subject, timeout=timeout)
+    if (error := api_error(answer, subject)) is not None:
+        raise error
+    try:
+        config, state = answer["config"], answer["state"]
+        return StreamFacts(
+            name=config["name"],
+            messages=int(state["messages"]),
+            last_seq=int(state["last_seq"]),
+            is_direct=bool(config.get("allow_direct")),
+            subjects=_strings(config.get("subjects")),
+            sources=_strings(source["name"] for source in config.get("sources") or ()),
+            keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise VstreamError(
+            f"region `{connection.region}`: the answer on `{subject}` describes no stream: {problem}",
+            hint="something that is not JetStream answers there",
+        ) from problem
+
+
+def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(str(value) for value in values or ())

@@ -1,0 +1,155 @@
+"""What a probe has found, as values. Rendering is somebody else's: here is no terminal code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.model.json import Json
+
+
+class Hop(Enum):
+    """What a check looks at, in the order in which a message passes."""
+
+    CONNECTION = "connection"
+    """The probe itself reaches the region."""
+    MAPPING = "mapping"
+    """A publish on a virtual subject gets to the region's write stream."""
+    STREAM_INFO = "stream_info"
+    """STREAM.INFO on the virtual name is answered by the region's read stream."""
+    DIRECT_GET = "direct_get"
+    """Direct Get on the virtual name is answered by the region's read stream."""
+    CANARY_PUBLISH = "canary_publish"
+    """A canary is stored in its region of origin."""
+    CANARY = "canary"
+    """A canary of one region arrives in the read stream of one region."""
+    CLEANUP = "cleanup"
+    """No canary is left in a physical stream."""
+
+
+class Status(Enum):
+    """How a check ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It was not tried, for a reason that its detail gives."""
+    UNKNOWN = "unknown"
+    """It was tried, or should have been, and neither answer is proven: time was up, or an answer is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question and its answer."""
+
+    stream: str
+    """The virtual stream."""
+    region: str | None
+    """Where it was asked; for a canary, where it was read. None: it concerns the whole stream."""
+    hop: Hop
+    status: Status
+    detail: str
+    """What was seen, in one sentence or less."""
+    origin: str | None = None
+    """Where a canary was published."""
+    subject: str | None = None
+    """The subject that was published on."""
+    hint: str | None = None
+    """What to look at; only where the status is not ok."""
+    answered_by: str | None = None
+    """The physical stream that answered, where the answer names one; for a cleanup, the one that was cleaned."""
+    elapsed_ms: float | None = None
+    """The request's round trip; for a canary, from the publish's ack to the arrival seen. In milliseconds."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """Every field, ready for JSON."""
+        return {
+            "stream": self.stream,
+            "region": self.region,
+            "hop": self.hop.value,
+            "origin": self.origin,
+            "subject": self.subject,
+            "status": self.status.value,
+            "detail": self.detail,
+            "hint": self.hint,
+            "answered_by": self.answered_by,
+            "elapsed_ms": None if self.elapsed_ms is None else round(self.elapsed_ms, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A check has just ended, as number *done* of *total*."""
+
+    check: Check
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """All checks of one probe, in the order of the topology."""
+
+    topology: str
+    regions: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """
+        Whether something was seen to work, and everything that was asked was.
+
+        Nothing seen is never a pass: no checks, skipped checks alone, or one
+        unknown answer are none. Skipped checks beside others that are ok do not matter.
+        """
+        counts = self.counts
+        return counts[Status.OK] > 0 and not counts[Status.FAILED] and not counts[Status.UNKNOWN]
+
+    @property
+    def counts(self) -> Mapping[Status, int]:
+        """How many checks ended in which way. Every status is a key."""
+        seen = Counter(check.status for check in self.checks)
+        return {status: seen[status] for status in Status}
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The virtual streams that were probed."""
+        return tuple(dict.fromkeys(check.stream for check in self.checks))
+
+    def matrix(self, stream: str | None = None) -> Mapping[str, Mapping[str, float | None]]:
+        """
+        Canary times in milliseconds: origin → reader → ms. Empty where no canary was tried.
+
+        For one *stream*, or the slowest of all. None where any of them is not ok;
+        a pair that was never tried for any is absent.
+        """
+        times: dict[str, dict[str, float | None]] = {}
+        for check in self.checks:
+            if check.hop is not Hop.CANARY or check.region is None or check.origin is None:
+                continue
+            if stream is not None and check.stream != stream:
+                continue
+            row = times.setdefault(check.origin, {})
+            time = check.elapsed_ms if check.status is Status.OK else None
+            before = row.get(check.region, 0.0)
+            row[check.region] = None if time is None or before is None else max(before, time)
+        return times
+
+    def as_dict(self) -> dict[str, Json]:
+        """The report as JSON would have it."""
+        return {
+            "topology": self.topology,
+            "passed": self.passed,
+            "regions": list(self.regions),
+            "counts": {status.value: count for status, count in self.counts.items()},
+            "matrix": {
+                origin: {reader: None if ms is None else round(ms, 3) for reader, ms in row.items()}
+                for origin, row in self.matrix().items()
+            },
+            "checks": [check.as_dict() for check in self.checks],
+        }

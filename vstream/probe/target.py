@@ -1,0 +1,115 @@
+"""One virtual stream in one region, as a probe sees it; and how an exception becomes the answer of a check."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream.connection import REQUEST_TIMEOUT
+from vstream.model.topology import Role
+from vstream.probe.report import Check, Status
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from vstream.jetstream.connection import Connection
+    from vstream.model.topology import Topology, VirtualStream
+    from vstream.probe.report import Hop
+
+_Answer = TypeVar("_Answer")
+
+FAIR_PATIENCE = 1.0
+"""Seconds. No answer within less proves nothing: the caller's deadline was too near."""
+
+_LEADERLESS = 10008
+
+
+class OutOfTimeError(VstreamError):
+    """The deadline passed before an answer could be expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A virtual stream in a region that there is a connection to. *deadline* is on the monotonic clock."""
+
+    topology: Topology
+    stream: VirtualStream
+    region: str
+    connection: Connection
+    deadline: float
+
+    @property
+    def write(self) -> str:
+        """The write stream that this region's publishes belong into."""
+        return naming.physical_name(self.stream.name, Role.WRITE, self.region)
+
+    @property
+    def read(self) -> str:
+        """The read stream that shall answer to the virtual name here."""
+        return naming.physical_name(self.stream.name, Role.READ, self.region)
+
+    async def timed(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
+        """
+        What *ask* answers when it is given the seconds it may take, and the milliseconds it took.
+
+        Raises what *ask* raises; OutOfTimeError where the deadline left no fair time
+        for an answer; NotReachableError if the connection does not stand: what is
+        published then would be sent later, unasked.
+        """
+        began = time.monotonic()
+        patience = min(REQUEST_TIMEOUT, self.deadline - began)
+        if patience <= 0:
+            raise OutOfTimeError("time was up before this was asked", hint="give the probe more time")
+        if not self.connection.is_connected:
+            raise NotReachableError(f"region `{self.region}`: the connection to its servers is lost")
+        try:
+            answer = await ask(patience)
+        except NotReachableError as error:
+            if patience < FAIR_PATIENCE:
+                raise OutOfTimeError(error.message, hint="give the probe more time") from error
+            raise
+        return answer, (time.monotonic() - began) * 1000
+
+    def check(
+        self,
+        hop: Hop,
+        status: Status,
+        detail: str,
+        *,
+        origin: str | None = None,
+        subject: str | None = None,
+        hint: str | None = None,
+        answered_by: str | None = None,
+        elapsed_ms: float | None = None,
+    ) -> Check:
+        """A check of this stream in this region."""
+        return Check(
+            stream=self.stream.name,
+            region=self.region,
+            hop=hop,
+            status=status,
+            detail=detail,
+            origin=origin,
+            subject=subject,
+            hint=hint,
+            answered_by=answered_by,
+            elapsed_ms=elapsed_ms,
+        )
+
+    def problem(self, hop: Hop, error: VstreamError, *, subject: str | None = None, hint: str | None = None) -> Check:
+        """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
+        status = Status.UNKNOWN if isinstance(error, OutOfTimeError) else Status.FAILED
+        if isinstance(error, ServerError) and error.err_code == _LEADERLESS:
+            hint = "the JetStream meta group has no leader: is the majority of all servers up and linked?"
+        return self.check(hop, status, error.message, subject=subject, hint=error.hint or hint)
+
+    def whose(self, name: str) -> str:
+        """Which stream *name* is, seen from this virtual stream."""
+        for region in self.stream.regions:
+            for role in Role:
+                if name == naming.physical_name(self.stream.name, role, region):
+                    return f"`{name}`, the {role.value} stream of region `{region}`"
+        return f"`{name}`, which is no stream of `{self.stream.name}`"
