@@ -196,8 +196,19 @@ class TopologyDocument(_Closed):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a topology file, for editors."""
     schema = TopologyDocument.model_json_schema()
+    _close(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vstream topology",
         **{key: value for key, value in schema.items() if key != "title"},
     }
+
+
+def _close(schema: Any) -> None:
+    """Allow no other keys where a pattern says which there may be: pydantic's schema of a dict leaves them open."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema["additionalProperties"] = False
+        schema = list(schema.values())
+    for inner in schema if isinstance(schema, list) else ():
+        _close(inner)

@@ -154,6 +154,8 @@ class _Converter:
         if _BOOL.fullmatch(text):
             return text.lower() == "true"
         number = _number(text)
+        if isinstance(number, float) and math.isfinite(number):
+            return number
         if number is not None and not -(2**63) <= number < 2**64:
             message = f"the number {shown(text)} does not fit into 64 bits"
             self._report("VS001", message, node.span, "put it in quotes if it is text")
