@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli import apply, init, lab, plan, probe, render, schema, validate
+from vstream.cli import apply, explain, init, lab, lint, plan, probe, render, schema, validate
 
 app = typer.Typer(
     name="vstream",
@@ -39,6 +39,8 @@ def _main(
 
 app.command("init")(init.command)
 app.command("validate")(validate.command)
+app.command("lint")(lint.command)
+app.command("explain")(explain.command)
 app.command("render")(render.command)
 app.command("plan")(plan.command)
 app.command("apply")(apply.command)

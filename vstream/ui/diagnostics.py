@@ -12,9 +12,13 @@ from vstream.diagnostics import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Diagnostic, Span
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
+_WIDEST = 160
+"""Characters of a line that are shown: JSON may have everything on one."""
+_BEFORE = 60
+_RELATED = 5
 
 
 class DiagnosticFormat(StrEnum):
@@ -25,41 +29,78 @@ class DiagnosticFormat(StrEnum):
     JSON = "json"
 
 
+def clean(text: str) -> str:
+    """*text* on one line: what cannot be printed, or would move the cursor, is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def place(span: Span) -> str:
+    """`file:line:column`."""
+    return f"{clean(span.file)}:{span.line}:{span.column}"
+
+
 def headline(diagnostic: Diagnostic) -> Text:
     """`file:line:column: error VS101: message`."""
-    span = diagnostic.span
-    place = f"{span.file}:{span.line}:{span.column}: " if span else ""
     return Text.assemble(
-        (place, "bold"),
+        (f"{place(diagnostic.span)}: " if diagnostic.span else "", "bold"),
         (f"{diagnostic.severity.value} {diagnostic.code}", _STYLE[diagnostic.severity]),
-        f": {diagnostic.message}",
+        f": {clean(diagnostic.message)}",
     )
 
 
 def full(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> Iterator[Text]:
     """Each finding with the line that caused it and a caret. *sources* are the texts of the files."""
-    lines = {file: text.splitlines() for file, text in sources.items()}
+    snippets = _Snippets(sources)
     for diagnostic in diagnostics:
         yield headline(diagnostic)
-        span = diagnostic.span
-        written = lines.get(span.file, []) if span else []
-        if span and 0 < span.line <= len(written):
-            line = written[span.line - 1].replace("\t", " ")
-            gutter = " " * len(str(span.line))
-            end = span.end_column if span.end_line == span.line else len(line) + 1
-            width = max(1, min(end, len(line) + 1) - span.column)
-            yield Text(f"{gutter} |")
-            yield Text(f"{span.line} | {line}")
-            yield Text.assemble(f"{gutter} | {' ' * (span.column - 1)}", ("^" * width, _STYLE[diagnostic.severity]))
+        if diagnostic.span:
+            yield from snippets.of(diagnostic.span, _STYLE[diagnostic.severity])
+        for related in diagnostic.related[:_RELATED]:
+            yield Text.assemble(("  = ", "bold cyan"), f"{place(related.span)}: {clean(related.message)}")
+            yield from snippets.of(related.span, "bold cyan")
+        if len(diagnostic.related) > _RELATED:
+            yield Text.assemble(("  = ", "bold cyan"), f"and {len(diagnostic.related) - _RELATED:,} more places")
         if diagnostic.hint:
-            yield Text.assemble(("hint: ", "bold cyan"), diagnostic.hint)
+            yield Text.assemble(("hint: ", "bold cyan"), clean(diagnostic.hint))
         yield Text("")
+
+
+class _Snippets:
+    """Lines of the files, each file cut into lines when the first one is asked for."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._lines: dict[str, list[str]] = {}
+
+    def of(self, span: Span, style: str) -> Iterator[Text]:
+        """The line where *span* begins, with carets under it; nothing if there is no such line."""
+        if span.file not in self._lines:
+            self._lines[span.file] = self._sources.get(span.file, "").split("\n")
+        lines = self._lines[span.file]
+        if span.file not in self._sources or not 0 < span.line <= len(lines):
+            return
+        line = lines[span.line - 1].rstrip("\r")
+        start = span.column - 1
+        end = span.end_column - 1 if span.end_line == span.line else len(line)
+        width = max(1, min(end, len(line)) - start)
+        dropped = max(0, start - _BEFORE) if len(line) > _WIDEST else 0
+        shown = line[dropped : dropped + _WIDEST]
+        before, after = ("…" if dropped else ""), ("…" if dropped + _WIDEST < len(line) else "")
+        column = start - dropped + len(before)
+        # One column for each character, so that the carets stand where they should.
+        shown = "".join(char if char.isprintable() else "�" if char != "\t" else " " for char in shown)
+        gutter = " " * len(str(span.line))
+        yield Text(f"{gutter} |")
+        yield Text(f"{span.line} | {before}{shown}{after}")
+        yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _WIDEST - column + 1), style))
 
 
 def concise(diagnostics: Sequence[Diagnostic]) -> Iterator[Text]:
     """One line each."""
     for diagnostic in diagnostics:
-        hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
+        hint = f" ({clean(diagnostic.hint)})" if diagnostic.hint else ""
         yield Text.assemble(headline(diagnostic), hint)
 
 
@@ -71,11 +112,19 @@ def as_json(diagnostics: Sequence[Diagnostic]) -> list[dict[str, Any]]:
             "severity": diagnostic.severity.value,
             "message": diagnostic.message,
             "hint": diagnostic.hint,
-            "file": diagnostic.span.file if diagnostic.span else None,
-            "line": diagnostic.span.line if diagnostic.span else None,
-            "column": diagnostic.span.column if diagnostic.span else None,
-            "end_line": diagnostic.span.end_line if diagnostic.span else None,
-            "end_column": diagnostic.span.end_column if diagnostic.span else None,
+            **_span(diagnostic.span),
+            "related": [{"message": one.message, **_span(one.span)} for one in diagnostic.related],
+            "fixable": bool(diagnostic.fix),
         }
         for diagnostic in diagnostics
     ]
+
+
+def _span(span: Span | None) -> dict[str, Any]:
+    return {
+        "file": span.file if span else None,
+        "line": span.line if span else None,
+        "column": span.column if span else None,
+        "end_line": span.end_line if span else None,
+        "end_column": span.end_column if span else None,
+    }

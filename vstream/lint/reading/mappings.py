@@ -30,6 +30,20 @@ _NOT_AN_ENTRY: Final = "Expected an entry for the mapping destination"
 _EXAMPLE: Final = "write `{destination: some.subject, weight: 100%}`"
 
 
+class BlockCache:
+    """Blocks of files that several servers include: the same text at the same place is compiled once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Span, str | None], MappingsBlock] = {}
+
+    def block(self, entry: ConfEntry, account: str | None) -> MappingsBlock:
+        """As `conf_block`. Only for entries whose value cannot depend on the including file."""
+        key = (entry.key_span, account)
+        if key not in self._known:
+            self._known[key] = conf_block(entry, account)
+        return self._known[key]
+
+
 def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
     """The block that is the value of *entry*."""
     node = entry.value

@@ -24,6 +24,7 @@ from vstream.syntax.natsconf import ConfArray, ConfMap
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from vstream.lint.reading.mappings import BlockCache
     from vstream.lint.subject import Written
     from vstream.syntax.natsconf import ConfDocument, ConfEntry, ConfNode
 
@@ -51,15 +52,22 @@ _SERVER_OPTIONS: Final = frozenset(
 _OFF: Final = frozenset({"disabled", "disable", "false", "off", "0"})
 
 
-def server_conf(document: ConfDocument, file: str, included: Iterable[str] = ()) -> ServerConf:
-    """What *document* configures. *included* are the names of the files that went into it."""
+def server_conf(
+    document: ConfDocument, file: str, included: Iterable[str] = (), cache: BlockCache | None = None
+) -> ServerConf:
+    """
+    What *document* configures. *included* are the names of the files that went into it.
+
+    *cache* is for several documents that include the same files.
+    """
+    blocks_of = _Blocks(document, file, cache)
     root = document.root
     is_fragment = not any(one.key.lower() in _SERVER_OPTIONS for one in root.entries)
     gateway = entry(root, "gateway")
     jetstream = entry(root, "jetstream")
-    accounts = tuple(_accounts(root))
+    accounts = tuple(_accounts(root, blocks_of))
     authorization = table(root, "authorization")
-    own = [conf_block(one, None) for one in root.entries if one.key.lower() in _MAPPINGS]
+    own = [blocks_of(one, None) for one in root.entries if one.key.lower() in _MAPPINGS]
     blocks = [*own, *(account.mappings for account in accounts if account.mappings)]
     return ServerConf(
         file=file,
@@ -81,7 +89,22 @@ def server_conf(document: ConfDocument, file: str, included: Iterable[str] = ())
     )
 
 
-def _accounts(root: ConfMap) -> Iterator[AccountConf]:
+class _Blocks:
+    """Makes the blocks of one document, those of included files by the cache."""
+
+    def __init__(self, document: ConfDocument, file: str, cache: BlockCache | None) -> None:
+        # An included file sees no variables but its own; where it has some, they may come from the environment.
+        is_constant = all(reference.span.file == file for reference in document.references)
+        self._cache = cache if is_constant else None
+        self._file = file
+
+    def __call__(self, found: ConfEntry, account: str | None) -> MappingsBlock:
+        if self._cache is None or found.key_span.file == self._file:
+            return conf_block(found, account)
+        return self._cache.block(found, account)
+
+
+def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
     accounts = table(root, "accounts")
     for one in accounts.effective() if accounts else ():
         if isinstance(one.value, ConfMap):
@@ -92,7 +115,7 @@ def _accounts(root: ConfMap) -> Iterator[AccountConf]:
                 key_span=one.key_span,
                 conf=one.value,
                 users=tuple(_users(one.value, one.key)),
-                mappings=conf_block(mappings, one.key) if mappings else None,
+                mappings=blocks_of(mappings, one.key) if mappings else None,
             )
 
 

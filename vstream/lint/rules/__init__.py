@@ -1,1 +1,19 @@
-"""The rules, by what they look at."""
+"""The rules, by what they look at. Nothing registers itself: what is not listed here does not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
+
+if TYPE_CHECKING:
+    from vstream.lint.registry import Rule
+    from vstream.lint.subject import Workspace
+
+__all__ = ["MAPPING_RULES", "SERVER_RULES", "STREAM_RULES", "TOPOLOGY_RULES", "WORKSPACE_RULES"]
+
+STREAM_RULES: tuple[Rule[Workspace], ...] = ()
+MAPPING_RULES: tuple[Rule[Workspace], ...] = ()
+SERVER_RULES: tuple[Rule[Workspace], ...] = ()
+
+WORKSPACE_RULES: tuple[Rule[Workspace], ...] = (*STREAM_RULES, *MAPPING_RULES, *SERVER_RULES)

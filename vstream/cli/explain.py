@@ -1,0 +1,37 @@
+"""`vstream explain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    code: Annotated[str | None, typer.Argument(help="A code such as VS303. Without one, all codes are listed.")] = None,
+) -> None:
+    """
+    Print the manual page of a finding: what is wrong, why it matters, and what to do.
+
+    Examples: `vstream explain`, `vstream explain VS303`
+    """
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    from vstream.lint.manual import CHAPTERS, PAGES  # noqa: PLC0415 - all rules
+
+    if code is None:
+        for chapter in CHAPTERS:
+            typer.echo(chapter.title)
+            for page in chapter.pages:
+                typer.echo(f"  {page.code}  {page.severity.value:<7}  {page.name}")
+        return
+    wanted = code.strip().upper()
+    by_name = {page.name.upper(): page for page in PAGES.values()}
+    found = PAGES.get(wanted) or by_name.get(wanted)
+    if found is None:
+        close = get_close_matches(wanted, [*PAGES, *by_name], n=1)
+        hint = f"did you mean `{close[0] if close[0] in PAGES else close[0].lower()}`?" if close else ""
+        raise typer.BadParameter(
+            f"there is no `{code}`; {hint or '`vstream explain` lists all codes'}", param_hint="CODE"
+        )
+    typer.echo(f"{found.code} {found.name} ({found.severity.value})\n\n{found.text}")

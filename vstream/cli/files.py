@@ -1,0 +1,119 @@
+"""The files that `vstream lint` and `vstream map` are given: names to contents, in bounded time and memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import select
+import stat
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from vstream.lint import kinds
+from vstream.lint.inputs import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+STDIN = "<stdin>"
+PATIENCE = 10.0
+"""Seconds that a pipe may take; standard input may take as long as it likes."""
+
+_SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
+_CHUNK = 1 << 20
+
+
+def sources(names: Iterable[str]) -> Iterator[Source]:
+    """
+    What *names* stand for: files, directories with everything in them, patterns that no shell expanded, `-`.
+
+    Each file once. Never raises: what cannot be read is a source with a problem.
+    """
+    seen: set[str] = set()
+    for name, is_named in _expand(names):
+        if name not in seen:
+            seen.add(name)
+            yield _source(name, is_named=is_named)
+
+
+def read(name: str) -> bytes:
+    """The content of an included file. Raises OSError or ValueError."""
+    return _bounded(Path(name), monotonic() + PATIENCE)
+
+
+def _expand(names: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    for name in names:
+        if name == "-":
+            yield STDIN, True
+            continue
+        path = os.path.normpath(name)
+        if Path(path).is_dir():
+            yield from ((one, False) for one in _walk(path))
+        elif not Path(path).exists() and glob.has_magic(name):
+            found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
+            yield from _expand(found) if found else [(path, True)]
+        else:
+            yield path, True
+
+
+def _walk(directory: str) -> Iterator[str]:
+    """The files in *directory* that may be ours, sorted; not those in hidden directories, and no links to directories."""
+    for place, directories, files in os.walk(directory):
+        directories[:] = sorted(one for one in directories if not one.startswith("."))
+        for file in sorted(files):
+            if Path(file).suffix.lower() in _SUFFIXES and not file.startswith("."):
+                yield os.path.normpath(Path(place, file))
+
+
+def _source(name: str, *, is_named: bool) -> Source:
+    try:
+        if name == STDIN:
+            return Source(name=name, content=sys.stdin.buffer.read(kinds.MAX_BYTES + 1))
+        return Source(name=name, content=_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
+    except FileNotFoundError:
+        problem = kinds.unreadable(name, "this file does not exist", "check the path")
+    except OSError as error:
+        problem = kinds.unreadable(
+            name, f"this file cannot be read: {error.strerror or error}", "check its permissions"
+        )
+    except ValueError as error:
+        problem = kinds.unreadable(name, f"this file cannot be read: {error}", "check the path")
+    return Source(name=name, problem=problem, is_named=is_named)
+
+
+def _bounded(path: Path, deadline: float) -> bytes:
+    """
+    The content of *path*, or the beginning of one that is too large, which is one byte too many.
+
+    Raises OSError, also for a pipe or device that gives nothing until *deadline*, and ValueError for names that
+    no file can have.
+    """
+    # Opening a pipe waits for whoever writes into it, unless it is opened like this.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(None, "it is a directory")
+        may_wait = not stat.S_ISREG(mode)
+        chunks: list[bytes] = []
+        size = 0
+        while size <= kinds.MAX_BYTES:
+            if may_wait and not _is_ready(descriptor, deadline):
+                raise TimeoutError(None, f"nothing more came within {PATIENCE:g} seconds")
+            chunk = stream.read(min(_CHUNK, kinds.MAX_BYTES + 1 - size))
+            if chunk is None:
+                continue
+            if not chunk:
+                break
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks)
+
+
+def _is_ready(descriptor: int, deadline: float) -> bool:
+    """Wait until there is something to read, or its end; False after *deadline*."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(max(0.0, deadline - monotonic()) * 1000))

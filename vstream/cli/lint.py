@@ -1,0 +1,203 @@
+"""`vstream lint`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli.outcome import FAILED, NO
+
+if TYPE_CHECKING:
+    from vstream.lint.engine import Report, Surroundings
+    from vstream.lint.inputs import Source
+    from vstream.model.topology import ServerVersion, Topology
+
+_MOST_ROUNDS = 10
+_COUNTED = ("error", "warning", "note")
+
+
+class LintFormat(StrEnum):
+    """How findings are written."""
+
+    FULL = "full"
+    CONCISE = "concise"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+    JUNIT = "junit"
+
+
+def command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, directories or patterns; `-` reads standard input. Without any: this directory."),
+    ] = None,
+    topology: Annotated[
+        Path | None, typer.Option("--topology", help="Check the files against this topology: its regions and streams.")
+    ] = None,
+    server_version: Annotated[
+        str | None,
+        typer.Option("--server-version", help="The oldest server that reads the files, such as 2.12.", metavar="X.Y"),
+    ] = None,
+    output: Annotated[
+        LintFormat | None,
+        typer.Option("--format", help="How findings are written: `github` under GitHub Actions, otherwise `full`."),
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Write what is safe to correct, and show the changes.")] = False,
+) -> None:
+    """
+    Check NATS configurations, mappings, account claims, streams and topologies for what servers accept but should not.
+
+    Exits with 0 if there is nothing to report, 1 for errors and warnings, 3 if something could not be read.
+    `vstream explain CODE` says more about a finding, `# vstream: ignore[CODE] reason` on its line silences it.
+
+    Examples: `vstream lint mappings.cfg`, `vstream lint . --topology acme.yaml`, `vstream lint --format sarif streams/`
+    """
+    from vstream.lint.engine import lint  # noqa: PLC0415 - the whole core
+
+    version = _version(server_version)
+    declared = _topology(topology)
+    names = files or (["."] if topology is None else [str(topology)])
+    around = surroundings()
+    # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
+    gc.disable()
+    given = _given(names)
+    report = lint(given, around, topology=declared, server_version=version)
+    changes: list[str] = []
+    if fix:
+        report, changes = _fix(
+            given, report, lambda sources: lint(sources, around, topology=declared, server_version=version)
+        )
+    _write(report, output or _default_format(), changes)
+    _conclude(report)
+
+
+def surroundings() -> Surroundings:
+    """The files around the given ones, the environment, and how topologies are read."""
+    from vstream.cli import files  # noqa: PLC0415
+    from vstream.lint.engine import Surroundings  # noqa: PLC0415
+    from vstream.load import bundle, load  # noqa: PLC0415
+
+    return Surroundings(read=files.read, env=os.environ, load=load, render=bundle)
+
+
+def _version(text: str | None) -> ServerVersion | None:
+    if text is None:
+        return None
+    major, _, minor = text.removeprefix("v").partition(".")
+    minor = minor.partition(".")[0]
+    if not (major.isascii() and major.isdecimal() and minor.isascii() and minor.isdecimal()) or len(text) > len(
+        "9" * 12
+    ):
+        raise typer.BadParameter(f"`{text}` is not a server version such as 2.12", param_hint="--server-version")
+    return int(major), int(minor)
+
+
+def _topology(path: Path | None) -> Topology | None:
+    from vstream.cli import inputs  # noqa: PLC0415
+
+    return inputs.load(path).require() if path is not None else None
+
+
+def _given(names: Sequence[str]) -> list[Source]:
+    from vstream.cli import files  # noqa: PLC0415
+    from vstream.errors import VstreamError  # noqa: PLC0415
+
+    given = list(files.sources(names))
+    if not given:
+        raise VstreamError(
+            f"there is nothing to check in {', '.join(names)}",
+            hint="vstream lint looks for *.conf, *.cfg, *.json, *.jwt, *.yaml and *.yml",
+        )
+    return given
+
+
+def _default_format() -> LintFormat:
+    return LintFormat.GITHUB if os.environ.get("GITHUB_ACTIONS") == "true" else LintFormat.FULL
+
+
+def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
+    from vstream.lint.manual import PAGES  # noqa: PLC0415
+    from vstream.ui import console, diagnostics, findings  # noqa: PLC0415
+
+    found = report.diagnostics
+    is_for_people = output in {LintFormat.FULL, LintFormat.CONCISE}
+    for change in diff:
+        typer.echo(diagnostics.clean(change), err=not is_for_people)
+    match output:
+        case LintFormat.JSON:
+            typer.echo(json.dumps(diagnostics.as_json(found), indent=2))
+        case LintFormat.SARIF:
+            typer.echo(findings.sarif(found, PAGES))
+        case LintFormat.JUNIT:
+            typer.echo(findings.junit(found, report.files))
+        case LintFormat.GITHUB:
+            for annotation in findings.github(found):
+                typer.echo(annotation)
+        case _:
+            screen = console.out()
+            lines = diagnostics.full(found, report.texts) if output is LintFormat.FULL else diagnostics.concise(found)
+            for line in lines:
+                # Colours cost more than all rules together, where there are many findings and nobody to see them.
+                if screen.is_terminal:
+                    screen.print(line)
+                else:
+                    typer.echo(line.plain)
+
+
+def _conclude(report: Report) -> None:
+    from vstream.ui import console  # noqa: PLC0415
+
+    counts = Counter(one.severity.value for one in report.diagnostics)
+    found = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
+    files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
+    console.say(f"{', '.join(found) or 'nothing found'} in {files}")
+    fixable = sum(bool(one.fix) for one in report.diagnostics)
+    if fixable:
+        console.say(f"{fixable:,} of them can be corrected with `--fix`")
+    if not report.is_complete:
+        raise typer.Exit(FAILED)
+    if not report.is_clean:
+        raise typer.Exit(NO)
+
+
+def _fix(given: list[Source], report: Report, again: Callable[[list[Source]], Report]) -> tuple[Report, list[str]]:
+    """Correct what can be, until nothing more can; returns what is left, and the changes."""
+    from vstream.cli.files import STDIN  # noqa: PLC0415
+    from vstream.lint.fixes import diff, fixed  # noqa: PLC0415
+
+    before = report.texts
+    writable = {
+        one.name for one in given if one.name != STDIN and not before.get(one.name, "\ufeff").startswith("\ufeff")
+    }
+    after: dict[str, str] = {}
+    for _ in range(_MOST_ROUNDS):
+        changed = fixed(report.diagnostics, report.texts, writable)
+        if not changed:
+            break
+        after |= changed
+        given = [
+            replace(one, content=after[one.name].encode(), problem=None) if one.name in after else one for one in given
+        ]
+        report = again(given)
+    for name, text in sorted(after.items()):
+        _save(name, text)
+    return report, list(diff(before, after))
+
+
+def _save(name: str, text: str) -> None:
+    from vstream.errors import VstreamError  # noqa: PLC0415
+
+    try:
+        Path(name).write_bytes(text.encode())
+    except OSError as error:
+        raise VstreamError(f"{name} cannot be written: {error.strerror}", hint="check its permissions") from None

@@ -1,0 +1,165 @@
+"""`lint`: files in, findings out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from vstream.diagnostics import Diagnostic, Related, Severity
+from vstream.errors import InvalidInputError
+from vstream.lint import registry, suppress
+from vstream.lint.inputs import Shown, Source, gather
+from vstream.lint.manual import CODES
+from vstream.lint.rules import WORKSPACE_RULES
+from vstream.syntax import yaml
+from vstream.syntax.natsconf import Comment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from vstream.lint.inputs import Gathered, Read
+    from vstream.lint.subject import Workspace
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import ServerVersion, Topology
+
+_COULD_NOT = "VS004"
+
+
+class LoadedTopology(Protocol):
+    """A topology file that was read and checked (vstream.load.Loaded)."""
+
+    @property
+    def topology(self) -> Topology | None:
+        """The topology, None if its errors leave none."""
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What is wrong with the file."""
+
+
+Load: TypeAlias = "Callable[[bytes, str], LoadedTopology]"
+Render: TypeAlias = "Callable[[Topology], Bundle]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What lies outside of the files that were given: other files, the environment, how topologies are read."""
+
+    read: Read
+    env: Mapping[str, str]
+    load: Load
+    render: Render
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was found, sorted; *texts* are those of the files, for what is shown of them."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    texts: Mapping[str, str]
+    files: tuple[str, ...]
+    """Those that were checked, sorted: not what they include, not what is none of ours."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is neither an error nor a warning."""
+        return all(one.severity is Severity.NOTE for one in self.diagnostics)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything could be read."""
+        return all(one.code != _COULD_NOT for one in self.diagnostics)
+
+
+def lint(
+    sources: Iterable[Source],
+    around: Surroundings,
+    *,
+    topology: Topology | None = None,
+    server_version: ServerVersion | None = None,
+) -> Report:
+    """
+    Check *sources*, and everything that the topologies among them render to.
+
+    *topology* is what the other files are checked against. *server_version* is the oldest server that has
+    to understand them; without it, the topology says, or it is 2.10.
+    """
+    gathered = gather(sources, read=around.read, env=around.env)
+    found = [*gathered.diagnostics, *_judge(gathered.workspace(topology, server_version))]
+    shown = dict(gathered.shown)
+    texts = dict(gathered.texts)
+    comments = list(gathered.comments)
+    streams = list(gathered.streams)
+    for source in gathered.topologies:
+        one = _Declared(source, around, server_version)
+        found += one.diagnostics
+        shown |= one.shown
+        texts |= one.texts
+        comments += one.comments
+    placed = {_placed(one, shown): None for one in found}
+    suppressions = suppress.collect(comments, texts, streams, CODES)
+    kept = suppress.apply(placed, suppressions)
+    return Report(
+        diagnostics=tuple(sorted(kept, key=Diagnostic.sort_key)),
+        texts=texts,
+        files=tuple(sorted({*gathered.checked, *(source.name for source in gathered.topologies)})),
+    )
+
+
+def _judge(workspace: Workspace) -> tuple[Diagnostic, ...]:
+    return registry.run(WORKSPACE_RULES, workspace)
+
+
+class _Declared:
+    """A topology: what is wrong with it, and with what it renders to."""
+
+    def __init__(self, source: Source, around: Surroundings, server_version: ServerVersion | None) -> None:
+        self.shown: dict[str, Shown] = {}
+        self.texts: dict[str, str] = {}
+        loaded = around.load(source.content, source.name)
+        self.diagnostics = list(loaded.diagnostics)
+        self._document = yaml.parse(source.content, source.name)
+        places = self._document.source
+        spans = {*places.values.values(), *places.keys.values()}
+        leaves = [span for span in spans if span != places.value(()) and span.line == span.end_line]
+        self.comments = list(suppress.yaml_comments(self._document.text, source.name, Comment, leaves))
+        if loaded.topology is not None and not any(one.is_error for one in self.diagnostics):
+            try:
+                bundle = around.render(loaded.topology)
+            except InvalidInputError as error:
+                self.diagnostics += error.diagnostics
+            else:
+                self.diagnostics += self._rendered(source.name, bundle, loaded.topology, server_version)
+
+    def _rendered(
+        self, name: str, bundle: Bundle, topology: Topology, server_version: ServerVersion | None
+    ) -> Iterator[Diagnostic]:
+        """What is wrong with the bundle, shown at the place in the topology that causes it."""
+        files: list[Source] = []
+        for artifact in bundle.artifacts:
+            file = f"{name}/{artifact.path}"
+            files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
+            span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
+            self.shown[file] = Shown(span=span, what=f"in `{artifact.path}`, which it renders to")
+        gathered: Gathered = gather(files, read=_nothing)
+        self.texts |= gathered.texts
+        yield from gathered.diagnostics
+        yield from _judge(gathered.workspace(topology, server_version))
+
+
+def _nothing(_name: str) -> bytes:
+    """Server configurations include the mappings, which are checked on their own, once."""
+    return b""
+
+
+def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:
+    """*diagnostic* at a place in a file that the user has: what is not in one stays as a related place."""
+    span = diagnostic.span
+    if span is None or not shown:
+        return diagnostic
+    related = tuple(one for one in diagnostic.related if one.span.file not in shown)
+    if span.file not in shown:
+        return replace(diagnostic, related=related)
+    place = shown[span.file]
+    origin = Related(span=span, message=place.what)
+    return replace(diagnostic, span=place.span, related=(origin, *related), fix=())

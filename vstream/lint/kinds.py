@@ -1,0 +1,110 @@
+"""What a file is, by what stands in it: its name only decides where the content leaves it open."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+from enum import Enum
+from typing import Final
+
+from vstream.diagnostics import Diagnostic, Severity, Span
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""What one file may hold, and what one configuration may hold together with everything it includes."""
+MAX_MARKS: Final = 2_000_000
+"""How many values a configuration may have, counted by what ends them: fifty thousand rules have half of it."""
+
+_MARKS: Final = ("\n", ",", ";", "}")
+_BLANKS: Final = "\ufeff \t\r\n"
+_TOKEN: Final = re.compile(r"(?<![\w.-])eyJ[\w-]+\.([\w-]+)\.[\w-]+(?![\w.-])")
+_DECORATION: Final = re.compile(r"-----BEGIN NATS [A-Z ]*JWT-----")
+_TOPOLOGY: Final = re.compile(r"""(?m)^(?:[{ ]\s*)?["']?(regions|streams)["']?\s*:""")
+_VERSION: Final = re.compile(r"""(?m)^["']?(?:version|name|server_version)["']?\s*:\s""")
+_STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
+_OPTIONS: Final = re.compile(
+    r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|http|include|jetstream|leafnodes|listen|mappings|maps|"""
+    r"""operator|permissions|port|resolver|resolver_preload|server_name|system_account|users|websocket)["']?(?:\s*[:={]|[ \t]+\S)"""
+)
+
+
+class Kind(Enum):
+    """What to read a text as."""
+
+    CONF = "NATS configuration"
+    JSON = "JSON"
+    TOKEN = "JWT"
+    TOPOLOGY = "topology"
+    OTHER = "other"
+    """Nothing of ours: another program's file."""
+
+
+def decode(content: bytes, file: str) -> str | Diagnostic:
+    """The text of a file, byte order mark and line breaks included, or why it is none (VS004)."""
+    if len(content) > MAX_BYTES:
+        message = f"more than {MAX_BYTES // 1024 // 1024} MiB: too large for a configuration"
+        return unreadable(file, message, "is this the right file?")
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return unreadable(file, "this is UTF-16 text", "save the file as UTF-8")
+    if b"\0" in content:
+        return unreadable(file, "this is a binary file: it has NUL bytes", "is this the right file?")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        line = before.count("\n") + 1
+        column = len(before) - before.rfind("\n")
+        message = f"this is not UTF-8 text: byte 0x{content[error.start]:02x}"
+        return unreadable(file, message, "save the file as UTF-8", Span.point(file, line, column))
+
+
+def unreadable(file: str, message: str, hint: str, span: Span | None = None) -> Diagnostic:
+    """Why a file could not be checked at all."""
+    place = span or Span.point(file, 1, 1)
+    return Diagnostic(code="VS004", severity=Severity.ERROR, message=message, span=place, hint=hint)
+
+
+def marks(text: str) -> int:
+    """How many values *text* has at most, as a configuration."""
+    return sum(map(text.count, _MARKS))
+
+
+def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
+    """
+    What *text* is. OTHER only where nothing speaks for anything that can be checked.
+
+    More has to speak for it in a file that nobody named (*is_named*).
+    """
+    name = file.lower()
+    start = text.lstrip(_BLANKS)[:1]
+    if _DECORATION.search(text) or (start == "e" and token(text.strip(_BLANKS)) is not None):
+        return Kind.TOKEN
+    if name.endswith((".yaml", ".yml")):
+        spoken = {found[1] for found in _TOPOLOGY.finditer(text)}
+        return Kind.TOPOLOGY if len(spoken) > (not is_named) else Kind.OTHER
+    if name.endswith(".json") or start in {"{", "["}:
+        return Kind.JSON
+    if name.endswith((".conf", ".cfg")):
+        return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
+    if _TOPOLOGY.search(text) and _VERSION.search(text):
+        return Kind.TOPOLOGY
+    return Kind.CONF
+
+
+def speaks_of_nats(text: str) -> bool:
+    """Whether JSON that cannot be read was meant to be something that is checked here."""
+    return _STREAM.search(text) is not None
+
+
+def token(text: str) -> tuple[str, int, int] | None:
+    """The claims, as text, of the first JWT in *text*, and where the token begins and ends."""
+    found = _TOKEN.search(text)
+    if found is None:
+        return None
+    body = found[1]
+    try:
+        claims = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    return claims, found.start(), found.end()

@@ -1,0 +1,164 @@
+"""
+Suppressions: `# vstream: ignore[VS303] reason`, on the line of a finding or alone on the line above it.
+
+JSON has no comments. A stream configuration has metadata instead: `"vstream.ignore": "VS210 reason"`, several
+of them separated by `;`, for findings anywhere in that configuration. Claims and tokens cannot be annotated.
+
+What makes a file unreadable (VS001 to VS012) cannot be suppressed. VS009 reports a suppression without a reason,
+without a code that exists, or that suppresses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from vstream.diagnostics import Diagnostic, Severity, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from vstream.lint.subject import StreamFile
+    from vstream.syntax.natsconf import Comment
+
+KEY: Final = "vstream.ignore"
+CODE: Final = "VS009"
+
+_MARK: Final = re.compile(r"vstream\s*:\s*ignore\b")
+_DIRECTIVE: Final = re.compile(r"\s*vstream\s*:\s*ignore\s*\[([^\]]*)\]\s*(.*)", re.DOTALL)
+_IN_METADATA: Final = re.compile(r"\s*((?:VS\w{3}[\s,]*)+)(.*)", re.DOTALL)
+_CODE: Final = re.compile(r"VS[1-9]\d\d")
+_SYNTAX: Final = "VS0"
+_EXAMPLE: Final = "write `# vstream: ignore[VS303] because …`"
+
+
+@dataclass(slots=True, kw_only=True)
+class Suppression:
+    """One code that is not to be reported at some lines of a file, and whether it ever was."""
+
+    code: str
+    file: str
+    first_line: int
+    last_line: int
+    span: Span
+    is_used: bool = field(default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppressions:
+    """All suppressions of a run, and what is wrong with them."""
+
+    entries: tuple[Suppression, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def collect(
+    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], known: Collection[str]
+) -> Suppressions:
+    """What *comments* and the metadata of *streams* suppress; *known* are the codes that exist."""
+    entries: list[Suppression] = []
+    problems: list[Diagnostic] = []
+    lines: dict[str, list[str]] = {}
+    for comment in dict.fromkeys(comments):
+        if not _MARK.match(comment.text.lstrip()):
+            continue
+        file = comment.span.file
+        if file not in lines:
+            lines[file] = texts.get(file, "").split("\n")
+        line = _target(comment.span, lines[file])
+        found = _DIRECTIVE.fullmatch(comment.text)
+        if found is None:
+            problems.append(_problem("this suppression names no code", comment.span, _EXAMPLE))
+            continue
+        codes = found[1].replace(",", " ").split()
+        entries += _entries(codes, found[2], comment.span, (line, line), known, problems)
+    for stream in streams:
+        text = stream.config.metadata.get(KEY)
+        if text is not None:
+            whole, span = stream.at(), stream.at("metadata", KEY)
+            for part in filter(str.strip, text.split(";")):
+                found = _IN_METADATA.fullmatch(part)
+                codes = found[1].replace(",", " ").split() if found else [part]
+                area = (whole.line, whole.end_line)
+                entries += _entries(codes, found[2] if found else "", span, area, known, problems)
+    return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
+
+
+def apply(diagnostics: Iterable[Diagnostic], suppressions: Suppressions) -> tuple[Diagnostic, ...]:
+    """*diagnostics* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
+    by_place: dict[tuple[str, str], list[Suppression]] = {}
+    for one in suppressions.entries:
+        by_place.setdefault((one.file, one.code), []).append(one)
+    kept: list[Diagnostic] = []
+    for diagnostic in diagnostics:
+        span = diagnostic.span
+        matching = [
+            one
+            for one in (by_place.get((span.file, diagnostic.code), ()) if span else ())
+            if span and one.first_line <= span.line <= one.last_line
+        ]
+        for one in matching:
+            one.is_used = True
+        if not matching:
+            kept.append(diagnostic)
+    # Where a file could not be read to its end, the rules did not see all of it.
+    unread = {one.span.file for one in kept if one.span and one.is_error and one.code.startswith(_SYNTAX)}
+    unused = (
+        _problem(f"there is no {one.code} to ignore here", one.span, "remove the suppression")
+        for one in suppressions.entries
+        if not one.is_used and one.file not in unread
+    )
+    return (*kept, *suppressions.diagnostics, *unused)
+
+
+def yaml_comments(text: str, file: str, make: type[Comment], values: Collection[Span]) -> Iterator[Comment]:
+    """The comments of a YAML text that may be suppressions; *values* are the spans of its scalars and keys."""
+    if not _MARK.search(text):
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        for found in re.finditer(r"(?:^|(?<=\s))#(?=\s*vstream\s*:)", line):
+            column = found.start() + 1
+            inside = any(
+                (span.line, span.column) <= (number, column) < (span.end_line, span.end_column) for span in values
+            )
+            if not inside:
+                end = len(line.rstrip("\r")) + 1
+                yield make(line[column:].rstrip("\r"), Span(file, number, column, number, end))
+                break
+
+
+def _target(span: Span, lines: list[str]) -> int:
+    """The line that a comment is about: its own, or the next one with anything on it if it stands alone."""
+    if span.line > len(lines) or lines[span.line - 1][: span.column - 1].strip():
+        return span.line
+    for number in range(span.line + 1, len(lines) + 1):
+        written = lines[number - 1].strip()
+        if written and not written.startswith(("#", "//")):
+            return number
+    return span.line
+
+
+def _entries(
+    codes: list[str],
+    reason: str,
+    span: Span,
+    area: tuple[int, int],
+    known: Collection[str],
+    problems: list[Diagnostic],
+) -> Iterator[Suppression]:
+    if not codes:
+        problems.append(_problem("this suppression names no code", span, _EXAMPLE))
+    elif not reason.strip():
+        problems.append(_problem(f"why is {', '.join(codes)} ignored? A reason is missing", span, _EXAMPLE))
+    for code in dict.fromkeys(codes):
+        if code.startswith(_SYNTAX):
+            problems.append(_problem(f"{code} cannot be ignored", span, "correct what it reports"))
+        elif not _CODE.fullmatch(code) or code not in known:
+            problems.append(_problem(f"there is no rule {code[:20]}", span, "`vstream explain` lists all rules"))
+        else:
+            yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
+
+
+def _problem(message: str, span: Span, hint: str) -> Diagnostic:
+    return Diagnostic(code=CODE, severity=Severity.WARNING, message=message, span=span, hint=hint)
