@@ -1,0 +1,104 @@
+"""Workspaces for tests of lint rules, made of texts, and what rules say about them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Diagnostic
+from vstream.lint.inputs import Source, gather
+from vstream.lint.registry import run
+from vstream.lint.rules import servers, streams
+from vstream.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from vstream.lint.registry import Rule
+    from vstream.lint.subject import Workspace
+    from vstream.model.topology import ServerVersion
+
+RULES = (*streams.RULES, *servers.RULES)
+"""The rules that look at streams and at servers."""
+
+
+def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> Workspace:
+    """What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read."""
+
+    def read(name: str) -> bytes:
+        if name not in files:
+            raise FileNotFoundError(name)
+        return files[name].encode()
+
+    gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
+    assert gathered.diagnostics == []
+    topology = None
+    for source in gathered.topologies:
+        loaded = load(source.content, source.name)
+        assert loaded.diagnostics == ()
+        topology = loaded.topology
+    return gathered.workspace(topology, server_version)
+
+
+def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Diagnostic, ...]:
+    """What all rules about streams and servers say about *files*."""
+    return run(RULES, workspace(files, server_version=server_version))
+
+
+def codes(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> set[str]:
+    """The codes of `findings`."""
+    return {one.code for one in findings(files, server_version=server_version)}
+
+
+def examples(rule: Rule[Workspace]) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of the bad and of the good example in a rule's manual page: each block is one."""
+    _, bad, good = re.split(r"^ *## (?:Example|Use instead)$", rule.manual, flags=re.MULTILINE)
+    return _blocks(bad), _blocks(good)
+
+
+def _blocks(text: str) -> dict[str, str]:
+    found = re.findall(r"^ *```([a-z]+)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    return {f"{number}.{language}": _dedented(block) for number, (language, block) in enumerate(found)}
+
+
+def _dedented(block: str) -> str:
+    lines = block.splitlines()
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return "".join(f"{line[margin:]}\n" for line in lines)
+
+
+def files_of(path: Path) -> dict[str, str]:
+    """The texts of a fixture: one file, or all files of a directory, by their names in it."""
+    if path.is_file():
+        return {path.name: path.read_text()}
+    return {one.relative_to(path).as_posix(): one.read_text() for one in sorted(path.rglob("*")) if one.is_file()}
+
+
+def concise(diagnostics: Iterable[Diagnostic]) -> str:
+    """Everything of diagnostics but the snippet: one line each, with other places and the hint below."""
+    lines = []
+    for one in diagnostics:
+        assert one.span is not None
+        place = f"{one.span.file}:{one.span.line}:{one.span.column}"
+        lines.append(f"{place}: {one.severity.value} {one.code}: {one.message}{' (can be fixed)' if one.fix else ''}")
+        lines.extend(
+            f"    see {other.span.file}:{other.span.line}:{other.span.column}: {other.message}" for other in one.related
+        )
+        if one.hint:
+            lines.append(f"    hint: {one.hint}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def applied(text: str, diagnostics: Iterable[Diagnostic]) -> str:
+    """*text* with every fix made."""
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    edits = sorted({edit.span: edit for one in diagnostics for edit in one.fix}.values(), key=lambda edit: edit.span)
+    for edit in reversed(edits):
+        begin = starts[edit.span.line - 1] + edit.span.column - 1
+        end = starts[edit.span.end_line - 1] + edit.span.end_column - 1
+        text = text[:begin] + edit.text + text[end:]
+    return text

@@ -1,0 +1,38 @@
+"""VS403 to VS499: whole server configurations, alone and as one super-cluster. Files that others include are not looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.rules.servers.access import no_system_account, open_to_everyone, plain_password, port_clash
+from vstream.lint.rules.servers.gateways import incomplete_gateways, rejects_unknown
+from vstream.lint.rules.servers.identity import duplicate_server_name, names_differ, shared_store, unnamed_cluster
+from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
+from vstream.lint.rules.servers.meta import halves, region_holds_majority, two_regions
+from vstream.lint.rules.servers.versions import needs_newer_server
+
+if TYPE_CHECKING:
+    from vstream.lint.registry import Rule
+    from vstream.lint.subject import Workspace
+
+RULES: tuple[Rule[Workspace], ...] = (
+    names_differ,
+    unnamed_cluster,
+    duplicate_server_name,
+    shared_store,
+    incomplete_gateways,
+    rejects_unknown,
+    region_holds_majority,
+    two_regions,
+    halves,
+    port_clash,
+    jetstream_off,
+    unlimited_storage,
+    temporary_store,
+    sync_interval,
+    no_system_account,
+    open_to_everyone,
+    plain_password,
+    needs_newer_server,
+)
+"""In the order of their codes."""

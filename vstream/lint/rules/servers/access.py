@@ -1,0 +1,228 @@
+"""Who may connect, where, and with what."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint import kinds
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.servers.values import are_copies, has_any, is_on, whole
+from vstream.syntax.natsconf import ConfMap, ConfScalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import Listener, ServerConf, Workspace
+
+_BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*", re.DOTALL)
+_OPERATOR = ("operator", "operators", "root_operator", "root_operators", "roots", "root")
+_TRUSTED = ("trusted", "trusted_keys")
+_CLIENT_PORT = 4222
+
+
+@rule("VS412", "port-clash", Severity.ERROR)
+def port_clash(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Two things would listen on one port of one host.
+
+    ## Why is this bad?
+    The second cannot start: `address already in use`. Clients, routes, gateways and
+    monitoring need ports of their own, and so do two servers on one host (all versions).
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west, listen: 127.0.0.1:4222 }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west, listen: 127.0.0.1:6222 }
+    ```
+    """
+    taken: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
+    for server in whole(workspace):
+        own: dict[int, Listener] = {}
+        for listener in server.listeners:
+            port = _CLIENT_PORT if listener.block == "client" and listener.port is None else listener.port
+            if port is None or port <= 0:
+                continue
+            other = own.get(port)
+            if other is not None and (other.is_everywhere or listener.is_everywhere or other.host == listener.host):
+                yield _clash(listener, port, f"`{other.block}`", other.span)
+                continue
+            own.setdefault(port, listener)
+            if listener.is_everywhere:
+                continue
+            earlier = taken.setdefault((listener.host.lower(), port), [])
+            found = next(((one, at) for one, at in earlier[:20] if not are_copies(one, server)), None)
+            if found is not None:
+                yield _clash(listener, port, f"the server of `{found[0].file}`", found[1].span)
+            earlier.append((server, listener))
+
+
+@rule("VS417", "no-system-account", Severity.WARNING)
+def no_system_account(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Nobody can use the system account.
+
+    ## Why is this bad?
+    Where accounts are configured, the server makes a `$SYS` account without users, unless
+    one is named. Then no one can move the meta leader, remove a lost server, reload over
+    NATS, or ask all servers for their state: what an outage calls for. In operator mode
+    there is no system account unless the operator or `system_account` names one; an
+    operator that is a file of its own is not looked into. With `no_system_account`,
+    JetStream has none of its services (all versions; server/server.go).
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    accounts { APP { users: [{ nkey: UAPP }] } }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    accounts { APP { users: [{ nkey: UAPP }] }, SYS { users: [{ nkey: USYS }] } }
+    system_account: SYS
+    ```
+    """
+    for server in whole(workspace):
+        root = server.root
+        disabled = is_on(root, "no_system_account", "no_system", "no_sys_acc")
+        if server.system_account is not None and not disabled:
+            continue
+        operator = next((node for name in _OPERATOR if (node := root.get_folded(name)) is not None), None)
+        accounts = next((one for one in reversed(root.entries) if one.key.lower() == "accounts"), None)
+        if disabled:
+            entry = next(one for one in root.entries if one.key.lower().startswith("no_sys"))
+            at, message = entry.span, "the system account is switched off"
+        elif operator is not None and _names_no_system_account(operator):
+            at, message = operator.span, "neither the operator nor `system_account` names a system account"
+        elif has_any(root, *_TRUSTED) and operator is None:
+            at, message = root.span, "trusted keys, and no `system_account`"
+        elif server.accounts and accounts is not None and "$SYS" not in {account.name for account in server.accounts}:
+            at, message = accounts.key_span, "no account is the system account: nobody can log in to it"
+        else:
+            continue
+        yield Finding(at=at, message=message, hint="add an account with a user, and name it by `system_account`")
+
+
+@rule("VS418", "open-to-everyone", Severity.WARNING)
+def open_to_everyone(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A server listens on every interface, and asks nobody who they are.
+
+    ## Why is this bad?
+    Whoever reaches the port can publish and read everything; at the port of the cluster or
+    the gateway, whoever speaks the protocol becomes a server. Without a host a server
+    listens everywhere (all versions; server/opts.go). Asking means `authorization`,
+    users, an operator, or TLS with `verify`; between servers, `authorization` or `tls`.
+
+    ## Example
+    ```conf
+    listen: 0.0.0.0:4222
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    ```
+    """
+    for server in whole(workspace):
+        blocks = {"cluster": server.cluster, "gateway": server.gateway.conf if server.gateway else None}
+        for listener in server.listeners:
+            if not listener.is_everywhere:
+                continue
+            if listener.block == "client" and not _knows_clients(server):
+                yield Finding(
+                    at=listener.span,
+                    message="clients may connect from everywhere without authorization",
+                    hint="add `authorization` or `accounts`, or `listen` on an address that only you reach",
+                )
+            elif listener.block in blocks and not has_any(blocks[listener.block], "authorization", "tls"):
+                yield Finding(
+                    at=listener.span,
+                    message=f"any server may join at the `{listener.block}` port, from everywhere",
+                    hint=f"add `authorization` or `tls` to `{listener.block}`, or `listen` on a private address",
+                )
+
+
+@rule("VS419", "plain-text-password", Severity.WARNING)
+def plain_password(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A configuration holds a password in plain text.
+
+    ## Why is this bad?
+    Whoever reads the file, its backups or its history can log in. The server says so at
+    its start: `Plaintext passwords detected, use nkeys or bcrypt` (all versions;
+    server/server.go). A bcrypt hash begins with `$2a$`; a variable that the environment
+    gives keeps the password out of the file.
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    authorization { user: app, password: secret }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    authorization { user: app, password: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy" }
+    ```
+    """
+    seen: set[Span] = set()
+    for server in workspace.servers:
+        outside = {one.span for one in server.document.references if one.definition is None}
+        found = [
+            (f"user `{user.name}`", user.password.span, user.password.value) for user in server.users if user.password
+        ]
+        token = server.authorization.get_folded("token") if server.authorization else None
+        if isinstance(token, ConfScalar) and isinstance(token.value, str):
+            found.append(("the token", token.span, token.value))
+        for whose, span, value in found:
+            if span in seen or span in outside or _BCRYPT.fullmatch(str(value)):
+                continue
+            seen.add(span)
+            yield Finding(
+                at=span,
+                message=f"the password of {whose} is plain text" if whose != "the token" else "the token is plain text",
+                hint="use an nkey, the output of `nats server passwd`, or a variable of the environment",
+            )
+
+
+def _clash(listener: Listener, port: int, whose: str, other: Span) -> Finding:
+    return Finding(
+        at=listener.span,
+        message=f"port {port} of `{listener.host or '0.0.0.0'}` is that of {whose} too",  # noqa: S104 - a text
+        hint="give each a port of its own; by default 4222, 6222, 7222 and 8222",
+        related=(Related(span=other, message="the other one"),),
+    )
+
+
+def _knows_clients(server: ServerConf) -> bool:
+    root = server.root
+    tls = root.get_folded("tls")
+    return bool(
+        server.users
+        or server.accounts
+        or has_any(root, *_OPERATOR, *_TRUSTED)
+        or (server.authorization is not None and server.authorization.entries)
+        or (isinstance(tls, ConfMap) and is_on(tls, "verify", "verify_and_map"))
+    )
+
+
+def _names_no_system_account(operator: object) -> bool:
+    """Whether *operator* is a token that can be read, and names none; a file's name says nothing."""
+    if not isinstance(operator, ConfScalar) or not isinstance(operator.value, str):
+        return False
+    found = kinds.token(operator.value)
+    if found is None:
+        return False
+    try:
+        claims = json.loads(found[0])
+    except (ValueError, RecursionError):
+        return False
+    nats = claims.get("nats") if isinstance(claims, dict) else None
+    return isinstance(nats, dict) and not nats.get("system_account")

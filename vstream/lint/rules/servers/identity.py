@@ -1,0 +1,215 @@
+"""Names that have to be there, to agree, or to be unique."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.servers.values import are_copies, cluster, has_jetstream, is_clustered, place, whole
+from vstream.syntax.natsconf import ConfScalar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import ServerConf, Workspace
+
+
+@rule("VS403", "cluster-and-gateway-differ", Severity.ERROR)
+def names_differ(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A server's cluster and gateway have different names.
+
+    ## Why is this bad?
+    The server does not start: `cluster name conflicts between cluster and gateway
+    definitions` (all versions; server/server.go, validateCluster). Names are compared
+    exactly, case included.
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: West, listen: 127.0.0.1:6222 }
+    gateway { name: west, listen: 127.0.0.1:7222 }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west, listen: 127.0.0.1:6222 }
+    gateway { name: west, listen: 127.0.0.1:7222 }
+    ```
+    """
+    for server in whole(workspace):
+        one, other = server.cluster_name, server.gateway.name if server.gateway else None
+        if one and other and one.text and other.text and one.text != other.text:
+            yield Finding(
+                at=other.span,
+                message=f"the gateway is called `{other.text}`, the cluster `{one.text}`: the server does not start",
+                hint="give both the name of the region's cluster",
+                related=(Related(span=one.span, message="the cluster"),),
+            )
+
+
+@rule("VS404", "unnamed-cluster", Severity.ERROR)
+def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A server's cluster has no name, and something needs it.
+
+    ## Why is this bad?
+    With JetStream the server does not start (`jetstream cluster requires cluster.name
+    to be set`). Without, it takes a random name, another one after each restart, and
+    a server without a cluster has none at all: mappings for a `cluster` never match,
+    and what clients publish is not mapped (all versions; server/server.go, accounts.go).
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { listen: 127.0.0.1:6222 }
+    mappings { "foo.>": [{ destination: "bar.>", weight: 100%, cluster: west }] }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west, listen: 127.0.0.1:6222 }
+    mappings { "foo.>": [{ destination: "bar.>", weight: 100%, cluster: west }] }
+    ```
+    """
+    for server in whole(workspace):
+        # As a leaf node without a cluster, a server is a cluster of its own name.
+        if cluster(server) is not None or (server.leaf_remotes and not is_clustered(server)):
+            continue
+        scoped = any(
+            destination.cluster is not None
+            for block in server.mappings
+            for entry in block.entries
+            for destination in entry.destinations
+        )
+        if is_clustered(server) and has_jetstream(server):
+            message = "the cluster has no name: with JetStream the server does not start"
+        elif scoped:
+            message = "the cluster has no name: mappings for a `cluster` never match here"
+        else:
+            continue
+        yield Finding(
+            at=server.cluster.span if server.cluster else place(server),
+            message=message,
+            hint="add `name` to the `cluster` block",
+        )
+
+
+@rule("VS405", "duplicate-server-name", Severity.ERROR)
+def duplicate_server_name(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Two servers have the same `server_name`.
+
+    ## Why is this bad?
+    JetStream tells its peers apart by their names: two servers of one name are one
+    peer, which votes twice and loses data. Routes between them are refused
+    (`Remote server has a duplicate name`, server/route.go), over gateways nothing is
+    (all versions). Files of the same name in two directories count as one
+    server in two environments.
+
+    ## Example
+    Two files, `west-1.conf` and `west-2.conf`:
+    ```conf
+    server_name: west-1
+    listen: 127.0.0.1:4222
+    ```
+    ```conf
+    server_name: west-1
+    listen: 127.0.0.1:4223
+    ```
+    ## Use instead
+    ```conf
+    server_name: west-1
+    listen: 127.0.0.1:4222
+    ```
+    ```conf
+    server_name: west-2
+    listen: 127.0.0.1:4223
+    ```
+    """
+    keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
+    for first, second in _repeated(keyed):
+        name = second.server_name
+        yield Finding(
+            at=place(second),
+            message=f"`{name.text if name else ''}` is the name of the server of `{first.file}` too",
+            hint="give every server of the super-cluster a name of its own",
+            related=(Related(span=place(first), message="the other server"),),
+        )
+
+
+@rule("VS406", "shared-store", Severity.ERROR)
+def shared_store(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Two servers on one host store into the same directory.
+
+    ## Why is this bad?
+    Both write the same files, and neither can read them afterwards; nothing locks
+    the directory (all versions; server/jetstream.go). Hosts are compared by the
+    addresses that servers listen on; those that listen everywhere may be anywhere.
+
+    ## Example
+    Two files, `west-1.conf` and `west-2.conf`:
+    ```conf
+    server_name: west-1
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    ```conf
+    server_name: west-2
+    listen: 127.0.0.1:4223
+    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    ## Use instead
+    ```conf
+    server_name: west-1
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data/west-1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    ```conf
+    server_name: west-2
+    listen: 127.0.0.1:4223
+    jetstream { store_dir: /data/west-2, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    """
+    stores = [(_store(server), server) for server in whole(workspace)]
+    for first, second in _repeated((store[0] if store else None, server) for store, server in stores):
+        store = _store(second)
+        if store is not None:
+            yield Finding(
+                at=store[1],
+                message=f"the server of `{first.file}` stores here too",
+                hint="give every server a directory of its own",
+                related=(Related(span=found[1], message="the other server"),) if (found := _store(first)) else (),
+            )
+
+
+def _store(server: ServerConf) -> tuple[tuple[str, str, str], Span] | None:
+    """What tells the server's directory from others: the host, what a relative path begins at, and the path."""
+    host = next((one.host for one in server.listeners if one.block == "client" and not one.is_everywhere), None)
+    written = server.jetstream.store_dir if server.jetstream and has_jetstream(server) else None
+    path, span = (written.text, written.span) if written else (None, None)
+    if path is None:
+        top = server.root.get_folded("store_dir") or server.root.get_folded("storedir")
+        if isinstance(top, ConfScalar) and isinstance(top.value, str) and has_jetstream(server):
+            path, span = top.value, top.span
+    if host is None or path is None or span is None:
+        return None
+    start = "" if path.startswith("/") else posixpath.dirname(server.file)
+    return (host.lower(), start, posixpath.normpath(path)), span
+
+
+def _repeated(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterator[tuple[ServerConf, ServerConf]]:
+    """Each server whose key an earlier one has, with that one."""
+    seen: dict[Hashable, list[ServerConf]] = {}
+    for key, server in keyed:
+        if not key:
+            continue
+        earlier = seen.setdefault(key, [])
+        first = next((one for one in earlier[:20] if not are_copies(one, server)), None)
+        if first is not None:
+            yield first, server
+        earlier.append(server)

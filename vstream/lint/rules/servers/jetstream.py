@@ -1,0 +1,186 @@
+"""JetStream of a server: on, bounded, and on a disk that lasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, whole
+from vstream.lint.rules.topology.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.subject import Workspace, Written
+
+
+@rule("VS413", "jetstream-off", Severity.WARNING)
+def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
+    """
+    No server of a cluster has JetStream, though others have.
+
+    ## Why is this bad?
+    The region can hold no stream: neither a write nor a read stream can be placed there
+    (`no suitable peers for placement`, 10005; all versions). Reported where other
+    clusters, streams or a topology among the files use JetStream, once for a cluster.
+
+    ## Example
+    Two files, `west.conf` and `east.conf`:
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west }
+    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    ```conf
+    listen: 127.0.0.1:4223
+    cluster { name: east }
+    jetstream: disabled
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    cluster { name: west }
+    jetstream { store_dir: /data/west, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    ```conf
+    listen: 127.0.0.1:4223
+    cluster { name: east }
+    jetstream { store_dir: /data/east, max_file: 1G, max_mem: 1G, sync_interval: always }
+    ```
+    """
+    servers = whole(workspace)
+    equipped = {own.text for server in servers if has_jetstream(server) and (own := cluster(server))}
+    if not (equipped or workspace.streams or workspace.topology):
+        return
+    seen: set[str] = set()
+    for server in servers:
+        own = cluster(server)
+        if own is None or own.text is None or own.text in equipped or own.text in seen:
+            continue
+        seen.add(own.text)
+        yield Finding(
+            at=server.jetstream.span if server.jetstream else own.span,
+            message=f"no server of cluster `{own.text}` has JetStream: no stream can be placed there",
+            hint="add `jetstream { store_dir: …, max_file: …, max_mem: … }`",
+        )
+
+
+@rule("VS414", "unlimited-storage", Severity.WARNING)
+def unlimited_storage(workspace: Workspace) -> Iterator[Finding]:
+    """
+    JetStream has no limit for its disk or its memory.
+
+    ## Why is this bad?
+    Without limits a server takes what it finds at its start: three quarters of the memory,
+    and for files what is free on the disk (server/jetstream.go, dynJetStreamConfig;
+    all versions). Several servers on one host each take all of it. When a disk is full,
+    the server turns JetStream off and does not turn it on again.
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, sync_interval: always }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
+    ```
+    """
+    for server in whole(workspace):
+        jetstream = server.jetstream
+        if jetstream is None or not has_jetstream(server):
+            continue
+        missing = [
+            name
+            for name, written in (("max_file", jetstream.max_file), ("max_mem", jetstream.max_memory))
+            if _is_unlimited(written)
+        ]
+        if missing:
+            yield Finding(
+                at=jetstream.key_span,
+                message=f"JetStream has no {' and no '.join(f'`{name}`' for name in missing)}: "
+                f"it takes {_taken(missing)} that it finds at its start",
+                hint="state how much this server may use",
+            )
+
+
+@rule("VS415", "temporary-store", Severity.ERROR)
+def temporary_store(workspace: Workspace) -> Iterator[Finding]:
+    """
+    JetStream does not say where to store.
+
+    ## Why is this bad?
+    It takes a directory for temporary files: `Temporary storage directory used, data
+    could be lost on system reboot` (all versions; server/jetstream.go). Two such servers
+    on one host share it.
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { max_file: 100G, max_mem: 2G, sync_interval: always }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
+    ```
+    """
+    for server in whole(workspace):
+        jetstream = server.jetstream
+        if jetstream is None or not has_jetstream(server) or jetstream.store_dir is not None:
+            continue
+        if not has_any(server.root, "store_dir", "storedir"):
+            yield Finding(
+                at=jetstream.key_span,
+                message="JetStream has no `store_dir`: it stores among temporary files",
+                hint="add `store_dir`",
+            )
+
+
+@rule("VS416", "sync-interval-not-stated", Severity.NOTE)
+def sync_interval(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Nothing says how often JetStream writes to its disks for good.
+
+    ## Why is this bad?
+    By default servers sync every 2 minutes. An acknowledged message is on most replicas,
+    but in memory: a server that dies loses nothing, a power failure of most servers of one
+    region does, and the sequence numbers of what was lost are used again, which the
+    other regions skip (484 messages in an experiment on 2.15.1; server/filestore.go,
+    all versions). `sync_interval: always` costs about two thirds of the throughput. Any
+    value that is written down counts as a decision. Said once for all servers.
+
+    ## Example
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G }
+    ```
+    ## Use instead
+    ```conf
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
+    ```
+    """
+    silent = [
+        server.jetstream.key_span
+        for server in whole(workspace)
+        if server.jetstream and has_jetstream(server) and not has_any(server.jetstream.conf, "sync_interval", "sync")
+    ]
+    if silent:
+        yield Finding(
+            at=silent[0],
+            message=f"{count(len(silent), 'server')} with the default of 2 minutes: "
+            "a power failure of a whole region loses what it acknowledged since",
+            hint="write `sync_interval: always`, or another value if racks have power of their own",
+        )
+
+
+def _is_unlimited(written: Written | None) -> bool:
+    return written is None or (isinstance(written.value, int) and written.value < 0)
+
+
+def _taken(missing: list[str]) -> str:
+    taken = {"max_file": "all of the disk", "max_mem": "three quarters of the memory"}
+    return " and ".join(taken[name] for name in missing)

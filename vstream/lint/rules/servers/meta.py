@@ -1,0 +1,248 @@
+"""The vote for the meta leader, without whom the JetStream API stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.servers.values import cluster, peers, place, super_clusters, whole
+from vstream.lint.rules.streams.placement import servers_by_cluster
+from vstream.lint.rules.topology.wording import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import Workspace
+
+_TWO = 2
+
+
+@rule("VS409", "region-holds-majority", Severity.WARNING)
+def region_holds_majority(workspace: Workspace) -> Iterator[Finding]:
+    """
+    One region has more than half of the servers with JetStream.
+
+    ## Why is this bad?
+    All servers with JetStream of a super-cluster elect one meta leader. Without that
+    region no majority is left: no stream or consumer can be created, changed or listed
+    anywhere (10008). Counted where the configurations of all servers are among the
+    files. All versions (server/jetstream_cluster.go).
+
+    ## Example
+    Five files: three servers of `west`, one of `central` and one of `east`:
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    cluster { listen: 127.0.0.1:6221, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: w2
+    listen: 127.0.0.1:4222
+    jetstream { store_dir: /data/w2, max_file: 1G, max_mem: 1G, sync_interval: always }
+    cluster { listen: 127.0.0.1:6222, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
+    gateway { name: west, listen: 127.0.0.1:7222, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: w3
+    listen: 127.0.0.1:4223
+    jetstream { store_dir: /data/w3, max_file: 1G, max_mem: 1G, sync_interval: always }
+    cluster { listen: 127.0.0.1:6223, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
+    gateway { name: west, listen: 127.0.0.1:7223, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: c1
+    listen: 127.0.0.1:4231
+    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
+    ```
+    ## Use instead
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: c1
+    listen: 127.0.0.1:4231
+    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
+    ```
+    """
+    for names, voters in _meta_groups(workspace):
+        total = sum(voters.values())
+        for name, number in voters.items():
+            if len(voters) > _TWO and number * 2 > total:
+                yield Finding(
+                    at=_first(workspace, names, name),
+                    message=f"cluster `{name}` has {number} of {total} servers with JetStream: without it the API stops",
+                    hint="give every region the same number of servers",
+                )
+
+
+@rule("VS410", "two-regions", Severity.WARNING)
+def two_regions(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A super-cluster has two regions with JetStream.
+
+    ## Why is this bad?
+    The servers with JetStream elect one meta leader, which needs more than half of them. Of
+    two regions of one size, the loss of either stops the JetStream API in the other: no stream
+    or consumer can be created, changed or listed (10008). Publishing, Direct Get and
+    consumers that exist go on. Counted where the configurations of all servers are
+    among the files. All versions (server/jetstream_cluster.go).
+
+    ## Example
+    Two files, a server of `west` and one of `east`:
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }] }
+    ```
+    ## Use instead
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: c1
+    listen: 127.0.0.1:4231
+    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
+    ```
+    """
+    for names, voters in _meta_groups(workspace):
+        if len(voters) != _TWO:
+            continue
+        (one, first), (other, second) = voters.items()
+        lost = f"either of `{one}` and `{other}`" if first == second else f"`{one if first > second else other}`"
+        yield Finding(
+            at=_first(workspace, names, one),
+            message=f"two regions: the loss of {lost} stops the JetStream API everywhere",
+            hint="add a third region; one server with JetStream is enough for the vote",
+        )
+
+
+@rule("VS411", "halves-without-majority", Severity.NOTE)
+def halves(workspace: Workspace) -> Iterator[Finding]:
+    """
+    The regions of a super-cluster can break into two halves of one size.
+
+    ## Why is this bad?
+    Neither half has the majority of the servers with JetStream that the JetStream API needs,
+    so it stops in both. Counted where the configurations of all servers are among
+    the files. All versions (server/jetstream_cluster.go).
+
+    ## Example
+    Four files, a server of each of four regions:
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }, { name: north, url: "nats://127.0.0.1:7251" }] }
+    ```
+    ```conf
+    server_name: c1
+    listen: 127.0.0.1:4231
+    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }, { name: north, url: "nats://127.0.0.1:7251" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }, { name: north, url: "nats://127.0.0.1:7251" }] }
+    ```
+    ```conf
+    server_name: n1
+    listen: 127.0.0.1:4251
+    jetstream { store_dir: /data/n1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: north, listen: 127.0.0.1:7251, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ## Use instead
+    ```conf
+    server_name: w1
+    listen: 127.0.0.1:4221
+    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: c1
+    listen: 127.0.0.1:4231
+    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
+    ```
+    ```conf
+    server_name: e1
+    listen: 127.0.0.1:4241
+    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
+    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
+    ```
+    """
+    for names, voters in _meta_groups(workspace):
+        total = sum(voters.values())
+        half = _half(voters)
+        if len(voters) > _TWO and half:
+            yield Finding(
+                at=_first(workspace, names, next(iter(voters))),
+                message=f"{listed(half[:10])} have {total // 2} of {total} servers with JetStream: "
+                "cut off from the rest, both halves are without the API",
+                hint="add or remove a server with JetStream, so that their number is odd",
+            )
+
+
+def _half(voters: Mapping[str, int]) -> list[str]:
+    """Clusters that together have exactly half of the servers; empty if there are none."""
+    total = sum(voters.values())
+    reached: dict[int, list[str]] = {0: []}
+    for name, number in voters.items():
+        reached = {already + number: [*names, name] for already, names in reached.items()} | reached
+    return reached.get(total // 2, []) if total % 2 == 0 else []
+
+
+def _meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mapping[str, int]]]:
+    """Super-clusters of which all servers are known: their clusters, and how many servers with JetStream each has."""
+    sizes = servers_by_cluster(workspace)
+    for names in super_clusters(workspace):
+        voters = peers(workspace, names, sizes)
+        if voters:
+            yield names, voters
+
+
+def _first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:
+    """Where the first server of the cluster *name* is configured."""
+    found = (server for server in whole(workspace) if (own := cluster(server)) and own.text == name)
+    server = next(found, None) or whole(workspace)[0]
+    own = cluster(server)
+    return own.span if own and own.text in names else place(server)

@@ -1,0 +1,96 @@
+"""What several rules ask about server configurations."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.lint.subject import ServerConf, Workspace, Written
+    from vstream.syntax.natsconf import ConfMap
+
+
+def whole(workspace: Workspace) -> list[ServerConf]:
+    """The configurations of servers, without the files that others include."""
+    return [server for server in workspace.servers if not server.is_fragment]
+
+
+def cluster(server: ServerConf) -> Written | None:
+    """The name of the server's cluster: a gateway has the same, and gives it where the cluster has none."""
+    own = server.cluster_name or (server.gateway.name if server.gateway else None)
+    return own if own is not None and own.text else None
+
+
+def has_jetstream(server: ServerConf) -> bool:
+    """Whether JetStream is on."""
+    return server.jetstream is not None and server.jetstream.is_enabled
+
+
+def is_clustered(server: ServerConf) -> bool:
+    """Whether the server listens for other servers of its cluster."""
+    return any(listener.block == "cluster" for listener in server.listeners)
+
+
+def place(server: ServerConf) -> Span:
+    """Where to point at a server as a whole: its name, or the beginning of its file."""
+    return server.server_name.span if server.server_name else Span.point(server.file, 1, 1)
+
+
+def is_on(conf: ConfMap | None, *names: str) -> bool:
+    """Whether one of the options *names* is true."""
+    found = (conf.get_folded(name) for name in names) if conf is not None else ()
+    return any(getattr(node, "value", None) is True for node in found)
+
+
+def has_any(conf: ConfMap | None, *names: str) -> bool:
+    """Whether one of the options *names* was written."""
+    return conf is not None and any(conf.get_folded(name) is not None for name in names)
+
+
+def are_copies(one: ServerConf, other: ServerConf) -> bool:
+    """
+    Whether two files seem to be one server in two environments: `dev/west-1.conf` and `prod/west-1.conf`.
+
+    Such servers never meet, and what they share is no mistake.
+    """
+    names = [(written.text if (written := cluster(server)) else None) for server in (one, other)]
+    bases = {posixpath.basename(server.file) for server in (one, other)}
+    return one.file != other.file and len(bases) == 1 and names[0] == names[1]
+
+
+def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
+    """The clusters that gateways connect, together with those of the topology; each set in the order of the files."""
+    component: dict[str, list[str]] = {}
+
+    def join(names: list[str]) -> None:
+        merged = list(dict.fromkeys(one for name in names for one in component.get(name, [name])))
+        for name in merged:
+            component[name] = merged
+
+    if workspace.topology is not None:
+        join([region.cluster for region in workspace.topology.regions])
+    for server in whole(workspace):
+        own = cluster(server)
+        remotes = server.gateway.remotes if server.gateway else ()
+        names = [own.text if own else None, *(remote.name.text if remote.name else None for remote in remotes)]
+        known = [name for name in names if name]
+        if len(set(known)) > 1:
+            join(known)
+    return list(dict.fromkeys(tuple(names) for names in component.values()))
+
+
+def peers(workspace: Workspace, names: tuple[str, ...], sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+    """How many servers with JetStream each of the clusters *names* has, None where files are missing to say it."""
+    counted = dict.fromkeys(names, 0)
+    given = dict.fromkeys(names, 0)
+    for server in whole(workspace):
+        own = cluster(server)
+        if own and own.text in counted:
+            given[own.text] += 1
+            counted[own.text] += has_jetstream(server)
+    is_complete = all(0 < given[name] == sizes.get(name) for name in names)
+    return {name: number for name, number in counted.items() if number} if is_complete else None

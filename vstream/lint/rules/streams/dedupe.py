@@ -1,0 +1,272 @@
+"""What the streams of one virtual stream have to agree on: duplicate windows, headers, message sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.streams.values import (
+    SECOND,
+    StreamSet,
+    flag,
+    limit,
+    number,
+    place,
+    sources,
+    stated_version,
+)
+from vstream.lint.subject import StreamRole
+from vstream.topology.decode import DEDUPE_OFF_SINCE
+from vstream.topology.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.subject import StreamFile, Workspace
+
+_SMALLEST = SECOND // 10
+"""100 ms: the shortest duplicate window that servers accept."""
+_OLD_DEFAULT = 120 * SECOND
+"""What a window of 0 meant on a stream with sources, before 2.14."""
+
+
+@rule("VS215", "duplicate-window-not-stated", Severity.WARNING)
+def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A read stream does not state its `duplicate_window`.
+
+    ## Why is this bad?
+    Without it servers before 2.14 remember message ids for 2 minutes, and drop the
+    second of two messages with one `Nats-Msg-Id` from two regions. From 2.14 on,
+    they remember none (server/stream.go, checkStreamCfg). An upgrade, or two
+    versions side by side, change what is stored.
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    """
+    for stream in workspace.streams:
+        is_stated = stream.config.fields.get("duplicate_window") is not None
+        if stream.role is StreamRole.READ and not is_stated and sources(stream):
+            yield Finding(
+                at=stream.key_at("sources"),
+                message=f"`{stream.config.name}` states no `duplicate_window`: it is 2 minutes before nats-server 2.14, 0 since",
+                hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
+            )
+
+
+@rule("VS216", "refused-duplicate-window", Severity.ERROR)
+def refused_window(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A duplicate window that servers refuse.
+
+    ## Why is this bad?
+    A window may not be longer than `max_age` nor shorter than 100 ms: `duplicates
+    window can not be larger then max age` (500, 10052). All versions
+    (server/stream.go, checkStreamCfg).
+
+    ## Example
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "max_age": 60000000000, "duplicate_window": 120000000000}
+    ```
+    ## Use instead
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "max_age": 60000000000, "duplicate_window": 60000000000}
+    ```
+    """
+    for stream in workspace.streams:
+        window, max_age = number(stream, "duplicate_window"), number(stream, "max_age")
+        if window < 0:
+            message = "a duplicate window cannot be negative"
+        elif 0 < max_age < window:
+            message = f"the duplicate window of {format_duration(window)} is longer than `max_age`, {format_duration(max_age)}"
+        elif 0 < window < _SMALLEST:
+            message = f"the duplicate window of {format_duration(window)} is shorter than 100ms"
+        else:
+            continue
+        yield Finding(
+            at=stream.at("duplicate_window"),
+            message=f"{message}: servers refuse it",
+            hint="choose a window between 100 ms and `max_age`, in nanoseconds",
+        )
+
+
+@rule("VS217", "window-drops-other-regions", Severity.WARNING)
+def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A read stream remembers the message ids of several regions.
+
+    ## Why is this bad?
+    Of two messages with one `Nats-Msg-Id`, from two regions within the window, each
+    read stream keeps the one that it sees first: regions end up with different ones,
+    and `lag` says 0. Write streams deduplicate where a publisher tries again; a read
+    stream must not. From 2.14 on, 0 turns it off; before, 0 means 2 minutes and 100 ms
+    is the least (server/stream.go; seen on 2.10 to 2.14). Ids that are unique to
+    each region do no harm.
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 120000000000,
+     "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 100000000,
+     "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    """
+    oldest = stated_version(workspace)
+    means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
+    for stream in workspace.streams:
+        if stream.role is not StreamRole.READ or stream.config.fields.get("duplicate_window") is None:
+            continue
+        window = number(stream, "duplicate_window")
+        is_default = window == 0 and means_two_minutes
+        if len(sources(stream)) > 1 and (window > _SMALLEST or is_default):
+            shown = "0, which is 2m before nats-server 2.14," if is_default else format_duration(window)
+            yield Finding(
+                at=stream.at("duplicate_window"),
+                message=f"a window of {shown} drops messages that share a `Nats-Msg-Id` with another region's",
+                hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
+            )
+
+
+@rule("VS218", "duplicate-windows-differ", Severity.WARNING)
+def windows_differ(workspace: Workspace) -> Iterator[Finding]:
+    """
+    The read streams of one virtual stream have different duplicate windows.
+
+    ## Why is this bad?
+    What one region drops as a duplicate, another one stores: the regions never agree
+    again. All versions.
+
+    ## Example
+    ```json
+    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
+      "placement": {"cluster": "west"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
+     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
+      "placement": {"cluster": "east"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]}]
+    ```
+    ## Use instead
+    ```json
+    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
+      "placement": {"cluster": "west"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
+     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
+      "placement": {"cluster": "east"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]}]
+    ```
+    """
+    for group in StreamSet(workspace.streams).reads():
+        stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
+        windows = Counter(number(stream, "duplicate_window") for stream in stated)
+        usual = windows.most_common(1)[0][0] if windows else 0
+        example = next((stream for stream in stated if number(stream, "duplicate_window") == usual), None)
+        for stream in stated:
+            window = number(stream, "duplicate_window")
+            if window != usual and example is not None:
+                yield Finding(
+                    at=stream.at("duplicate_window"),
+                    message=f"a window of {_shown(window)}, `{example.config.name}` has {_shown(usual)}",
+                    hint="give all read streams of a virtual stream the same window",
+                    related=(Related(span=example.at("duplicate_window"), message="the other window"),),
+                )
+
+
+@rule("VS219", "flags-differ", Severity.WARNING)
+def flags_differ(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A read stream and a write stream that it sources treat headers differently.
+
+    ## Why is this bad?
+    Streams store what they source as it is. Without `allow_msg_ttl`, a region keeps what
+    others let expire (2.11 on); without `allow_msg_counter`, it shows increments instead
+    of sums (2.12 on). A `Nats-Rollup` that a read stream does not allow stops its source
+    before 2.14, and takes effect all the same since. The other way round, read
+    streams promise what publishers are refused (server/stream.go, processJetStreamMsg).
+    Delete markers bring TTLs and rollups with them.
+
+    ## Example
+    ```json
+    [{"name": "eu", "subjects": ["eu.>"], "allow_msg_ttl": true},
+     {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "eu"}]}]
+    ```
+    ## Use instead
+    ```json
+    [{"name": "eu", "subjects": ["eu.>"], "allow_msg_ttl": true},
+     {"name": "all", "allow_direct": true, "duplicate_window": 0, "allow_msg_ttl": true, "sources": [{"name": "eu"}]}]
+    ```
+    """
+    known = StreamSet(workspace.streams)
+    for stream in workspace.streams:
+        if stream.role is not StreamRole.READ:
+            continue
+        seen: set[str] = set()
+        for _, write in known.sourced(stream):
+            for field in ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter"):
+                has, wants = _allows(stream, field), _allows(write, field)
+                implied = has and bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+                if has != wants and not implied and field not in seen:
+                    seen.add(field)
+                    yield Finding(
+                        at=place(stream, field),
+                        message=f"`{field}` is {'on' if has else 'off'}, but {'on' if wants else 'off'} "
+                        f"in `{write.config.name}`, which it sources",
+                        hint=f"give the write and the read streams the same `{field}`",
+                        related=(Related(span=place(write, field), message=f"`{field}` of the write stream"),),
+                    )
+
+
+@rule("VS220", "smaller-messages-on-read", Severity.ERROR)
+def smaller_messages(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream takes smaller messages than a stream that it sources or mirrors.
+
+    ## Why is this bad?
+    Servers refuse it if they see both streams: `stream source must have max message
+    size >= target` (400, 10046). If the other one is changed later, the first message
+    that is too big stops its source for ever. All versions (server/stream.go).
+
+    ## Example
+    ```json
+    [{"name": "eu", "subjects": ["eu.>"], "max_msg_size": 8192},
+     {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msg_size": 4096, "sources": [{"name": "eu"}]}]
+    ```
+    ## Use instead
+    ```json
+    [{"name": "eu", "subjects": ["eu.>"], "max_msg_size": 4096},
+     {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msg_size": 4096, "sources": [{"name": "eu"}]}]
+    ```
+    """
+    known = StreamSet(workspace.streams)
+    for stream in workspace.streams:
+        own = limit(stream, "max_msg_size")
+        if own is None:
+            continue
+        for _, other in known.sourced(stream):
+            theirs = limit(other, "max_msg_size")
+            if theirs is None or own < theirs:
+                sent = "any size" if theirs is None else f"{theirs:,} bytes"
+                yield Finding(
+                    at=stream.at("max_msg_size"),
+                    message=f"messages of up to {own:,} bytes, but `{other.config.name}`, which it sources, takes {sent}",
+                    hint="raise or remove the limit of the stream that sources",
+                    # Servers compare two limits; no limit at all is found out by the first big message.
+                    severity=None if theirs else Severity.WARNING,
+                    related=(Related(span=place(other, "max_msg_size"), message="the other limit"),),
+                )
+                break
+
+
+def _allows(stream: StreamFile, field: str) -> bool:
+    brought = bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
+    return flag(stream, field) or brought
+
+
+def _shown(window: int) -> str:
+    return format_duration(window) if window else "0"

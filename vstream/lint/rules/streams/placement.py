@@ -1,0 +1,233 @@
+"""Where streams live, and on how many servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.streams.values import place, replicas, table
+from vstream.lint.rules.topology.wording import closest, count
+from vstream.lint.subject import StreamRole
+from vstream.syntax.natsconf import ConfArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.lint.subject import StreamFile, Workspace
+
+_MOST_REPLICAS = 5
+_SURVIVES_ONE = 3
+
+
+@rule("VS221", "placement-missing", Severity.WARNING)
+def placement_missing(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A physical stream of a virtual stream does not say in which cluster it lives.
+
+    ## Why is this bad?
+    It goes to the cluster of whoever creates it; if that one has no room, to any
+    other (server/jetstream_cluster.go, createGroupForStream, all versions). Then what
+    clients publish in a region leaves it, and stops with another one. Tags alone do not
+    keep it in the cluster.
+
+    ## Example
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    """
+    for stream in workspace.streams:
+        if stream.virtual is not None and stream.region is not None and not _cluster(stream):
+            yield Finding(
+                at=place(stream, "placement"),
+                message=f"`{stream.config.name}` does not say in which cluster it lives",
+                hint=f'add `"placement": {{"cluster": "{_home(workspace, stream)}"}}`',
+            )
+
+
+@rule("VS222", "placed-elsewhere", Severity.ERROR)
+def placed_elsewhere(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream is placed in a cluster that does not exist, or in that of another region.
+
+    ## Why is this bad?
+    Servers answer `no suitable peers for placement` (10005) for an unknown cluster;
+    names are compared exactly. In another region's cluster the stream works until the two
+    regions are cut apart. Clusters are known from a topology, or from server
+    configurations with gateways. All versions.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    ```
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "wset"}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    ```
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    """
+    has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
+    known = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
+    for stream in workspace.streams:
+        cluster = _cluster(stream)
+        if not cluster or not known:
+            continue
+        home = _home(workspace, stream)
+        if cluster not in known:
+            yield Finding(
+                at=stream.at("placement", "cluster"),
+                message=f"no cluster is called `{cluster}`",
+                hint=closest(cluster, known[:100], "clusters"),
+            )
+        elif home in known and home != cluster:
+            yield Finding(
+                at=stream.at("placement", "cluster"),
+                message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but lives in cluster `{cluster}`",
+                hint=f"place it in `{home}`",
+            )
+
+
+@rule("VS223", "more-replicas-than-servers", Severity.ERROR)
+def too_many_replicas(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream wants more replicas than its cluster has servers, or than there may be.
+
+    ## Why is this bad?
+    Servers answer `no suitable peers for placement` (10005). More than 5 are refused
+    everywhere. Servers are counted in a topology, or in the server configurations where
+    these name each other as routes. All versions (server/jetstream_cluster.go, selectPeerGroup).
+
+    ## Example
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 7}
+    ```
+    ## Use instead
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 3}
+    ```
+    """
+    servers = servers_by_cluster(workspace)
+    for stream in workspace.streams:
+        wanted, cluster = replicas(stream), _cluster(stream)
+        if wanted > _MOST_REPLICAS:
+            message = f"{wanted:,} replicas, {_MOST_REPLICAS} is the most"
+        elif cluster in servers and wanted > servers[cluster]:
+            message = f"{count(wanted, 'replica')}, but cluster `{cluster}` has {count(servers[cluster], 'server')}"
+        else:
+            continue
+        yield Finding(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
+
+
+@rule("VS224", "even-replicas", Severity.WARNING)
+def even_replicas(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream has an even number of replicas.
+
+    ## Why is this bad?
+    A stream needs more than half of its replicas: 2 survive no loss at all, 4 survive
+    one, as 3 do, and cost one copy more. With 2, either server stops the stream.
+    All versions (Raft).
+
+    ## Example
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 2}
+    ```
+    ## Use instead
+    ```json
+    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 3}
+    ```
+    """
+    for stream in workspace.streams:
+        wanted = replicas(stream)
+        if 1 < wanted <= _MOST_REPLICAS and wanted % 2 == 0:
+            survives = "the loss of either stops the stream" if wanted < _SURVIVES_ONE else "no safer than 3"
+            yield Finding(at=stream.at("num_replicas"), message=f"{wanted} replicas: {survives}", hint="use 3 or 5")
+
+
+@rule("VS225", "single-replica-write-stream", Severity.WARNING)
+def single_replica(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A write stream has one replica.
+
+    ## Why is this bad?
+    Until the other regions have sourced a message, the write stream holds the only
+    copy. With one replica, a server that is down refuses all that is published in its
+    region, and a disk that is gone takes acknowledged messages with it. Not reported
+    where the cluster is known to have fewer than three servers. All versions.
+
+    ## Example
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 1, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    """
+    servers = servers_by_cluster(workspace)
+    for stream in workspace.streams:
+        if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
+            continue
+        if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE:
+            yield Finding(
+                at=place(stream, "num_replicas"),
+                message=f"`{stream.config.name}` holds the only copy of what its region publishes, on one server",
+                hint='write `"num_replicas": 3`',
+            )
+
+
+def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
+    """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
+    if workspace.topology is not None:
+        return {region.cluster: len(region.servers) for region in workspace.topology.regions}
+    found: Counter[str] = Counter()
+    promised: dict[str, int] = {}
+    for server in workspace.servers:
+        name = server.cluster_name or (server.gateway.name if server.gateway else None)
+        if server.is_fragment or name is None or not name.text:
+            continue
+        found[name.text] += 1
+        is_alone = not any(listener.block == "cluster" for listener in server.listeners)
+        routes = server.cluster.get_folded("routes") if server.cluster else None
+        addresses = [(name.text, len(routes.items) if isinstance(routes, ConfArray) else int(is_alone))]
+        remotes = server.gateway.remotes if server.gateway else ()
+        addresses.extend((remote.name.text or "" if remote.name else "", len(remote.urls)) for remote in remotes)
+        for cluster, number in addresses:
+            promised[cluster] = max(promised.get(cluster, 0), number)
+    # Fewer files than addresses: some were not given. No address: nobody says how many there are.
+    return {name: number for name, number in found.items() if number >= promised.get(name, 0) > 0}
+
+
+def _cluster(stream: StreamFile) -> str:
+    cluster = table(stream, "placement").get("cluster")
+    return cluster if isinstance(cluster, str) else ""
+
+
+def _home(workspace: Workspace, stream: StreamFile) -> str:
+    """The cluster of the region that the stream is for."""
+    region = stream.region or ""
+    for one in workspace.topology.regions if workspace.topology else ():
+        if one.name == region:
+            return one.cluster
+    return region

@@ -1,0 +1,273 @@
+"""How long messages are kept: the write stream's memory is the longest outage that loses nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.streams.values import (
+    SECOND,
+    StreamSet,
+    limit,
+    number,
+    part_of_virtual,
+    place,
+    sources,
+    stated_version,
+    word,
+)
+from vstream.lint.subject import StreamRole
+from vstream.topology.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.lint.subject import Workspace
+    from vstream.model.topology import ServerVersion
+
+_BACK_OFF = 150 * SECOND
+"""A source that failed is tried again after 10 s for each failure, 2 minutes at most; creating it may take 30 s more."""
+_POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)
+
+
+@rule("VS226", "shorter-than-back-off", Severity.ERROR)
+def shorter_than_back_off(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A write stream forgets messages before the other regions try again to get them.
+
+    ## Why is this bad?
+    A source that fails is tried again after 10 s for each failure, 2 minutes at
+    most, and may take 30 s to be set up (server/stream.go, retryMaximum and
+    srcConsumerWaitTime, all versions). What expires within these 150 s is lost by an
+    outage of any length; `lag` says 0.
+
+    ## Example
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 60000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    """
+    for stream in workspace.streams:
+        max_age = limit(stream, "max_age")
+        if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
+            yield Finding(
+                at=stream.at("max_age"),
+                message=f"messages expire after {format_duration(max_age)}, sources may need 2m30s to come back",
+                hint="keep them as long as the longest outage that must lose nothing, and 150 s at least",
+            )
+
+
+@rule("VS227", "shorter-than-topology", Severity.ERROR)
+def shorter_than_stated(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A write stream forgets messages sooner than the topology says.
+
+    ## Why is this bad?
+    The topology's `write: {max_age: …}` is the longest outage that must lose nothing.
+    A region that is cut off for longer than this file says never gets what expired
+    meanwhile. All versions.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 24h}}
+    ```
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 24h}}
+    ```
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 86400000000000,
+     "placement": {"cluster": "west"}}
+    ```
+    """
+    stated = _stated_ages(workspace)
+    for stream in workspace.streams:
+        promised, max_age = stated.get((stream.virtual, stream.region)), limit(stream, "max_age")
+        if stream.role is not StreamRole.WRITE or promised is None or max_age is None:
+            continue
+        if promised == 0 or max_age < promised:
+            yield Finding(
+                at=stream.at("max_age"),
+                message=f"messages expire after {format_duration(max_age)}, the topology says {format_duration(promised)}",
+                hint="render the stream again, or say in the topology what is wanted",
+            )
+
+
+@rule("VS228", "evicts-sooner", Severity.NOTE)
+def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A write stream has a limit besides `max_age` that removes messages.
+
+    ## Why is this bad?
+    With `max_bytes` or `max_msgs`, the longest outage that loses nothing depends on how
+    much is published, which no file says. The message shows the rate at which `max_age`
+    still counts. With a `max_msgs_per_subject` below that of a read stream, a message that
+    is replaced during an outage never gets there. `discard: new` refuses publishers
+    instead, and loses nothing. All versions.
+
+    ## Example
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "max_bytes": 1073741824, "placement": {"cluster": "west"}}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "max_bytes": 1073741824, "discard": "new", "placement": {"cluster": "west"}}
+    ```
+    """
+    for stream in workspace.streams:
+        max_age = limit(stream, "max_age")
+        if stream.role is not StreamRole.WRITE or word(stream, "discard") == "new":
+            continue
+        for field in ("max_bytes", "max_msgs"):
+            most = limit(stream, field)
+            if most is None:
+                continue
+            shown = format_size(most) if field == "max_bytes" else f"{most:,} messages"
+            rate = (
+                f"{most * SECOND // max_age:,} {'bytes' if field == 'max_bytes' else 'messages'}/s" if max_age else None
+            )
+            yield Finding(
+                at=stream.at(field),
+                message=f"`{field}` of {shown} "
+                + (
+                    f"removes messages before `max_age` does from {rate} on"
+                    if rate
+                    else "bounds the outage, not `max_age`"
+                ),
+                hint='compare it with what is published; `"discard": "new"` refuses publishers instead',
+            )
+    known = StreamSet(workspace.streams)
+    for stream in workspace.streams:
+        if stream.role is not StreamRole.READ:
+            continue
+        keeps = limit(stream, "max_msgs_per_subject")
+        for _, write in known.sourced(stream):
+            fewer = limit(write, "max_msgs_per_subject")
+            if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
+                yield Finding(
+                    at=place(stream, "max_msgs_per_subject"),
+                    message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
+                    "what is replaced during an outage never arrives",
+                    hint="let the write stream keep as many messages of a subject as the read streams",
+                    related=(Related(span=write.at("max_msgs_per_subject"), message="the lower limit"),),
+                )
+                break
+
+
+@rule("VS229", "read-stream-forgets-sources", Severity.WARNING)
+def forgets_position(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A read stream can evict the last message of a source, and with it the source's position.
+
+    ## Why is this bad?
+    Before 2.15, a server finds out where a source stopped by the last message of it that
+    is still stored. Where another region overwrote it (`max_msgs_per_subject`, as in
+    key-value buckets), or where it expired before the write stream forgot it, the
+    source starts over at the next restart: values that were replaced long ago come
+    back as the newest (seen on 2.11.11 and 2.14.6; server/stream.go,
+    startingSequenceForSources). A message of each region on a subject of its own,
+    sent again and again, holds the position: `vstream probe` can be that.
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msgs_per_subject": 1,
+     "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0,
+     "sources": [{"name": "eu"}, {"name": "us"}]}
+    ```
+    """
+    oldest = stated_version(workspace)
+    if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
+        return
+    known = StreamSet(workspace.streams)
+    for stream in workspace.streams:
+        if stream.role is not StreamRole.READ:
+            continue
+        per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
+        longer = next(
+            (other for _, other in known.sourced(stream) if max_age and not 0 < number(other, "max_age") <= max_age),
+            None,
+        )
+        if per_subject is not None and len(sources(stream)) > 1:
+            yield Finding(
+                at=stream.at("max_msgs_per_subject"),
+                message="the last message of a source can be overwritten by another region's: "
+                "before nats-server 2.15, old values come back after a restart",
+                hint="upgrade to 2.15, or let each region publish regularly on a subject of its own",
+            )
+        elif longer is not None:
+            yield Finding(
+                at=stream.at("max_age"),
+                message=f"messages expire here before `{longer.config.name}` forgets them: "
+                "before nats-server 2.15, they come back after a restart",
+                hint="give the read stream a longer `max_age` than the write streams",
+                related=(Related(span=place(longer, "max_age"), message="kept longer here"),),
+            )
+
+
+@rule("VS230", "retention-not-limits", Severity.ERROR)
+def retention_not_limits(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream of a virtual stream has another retention than `limits`.
+
+    ## Why is this bad?
+    With `workqueue` or `interest`, a message goes when it was acknowledged, or when
+    nobody was interested. A write stream loses what one region has taken before the
+    others did, and what is published before the sources exist; a read stream, what
+    one consumer has read. Before 2.14 sourcing such streams is not safe at all; since,
+    it needs durable consumers (server/stream.go; ADR-60).
+
+    ## Example
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "retention": "workqueue", "placement": {"cluster": "west"}}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
+     "retention": "limits", "placement": {"cluster": "west"}}
+    ```
+    """
+    for stream in workspace.streams:
+        retention = word(stream, "retention")
+        if part_of_virtual(stream) and retention not in {"", "limits"}:
+            yield Finding(
+                at=stream.at("retention"),
+                message=f"`{stream.config.name}` has retention `{retention}`: messages go before every region has them",
+                hint='write `"retention": "limits"`',
+            )
+
+
+def _stated_ages(workspace: Workspace) -> Mapping[tuple[str | None, str | None], int]:
+    """How long write streams keep messages by the topology, in nanoseconds; 0 is for ever."""
+    return {
+        (virtual.name, region): age
+        for virtual in (workspace.topology.streams if workspace.topology else ())
+        for region, settings in virtual.write.items()
+        if isinstance(age := settings.fields.get("max_age"), int)
+    }

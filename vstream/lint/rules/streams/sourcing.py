@@ -1,0 +1,295 @@
+"""Sources and mirrors: how one stream takes messages from another."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations, count
+from typing import TYPE_CHECKING
+
+from vstream import subjects
+from vstream.diagnostics import Edit, Severity, Span
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.streams.values import Source
+    from vstream.lint.subject import StreamFile, Workspace
+
+_FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
+_WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\$([0-9]{1,3})")
+
+
+@rule("VS205", "filter-with-stream-transform", Severity.ERROR)
+def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A source has a `filter_subject`, and the stream renames what it filters.
+
+    ## Why is this bad?
+    After a restart a server finds out where a source stopped by looking for stored
+    messages that match the source's filter. They are stored under their new
+    subjects, so none matches: the whole source is stored a second time, or, where
+    the first message has gone, what has not arrived yet is skipped for ever. `lag`
+    says 0 in both cases. From 2.11.12, 2.12.3 and 2.14.0 on at each restart or change
+    of leader (6 messages become 12); on 2.15 after a crash; older servers do it
+    once, when they are upgraded (server/stream.go, startingSequenceForSources).
+
+    Changing the transforms of a stream that exists sources it anew: start each
+    source with `opt_start_seq`, or create the stream again.
+
+    ## Example
+    ```json
+    {"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
+     "placement": {"cluster": "west"},
+     "subject_transform": {"src": "foo.*.>", "dest": "foo.>"},
+     "sources": [{"name": "foo-write-west", "filter_subject": "foo.west.>"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
+     "placement": {"cluster": "west"},
+     "sources": [{"name": "foo-write-west",
+                  "subject_transforms": [{"src": "foo.west.>", "dest": "foo.>"}]}]}
+    ```
+    """
+    for stream in workspace.streams:
+        transform = table(stream, "subject_transform")
+        source, destination = transform.get("src") or ANYTHING, transform.get("dest")
+        if not isinstance(source, str) or not isinstance(destination, str):
+            continue
+        fix = _per_source(stream, source, destination)
+        for one in sources(stream):
+            filtered = one.filter_subject
+            if not filtered or not subjects.overlaps(source, filtered):
+                continue
+            if subjects.is_subset(_FUNCTION.sub("*", destination), filtered):
+                continue  # What is stored still matches the filter.
+            way_out = json.dumps([{"src": filtered, "dest": _renamed(filtered, source, destination) or destination}])
+            yield Finding(
+                at=stream.at(*one.path, "filter_subject"),
+                message=f"`{one.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
+                "after a restart all of it is stored again",
+                hint=f'replace the filter by `"subject_transforms": {way_out}`, and remove `subject_transform`',
+                fix=fix,
+            )
+            fix = ()  # One set of edits mends all sources of the stream.
+
+
+@rule("VS206", "filter-and-transforms", Severity.ERROR)
+def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A source has both a `filter_subject` and `subject_transforms`.
+
+    ## Why is this bad?
+    Servers refuse it: `source with multiple subject transforms cannot also have a
+    single subject filter` (400, 10144), for a mirror 10150. The `src` of a transform
+    is a filter already. All versions from 2.10 (server/stream.go, checkStreamCfg).
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0,
+     "sources": [{"name": "orders", "filter_subject": "orders.>",
+                  "subject_transforms": [{"src": "orders.>", "dest": "all.>"}]}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0,
+     "sources": [{"name": "orders", "subject_transforms": [{"src": "orders.>", "dest": "all.>"}]}]}
+    ```
+    """
+    for stream in workspace.streams:
+        own = mirror(stream)
+        for one in [*sources(stream), *([own] if own else [])]:
+            if one.filter_subject and one.transforms:
+                yield Finding(
+                    at=stream.key_at(*one.path, "filter_subject"),
+                    message=f"`{one.name}` has a `filter_subject` and `subject_transforms`: servers refuse both",
+                    hint="remove `filter_subject`: the `src` of a transform filters",
+                )
+
+
+@rule("VS207", "duplicate-source", Severity.ERROR)
+def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream sources the same messages twice.
+
+    ## Why is this bad?
+    Two sources that are equal are refused: `duplicate source configuration detected`
+    (400, 10140). Two that differ but overlap are accepted, and each message that both
+    match is stored twice. All versions (server/stream.go, composeIName).
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0,
+     "sources": [{"name": "orders"}, {"name": "orders"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0,
+     "sources": [{"name": "orders"}, {"name": "returns"}]}
+    ```
+    """
+    for stream in workspace.streams:
+        by_name: dict[tuple[str, str], list[Source]] = {}
+        for one in sources(stream):
+            external = json.dumps(one.fields.get("external"), sort_keys=True)
+            by_name.setdefault((one.name, external), []).append(one)
+        for same in by_name.values():
+            for first, second in combinations(same[:50], 2):
+                both = _both(first, second)
+                if both is None:
+                    continue
+                is_equal = (first.patterns, first.transforms) == (second.patterns, second.transforms)
+                refused = "servers refuse it" if is_equal else f"a message on `{both}` is stored twice"
+                yield Finding(
+                    at=stream.at(*second.path, "name"),
+                    message=f"`{second.name}` is sourced twice: {refused}",
+                    hint="remove one of the sources, or give them filters that do not overlap",
+                )
+                break
+
+
+@rule("VS208", "mirror-conflict", Severity.ERROR)
+def mirror_conflict(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A mirror asks for something that a mirror cannot do.
+
+    ## Why is this bad?
+    A mirror is an exact copy, so servers refuse one with subjects (10034), sources
+    (10031), a `first_seq` (10143), counters, atomic or fast batches, schedules or
+    delete markers. All versions that know the field (server/stream.go, checkStreamCfg).
+
+    ## Example
+    ```json
+    {"name": "orders-copy", "mirror": {"name": "orders"}, "subjects": ["orders.>"]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "orders-copy", "mirror": {"name": "orders"}}
+    ```
+    """
+    for stream in workspace.streams:
+        own = mirror(stream)
+        if own is None:
+            continue
+        switches = ("allow_msg_counter", "allow_atomic", "allow_batched", "allow_msg_schedules")
+        refused = [
+            *(field for field in ("subjects", "sources") if stream.config.fields.get(field)),
+            *(field for field in ("first_seq", "subject_delete_marker_ttl") if limit(stream, field)),
+            *(field for field in switches if flag(stream, field)),
+        ]
+        for field in refused:
+            yield Finding(
+                at=stream.key_at(field),
+                message=f"a mirror cannot have `{field}`: servers refuse it",
+                hint=f"remove `{field}`, or take a source instead of a mirror",
+            )
+
+
+@rule("VS209", "schedules-on-read-stream", Severity.ERROR)
+def schedules_with_sources(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A stream with sources allows message schedules.
+
+    ## Why is this bad?
+    Servers refuse it: `stream source can not also schedule messages`
+    (400, 10187). The schedule
+    would go off in each region. Let the write stream hold the schedules. From 2.12
+    on (server/stream.go, checkStreamCfg).
+
+    ## Example
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0, "allow_msg_schedules": true,
+     "sources": [{"name": "orders"}]}
+    ```
+    ## Use instead
+    ```json
+    {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "orders"}]}
+    ```
+    """
+    for stream in workspace.streams:
+        if flag(stream, "allow_msg_schedules") and sources(stream):
+            span = stream.at("allow_msg_schedules")
+            yield Finding(
+                at=span,
+                message="a stream with sources cannot have message schedules: servers refuse it",
+                hint="set `allow_msg_schedules` on the write stream only",
+                fix=(Edit(span=span, text="false"),),
+            )
+
+
+def _both(one: Source, other: Source) -> str | None:
+    """A pattern of *one* that shares messages with one of *other*, None if there is none."""
+    return next(
+        (narrow for narrow in one.patterns if any(subjects.overlaps(narrow, wide) for wide in other.patterns)), None
+    )
+
+
+def _renamed(filtered: str, source: str, destination: str) -> str | None:
+    """
+    The destination that does to *filtered* what the transform from *source* to *destination* does.
+
+    None where that cannot be said: not all of *filtered* is transformed, or a function other than `wildcard` is used.
+    """
+    if not subjects.is_subset(filtered, source):
+        return None
+    narrow, wide = filtered.split("."), source.split(".")
+    placeholders = _placeholders(narrow)
+    head = len(wide) - 1 if wide[-1] == ANYTHING else len(wide)
+    stars = [placeholders[index] for index, part in enumerate(wide) if part == "*"]
+    renamed: list[str] = []
+    for part in destination.split("."):
+        match = _WILDCARD.fullmatch(part)
+        if part == ANYTHING:
+            renamed.extend(placeholders[head:])
+        elif match:
+            position = int(match[1] or match[2])
+            if not 1 <= position <= len(stars):
+                return None
+            renamed.append(stars[position - 1])
+        elif _FUNCTION.search(part):
+            return None
+        else:
+            renamed.append(part)
+    return ".".join(renamed)
+
+
+def _placeholders(tokens: list[str]) -> list[str]:
+    """*tokens* as a destination repeats them."""
+    numbers = count(1)
+    return [f"{{{{wildcard({next(numbers)})}}}}" if part == "*" else part for part in tokens]
+
+
+def _per_source(stream: StreamFile, source: str, destination: str) -> tuple[Edit, ...]:
+    """The edits that move the stream's transform into its sources; none where it does more than that."""
+    listed = stream.config.fields.get("sources")
+    known = sources(stream)
+    if stream.config.fields.get("subjects") or not isinstance(listed, list) or len(known) != len(listed):
+        return ()
+    edits = []
+    for one in known:
+        renamed = _renamed(one.filter_subject, source, destination) if one.filter_subject else None
+        if renamed is None or one.transforms:
+            return ()
+        key, value = stream.key_at(*one.path, "filter_subject"), stream.at(*one.path, "filter_subject")
+        text = json.dumps([{"src": one.filter_subject, "dest": renamed}])
+        edits.append(Edit(span=_from(key, value), text=f'"subject_transforms": {text}'))
+    return (*edits, Edit(span=_member(stream, "subject_transform"), text=""))
+
+
+def _member(stream: StreamFile, field: str) -> Span:
+    """The text of *field*, its value and the comma that has to go with them."""
+    fields = list(stream.config.fields)
+    index = fields.index(field)
+    key, value = stream.key_at(field), stream.at(field)
+    if index + 1 < len(fields):
+        following = stream.key_at(fields[index + 1])
+        return Span(key.file, key.line, key.column, following.line, following.column)
+    before = stream.at(fields[index - 1])
+    return Span(key.file, before.end_line, before.end_column, value.end_line, value.end_column)
+
+
+def _from(first: Span, last: Span) -> Span:
+    return Span(first.file, first.line, first.column, last.end_line, last.end_column)

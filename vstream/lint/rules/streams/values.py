@@ -1,0 +1,186 @@
+"""How rules read stream configurations: any value may be missing, or of another kind than it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from vstream.lint.subject import DEFAULT_SERVER_VERSION, StreamRole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import StreamFile, Workspace
+    from vstream.model.topology import ServerVersion
+
+ANYTHING = ">"
+"""What servers read where a filter or the source of a transform is empty."""
+SECOND = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source of a stream, or its mirror, as far as it makes sense. *transforms* are pairs of subjects."""
+
+    path: tuple[str | int, ...]
+    name: str
+    filter_subject: str
+    transforms: tuple[tuple[str, str], ...]
+    is_external: bool
+    """Whether it lies behind another API prefix, so that its name means nothing here."""
+    fields: dict[str, Any]
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What it takes of the other stream."""
+        return tuple(source for source, _ in self.transforms) or (self.filter_subject or ANYTHING,)
+
+
+def is_role(stream: StreamFile, *roles: StreamRole) -> bool:
+    """Whether *stream* seems to be for one of *roles*."""
+    return stream.role in roles
+
+
+def part_of_virtual(stream: StreamFile) -> bool:
+    """Whether *stream* is the write or the read stream of a virtual stream."""
+    return stream.role in {StreamRole.WRITE, StreamRole.READ}
+
+
+def number(stream: StreamFile, field: str) -> int:
+    """A limit, a duration or a count; 0 if it was not written or is no number."""
+    value = stream.config.fields.get(field)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def limit(stream: StreamFile, field: str) -> int | None:
+    """A limit, None if there is none: 0 and below mean that."""
+    value = number(stream, field)
+    return value if value > 0 else None
+
+
+def flag(stream: StreamFile, field: str) -> bool:
+    """Whether a switch is on."""
+    return stream.config.fields.get(field) is True
+
+
+def word(stream: StreamFile, field: str) -> str:
+    """A text, empty if it was not written."""
+    value = stream.config.fields.get(field)
+    return value if isinstance(value, str) else ""
+
+
+def table(stream: StreamFile, field: str) -> dict[str, Any]:
+    """An object, empty if it was not written."""
+    value = stream.config.fields.get(field)
+    return value if isinstance(value, dict) else {}
+
+
+def strings(stream: StreamFile, field: str) -> list[str]:
+    """The texts of an array."""
+    value = stream.config.fields.get(field)
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def replicas(stream: StreamFile) -> int:
+    """How many servers hold the stream."""
+    return number(stream, "num_replicas") or 1
+
+
+def place(stream: StreamFile, *path: str | int) -> Span:
+    """Where the field at *path* was written, or the name of the stream if it was not."""
+    is_written = (*stream.prefix, *path) in stream.source.values
+    return stream.at(*path) if is_written else stream.at("name")
+
+
+def sources(stream: StreamFile) -> list[Source]:
+    """The sources that are objects with a name, in the order written."""
+    listed = stream.config.fields.get("sources")
+    found = enumerate(listed) if isinstance(listed, list) else ()
+    return [one for index, value in found if (one := _source(("sources", index), value)) is not None]
+
+
+def mirror(stream: StreamFile) -> Source | None:
+    """What the stream mirrors, if anything."""
+    return _source(("mirror",), stream.config.fields.get("mirror"))
+
+
+def _source(path: tuple[str | int, ...], value: Any) -> Source | None:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    listed = value.get("subject_transforms")
+    transforms = tuple(
+        (_text(one.get("src")) or ANYTHING, _text(one.get("dest")) or ANYTHING)
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict)
+    )
+    return Source(
+        path=path,
+        name=value["name"],
+        filter_subject=_text(value.get("filter_subject")),
+        transforms=transforms,
+        is_external=bool(value.get("external")),
+        fields=value,
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class StreamSet:
+    """The streams of a workspace by their names, and by the virtual streams that they belong to."""
+
+    def __init__(self, streams: Iterable[StreamFile]) -> None:
+        self._by_name: dict[str, list[StreamFile]] = {}
+        for stream in streams:
+            self._by_name.setdefault(stream.config.name, []).append(stream)
+
+    @property
+    def names(self) -> set[str]:
+        """Every name."""
+        return set(self._by_name)
+
+    def find(self, name: str, near: StreamFile) -> StreamFile | None:
+        """The stream called *name*; of several, as two environments have them, the one whose file is closest to *near*."""
+        found = self._by_name.get(name, [])
+        if len(found) <= 1:
+            return found[0] if found else None
+        here = PurePosixPath(near.file).parts
+        return max(found, key=lambda one: _shared(here, PurePosixPath(one.file).parts))
+
+    def sourced(self, stream: StreamFile) -> Iterator[tuple[Source, StreamFile]]:
+        """The sources of *stream* that are in this set, each with its stream."""
+        for source in sources(stream):
+            found = None if source.is_external else self.find(source.name, stream)
+            if found is not None:
+                yield source, found
+
+    def reads(self) -> Iterator[list[StreamFile]]:
+        """
+        The read streams of each virtual stream.
+
+        Left out are those of which a name occurs twice: they belong to several
+        environments, and nothing says which ones belong together.
+        """
+        groups: dict[tuple[str | None, str], list[StreamFile]] = {}
+        for found in self._by_name.values():
+            for stream in found:
+                if stream.role is StreamRole.READ and stream.virtual is not None:
+                    groups.setdefault((stream.config.owner, stream.virtual), []).append(stream)
+        for group in groups.values():
+            if len({stream.config.name for stream in group}) == len(group):
+                yield group
+
+
+def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def stated_version(workspace: Workspace) -> ServerVersion | None:
+    """The oldest server that somebody said has to run this, None if nobody did."""
+    is_stated = workspace.topology is not None or workspace.server_version != DEFAULT_SERVER_VERSION
+    return workspace.server_version if is_stated else None
