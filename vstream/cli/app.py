@@ -9,6 +9,7 @@ import typer
 
 from vstream import __version__
 from vstream.cli import apply, explain, init, lab, lint, plan, probe, render, schema, validate
+from vstream.cli import map as mapping
 
 app = typer.Typer(
     name="vstream",
@@ -40,6 +41,7 @@ def _main(
 app.command("init")(init.command)
 app.command("validate")(validate.command)
 app.command("lint")(lint.command)
+app.command("map")(mapping.command)
 app.command("explain")(explain.command)
 app.command("render")(render.command)
 app.command("plan")(plan.command)

@@ -1,0 +1,90 @@
+"""What a publish becomes, in every cluster, with the places of the rules that decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.mapping.select import publish_cost_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import Fault, MappingEntry, MappingsBlock
+    from vstream.mapping.select import Candidate, Resolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why `nats-server -t` refuses the mappings, and where."""
+
+    message: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """
+    The answer: *here* at the cluster that was asked for, *elsewhere* at every other that is known.
+
+    In *elsewhere*, None stands for the clusters that no rule names.
+    """
+
+    block: MappingsBlock
+    subject: str
+    cluster: str | None
+    here: Resolution | None
+    """None if no cluster was asked for: then they are all in *elsewhere*."""
+    elsewhere: tuple[Resolution, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def rule_count(self) -> int:
+        """How many rules every publish in the account is compared with."""
+        return len(self.block.table.mappings)
+
+    @property
+    def cost_us(self) -> float:
+        """Microseconds that the rules cost for each message that a client of the account publishes."""
+        return publish_cost_us(self.rule_count)
+
+    def place(self, candidate: Candidate) -> Span | None:
+        """Where the rule of *candidate* is written; None where no rule matches."""
+        return self.block.entry(candidate.mapping).key_span if candidate.mapping else None
+
+    def overridden(self, candidate: Candidate) -> tuple[MappingEntry, ...]:
+        """The rules that the server forgets for that of *candidate*: same source, written earlier."""
+        if candidate.mapping is None:
+            return ()
+        winner = self.block.entry(candidate.mapping)
+        return tuple(one for one in self.block.entries if one.source == winner.source and one is not winner)
+
+
+def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: Iterable[str]) -> Simulation:
+    """
+    What a publish to the literal *subject* becomes by the rules of *block*.
+
+    *clusters* are those that exist; those that the rules name are added. Raises ValueError for a subject
+    that is not literal.
+    """
+    named = {one.model.cluster for entry in block.entries for one in entry.destinations if one.model.cluster}
+    others = sorted({*clusters, *named} - {cluster})
+    resolve = block.table.resolve
+    return Simulation(
+        block=block,
+        subject=subject,
+        cluster=cluster,
+        here=resolve(subject, cluster) if cluster is not None else None,
+        elsewhere=(*(resolve(subject, other) for other in others), resolve(subject, None)),
+        refusals=tuple(_refusals(block)),
+    )
+
+
+def _refusals(block: MappingsBlock) -> Iterator[Refusal]:
+    faults: list[Fault] = [fault for entry in block.entries for fault in entry.all_faults()]
+    for fault in (*([block.fault] if block.fault else []), *faults):
+        yield Refusal(message=fault.message, span=fault.span)
+    for error in block.table.errors:
+        if error.rejected:
+            yield Refusal(message=error.message, span=block.place(error))
