@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.lint.rules.servers import RULES as SERVER_RULES
+from vstream.lint.rules.streams import RULES as STREAM_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 if TYPE_CHECKING:
@@ -12,8 +14,5 @@ if TYPE_CHECKING:
 
 __all__ = ["MAPPING_RULES", "SERVER_RULES", "STREAM_RULES", "TOPOLOGY_RULES", "WORKSPACE_RULES"]
 
-STREAM_RULES: tuple[Rule[Workspace], ...] = ()
 MAPPING_RULES: tuple[Rule[Workspace], ...] = ()
-SERVER_RULES: tuple[Rule[Workspace], ...] = ()
-
 WORKSPACE_RULES: tuple[Rule[Workspace], ...] = (*STREAM_RULES, *MAPPING_RULES, *SERVER_RULES)
