@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import shapes
 from tests.support.topologies import concise
 from vstream.diagnostics import Span
 from vstream.syntax import yaml
@@ -60,6 +61,11 @@ def test_plain_words_mean_what_the_core_schema_of_yaml_1_2_says(text: str, value
     assert isinstance(document.data, dict)
     assert document.data["a"] == value
     assert type(document.data["a"]) is type(value)
+
+
+@given(st.recursive(st.text() | st.integers(-5, 5) | st.none() | st.booleans(), st.lists, max_leaves=5))
+def test_json_is_read_as_what_it_says(value: object) -> None:
+    assert read(shapes.as_file([value])).data == [value]
 
 
 def test_every_key_is_text() -> None:
