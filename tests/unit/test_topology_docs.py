@@ -1,0 +1,60 @@
+"""The reference of the topology language is true and complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vstream.lint.rules.topology import RULES
+from vstream.load import bundle, load
+from vstream.topology.document import (
+    ConnectDocument,
+    JetStreamDocument,
+    PortsDocument,
+    RegionDocument,
+    StreamDocument,
+    TopologyDocument,
+)
+
+TEXT = (Path(__file__).parent.parent.parent / "docs" / "topology.md").read_text(encoding="utf-8")
+BLOCKS = [
+    block
+    for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    if re.search(r"^version: 1$", block, re.MULTILINE)
+]
+CODES = re.findall(r"^\| (VS\d+) \| (.*) \|$", TEXT, re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_example_is_valid_and_renders(block: str) -> None:
+    loaded = load(block.encode(), "docs/topology.md")
+    assert loaded.diagnostics == ()
+    assert bundle(loaded.require()).artifacts
+
+
+def test_every_block_is_a_whole_topology() -> None:
+    assert len(BLOCKS) == TEXT.count("```yaml")
+
+
+@pytest.mark.parametrize(
+    "model", [TopologyDocument, RegionDocument, JetStreamDocument, PortsDocument, ConnectDocument, StreamDocument]
+)
+def test_every_key_of_the_language_is_in_it(model: type[TopologyDocument]) -> None:
+    missing = {key for key in model.model_fields if not re.search(rf"`[^`]*\b{key}\b[^`]*`", TEXT)}
+    assert missing == set()
+
+
+def test_every_code_is_in_it_once_and_in_order() -> None:
+    codes = [code for code, _ in CODES]
+    assert codes == sorted(set(codes))
+    assert {rule.code for rule in RULES} <= set(codes)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_codes_line_is_the_first_sentence_of_its_manual_page(rule: object) -> None:
+    manual, code, severity = (getattr(rule, word) for word in ("manual", "code", "severity"))
+    first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
+    prefix = "warning: " if severity.value == "warning" else ""
+    assert dict(CODES)[code] == prefix + first[0].lower() + first[1:]
