@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.support.labs import running_in
 from vstream import load
-from vstream.errors import NotReachableError
+from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 from vstream.model.artifacts import Bundle, ServerAddress
@@ -57,6 +60,19 @@ async def start(binary: Path) -> None:
         pass
 
     await lab.up(LAB, topology(), render, binary=binary, on_progress=silent)
+
+
+@contextmanager
+def running_lab(state: Path, binary: Path) -> Iterator[None]:
+    """The lab, in a state directory of its own that nothing runs in afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        asyncio.run(start(binary))
+        try:
+            yield
+        finally:
+            asyncio.run(lab.down(LAB, purge=True))
+    assert running_in(state) == []
 
 
 class World:
@@ -137,6 +153,23 @@ async def connected() -> AsyncIterator[World]:
         yield World(connections)
     finally:
         await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+
+@asynccontextmanager
+async def empty_world() -> AsyncIterator[World]:
+    """The lab with the right mappings and no streams."""
+    async with connected() as found:
+        await found.restore_mappings()
+
+        async def full() -> str | None:
+            try:
+                await found.delete_all()
+            except (VstreamError, AssertionError) as error:
+                return str(error)  # a server that was stopped before is not part of JetStream again yet
+            return None
+
+        await until(full)
+        yield found
 
 
 async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 15.0) -> None:

@@ -26,7 +26,6 @@ _Result = TypeVar("_Result")
 _IN_FLIGHT = 32
 """Requests at a time: more make servers slower, not faster."""
 _NO_CANARY = "no canary: no subject was agreed on for it"
-_AGREE = "`canary: {example}` in the topology lets probes publish there; `*` stands for the region of origin"
 
 
 async def run(
@@ -91,15 +90,13 @@ class _Probe:
 
     async def run(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
         self._total = sum(self._planned(stream) for stream in streams)
-        now = time.monotonic()
-        # Canaries get half of the time, whatever the other hops need.
-        is_flying = any(_grounded(stream) is None for stream in streams)
-        hops_deadline = now + max(0.0, self._deadline - now) / (2 if is_flying else 1)
         async with asyncio.TaskGroup() as tasks:
-            for stream in streams:
-                for region in self._of(stream):
-                    tasks.create_task(self._hops(stream, region, hops_deadline))
-        async with asyncio.TaskGroup() as tasks:
+            asking = [
+                tasks.create_task(self._hops(stream, region)) for stream in streams for region in self._of(stream)
+            ]
+            if asking:
+                # Canaries are timed, so they fly when it is quiet; but no region that hangs may keep them for ever.
+                await asyncio.wait(asking, timeout=max(0.0, self._deadline - time.monotonic()) / 2)
             for stream in streams:
                 tasks.create_task(self._canaries(stream))
         return self._in_order(streams)
@@ -123,8 +120,8 @@ class _Probe:
             self._checks.append(check)
             self._on_progress(Progress(check=check, done=len(self._checks), total=self._total))
 
-    async def _hops(self, stream: VirtualStream, region: str, deadline: float) -> None:
-        target = self._target(stream, region, deadline)
+    async def _hops(self, stream: VirtualStream, region: str) -> None:
+        target = self._target(stream, region)
         if target is None:
             error = self._unreached.get(region)
             detail = error.message if error else f"region `{region}`: there is no connection to it"
@@ -151,9 +148,7 @@ class _Probe:
             self._done([check])
             return
         regions = self._of(stream)
-        targets = {
-            region: target for region in regions if (target := self._target(stream, region, self._deadline)) is not None
-        }
+        targets = {region: target for region in regions if (target := self._target(stream, region)) is not None}
         if not targets:
             self._done(_unpaired(stream, regions, targets))
             return
@@ -170,11 +165,13 @@ class _Probe:
         if interruption is not None:
             raise interruption
 
-    def _target(self, stream: VirtualStream, region: str, deadline: float) -> Target | None:
+    def _target(self, stream: VirtualStream, region: str) -> Target | None:
         connection = self._reached.get(region)
         if connection is None:
             return None
-        return Target(topology=self._topology, stream=stream, region=region, connection=connection, deadline=deadline)
+        return Target(
+            topology=self._topology, stream=stream, region=region, connection=connection, deadline=self._deadline
+        )
 
     def _in_order(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
         by_stream = {stream.name: index for index, stream in enumerate(streams)}
@@ -196,8 +193,7 @@ class _Probe:
 def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.canary is None:
-        example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
-        return _NO_CANARY, _AGREE.format(example=example)
+        return _NO_CANARY, _how_to_agree(stream)
     settings = [*stream.write.values(), *stream.read.values()]
     if any(one.fields.get("deny_delete") for one in settings):
         return (
@@ -205,6 +201,17 @@ def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
             "a stream of its own for canaries",
         )
     return None
+
+
+def _how_to_agree(stream: VirtualStream) -> str:
+    for pattern in stream.subjects:
+        if any(map(naming.is_wildcard, pattern.split("."))):
+            subject = naming.probe_subject(pattern).replace("_vstream_probe", "_canary")
+            example = f"{subject}.*" if pattern.endswith(">") else subject
+            return (
+                f"`canary: {example}` in the topology lets probes publish there; a `*` stands for the region of origin"
+            )
+    return "give the stream a subject for canaries, and name it as its `canary` in the topology"
 
 
 def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, Target]) -> list[Check]:

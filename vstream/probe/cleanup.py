@@ -160,7 +160,7 @@ class Cleanup:
                 region,
                 name,
                 Status.FAILED,
-                f"`{name}` still holds canaries at sequence {listed}: {reason}",
+                f"canaries at sequence {listed} of `{name}` could not be removed: {reason}",
                 "; ".join(f"`nats stream rmm {name} {seq}`" for seq in sorted(left)),
             )
         detail = (

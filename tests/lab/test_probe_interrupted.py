@@ -1,0 +1,164 @@
+"""Probes that are cancelled, have no time, or meet regions that are down or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.probing import (
+    LAB,
+    REGIONS,
+    World,
+    bad,
+    connected,
+    empty_world,
+    of,
+    physical,
+    running_lab,
+    start,
+    until,
+)
+from vstream.errors import NotReachableError
+from vstream.jetstream.connection import open_connection
+from vstream.lab import lab
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+from vstream.model.topology import Role
+from vstream.probe.report import Hop, Progress, Status
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
+    with running_lab(tmp_path_factory.mktemp("probe") / "state", binary):
+        yield
+
+
+@pytest_asyncio.fixture
+async def world(running: None) -> AsyncIterator[World]:
+    """The lab with the right mappings and no streams."""
+    async with empty_world() as found:
+        yield found
+
+
+async def test_a_cancelled_probe_cleans_up(world: World) -> None:
+    # One pair never arrives: the probe is still waiting when it is cancelled.
+    sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
+    await world.create_all(changes={"foo-read-east": {"sources": sources}})
+    steps: list[Progress] = []
+    probe = asyncio.create_task(world.probe(deadline=60.0, on_progress=steps.append))
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        stored = sum(counts[physical(Role.READ, region)] for region in REGIONS)
+        return None if stored == 8 else f"{stored} canaries are stored"
+
+    await until(missing)
+    probe.cancel()
+    # A second Ctrl-C does not leave more behind.
+    asyncio.get_running_loop().call_later(0.01, probe.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    assert set((await world.messages()).values()) == {0}
+    cleaned = {step.check.answered_by: step.check for step in steps if step.check.hop is Hop.CLEANUP}
+    assert len(cleaned) == 6
+    assert {check.status for check in cleaned.values()} == {Status.OK}
+
+
+async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: World) -> None:
+    await world.create_all()
+    first = world.connections["west"]
+    sent = asyncio.Event()
+    original = first.request
+
+    async def request(subject: str, *arguments: object, **options: object) -> object:
+        if subject.startswith("foo._canary"):
+            sent.set()
+        return await original(subject, *arguments, **options)  # type: ignore[arg-type]
+
+    first.request = request  # type: ignore[method-assign, assignment]
+    probe = asyncio.create_task(world.probe(deadline=60.0))
+    await sent.wait()
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+
+    async def left() -> str | None:
+        counts = await world.messages()
+        return None if not any(counts.values()) else str(counts)
+
+    await until(left, within=0.5)
+
+
+async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
+    await world.create_all()
+    report = await world.probe(deadline=0.0)
+    assert not report.passed
+    assert {check.status for check in report.checks} == {Status.UNKNOWN, Status.SKIPPED}
+    assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool) -> None:
+    await world.create_all()
+    victim = NatsServer(lab_directory(LAB), "west-1")
+    assert victim.signal(signal.SIGKILL)
+
+    async def alive() -> str | None:
+        return "west-1 still runs" if victim.is_running() or world.connections["west"].is_connected else None
+
+    await until(alive)
+    connections = dict(world.connections)
+    if not is_stale:
+        with pytest.raises(NotReachableError) as caught:
+            await open_connection(lab.endpoints(LAB)["west"], "west", timeout=1.0)
+        connections["west"] = caught.value  # type: ignore[assignment]
+    try:
+        report = await world.probe(connections=connections, deadline=6.0)
+        assert not report.passed
+        assert {region for _, _, region in bad(report)} == {"west"}
+        if is_stale:
+            assert {check.detail for check in of(report, Hop.MAPPING) if check.region == "west"} == {
+                "region `west`: the connection to its servers is lost"
+            }
+        else:
+            (check,) = of(report, Hop.CONNECTION)
+            assert (check.region, check.status) == ("west", Status.FAILED)
+            assert "region `west` cannot be reached" in check.detail
+        matrix = report.matrix()
+        assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
+        assert all(matrix["west"][reader] is None for reader in REGIONS)
+    finally:
+        await start(binary)
+    async with connected() as healed:
+
+        async def left() -> str | None:
+            counts = await healed.messages()
+            return None if set(counts.values()) == {0} and len(counts) == 6 else str(counts)
+
+        await until(left)
+
+
+async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:
+    await world.create_all()
+    victim = NatsServer(lab_directory(LAB), "west-1")
+    assert victim.signal(signal.SIGSTOP)
+    try:
+        report = await world.probe(deadline=8.0)
+    finally:
+        assert victim.signal(signal.SIGCONT)
+    assert not report.passed
+    matrix = report.matrix()
+    assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
+    publish = bad(report)["canary_publish", "west", "west"]
+    assert publish.status is Status.UNKNOWN
+    # It may be stored once the server goes on: the report says by which mark to know it.
+    left = [check for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-write-west"]
+    assert [check.status for check in left] == [Status.UNKNOWN]
+    assert "Vstream-Canary" in str(left[0].hint)
