@@ -1,0 +1,94 @@
+"""VS302 to VS399: what servers make of subject mappings, and what clients will make of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.lint.rules.mappings.access import (
+    mappings_block_missing,
+    mappings_of_nobody,
+    permission_misses_mapped_subject,
+    second_mappings_block,
+)
+from vstream.lint.rules.mappings.clusters import region_left_out, stream_not_mapped, unknown_cluster
+from vstream.lint.rules.mappings.cost import many_rules, too_many_rules
+from vstream.lint.rules.mappings.coverage import (
+    consumer_creation_not_mapped,
+    creation_by_virtual_name,
+    direct_get_not_mapped,
+    request_not_mapped,
+)
+from vstream.lint.rules.mappings.destinations import (
+    bad_destination,
+    duplicate_destination,
+    function_too_new,
+    literal_function,
+    missing_destination,
+)
+from vstream.lint.rules.mappings.requests import (
+    catches_other_streams,
+    dead_reply_rule,
+    regions_diverge,
+    request_becomes_another,
+    request_not_in_every_version,
+    stream_management_mapped,
+    unknown_api_subject,
+)
+from vstream.lint.rules.mappings.sources import (
+    duplicate_source,
+    invalid_source,
+    overlapping_sources,
+    unreadable_rule,
+)
+from vstream.lint.rules.mappings.spaces import mapped_twice, mapped_twice_over_leaf_nodes
+from vstream.lint.rules.mappings.weights import (
+    rest_is_dropped,
+    weight_out_of_range,
+    weights_below_100,
+    weights_over_100,
+)
+
+if TYPE_CHECKING:
+    from vstream.lint.registry import Rule
+    from vstream.lint.subject import Workspace
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule[Workspace], ...] = (
+    overlapping_sources,
+    duplicate_source,
+    invalid_source,
+    unreadable_rule,
+    missing_destination,
+    bad_destination,
+    literal_function,
+    function_too_new,
+    duplicate_destination,
+    weight_out_of_range,
+    weights_over_100,
+    weights_below_100,
+    rest_is_dropped,
+    unknown_cluster,
+    region_left_out,
+    stream_not_mapped,
+    unknown_api_subject,
+    request_becomes_another,
+    request_not_in_every_version,
+    stream_management_mapped,
+    regions_diverge,
+    dead_reply_rule,
+    catches_other_streams,
+    direct_get_not_mapped,
+    consumer_creation_not_mapped,
+    request_not_mapped,
+    creation_by_virtual_name,
+    mapped_twice,
+    mapped_twice_over_leaf_nodes,
+    permission_misses_mapped_subject,
+    mappings_block_missing,
+    mappings_of_nobody,
+    second_mappings_block,
+    many_rules,
+    too_many_rules,
+)
+"""Every rule about mappings, in the order of their codes."""

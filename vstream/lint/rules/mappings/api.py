@@ -1,0 +1,239 @@
+"""
+Which requests the JetStream API answers, and which of them a subject pattern means.
+
+Source: `server/jetstream_api.go` of 2.9 to 2.15 (the JSApi… constants), and the strings of the 2.15.1 binary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vstream.mapping.functions import Call, Function, parse_token
+from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.model.topology import ServerVersion
+
+PREFIX = "$JS.API."
+_STREAM = "<stream>"
+_OTHER = "x"
+_OPEN = frozenset({PARTIAL_WILDCARD, FULL_WILDCARD})
+_CLOSE = 0.7
+_ONE_TOKEN = frozenset({Function.WILDCARD, Function.PARTITION, Function.RANDOM, Function.LEFT, Function.RIGHT})
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A request: its name, the pattern after `$JS.API.` that the server subscribes to, and who knows it."""
+
+    name: str
+    pattern: str
+    stream: int | None
+    """Which token after `$JS.API.` names the stream; None if none does."""
+    since: ServerVersion
+    until: ServerVersion | None
+
+    @property
+    def verbs(self) -> list[str]:
+        """The fixed tokens of the pattern."""
+        return self.name.split(SEPARATOR)
+
+
+def _operation(
+    spelled: str, since: ServerVersion = (2, 9), until: ServerVersion | None = None, name: str | None = None
+) -> Operation:
+    parts = spelled.split(SEPARATOR)
+    verbs = [part for part in parts if part not in (_STREAM, PARTIAL_WILDCARD, FULL_WILDCARD)]
+    return Operation(
+        name=name or SEPARATOR.join(verbs),
+        pattern=spelled.replace(_STREAM, PARTIAL_WILDCARD),
+        stream=parts.index(_STREAM) if _STREAM in parts else None,
+        since=since,
+        until=until,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    _operation("INFO"),
+    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("CREATE", "UPDATE", "DELETE", "INFO", "PURGE")),
+    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
+    *(_operation(f"STREAM.{verb}.<stream>") for verb in ("MSG.GET", "MSG.DELETE")),
+    *(_operation(f"STREAM.{verb}.<stream>", (2, 15)) for verb in ("CANCEL_MOVE", "PEER.EVACUATE")),
+    _operation("STREAM.NAMES"),
+    _operation("STREAM.LIST"),
+    *(_operation(f"STREAM.TEMPLATE.{verb}.*", until=(2, 12)) for verb in ("CREATE", "DELETE", "INFO")),
+    _operation("STREAM.TEMPLATE.NAMES", until=(2, 12)),
+    _operation("DIRECT.GET.<stream>"),
+    _operation("DIRECT.GET.<stream>.>"),
+    *(_operation(f"CONSUMER.{verb}.<stream>") for verb in ("CREATE", "NAMES", "LIST")),
+    _operation("CONSUMER.CREATE.<stream>.>"),
+    *(_operation(f"CONSUMER.{verb}.<stream>.*") for verb in ("DURABLE.CREATE", "INFO", "DELETE", "LEADER.STEPDOWN")),
+    _operation("CONSUMER.MSG.NEXT.<stream>.*"),
+    *(_operation(f"CONSUMER.{verb}.<stream>.*", (2, 11)) for verb in ("PAUSE", "UNPIN")),
+    _operation("CONSUMER.RESET.<stream>.*", (2, 14)),
+    *(_operation(f"CONSUMER.PEER.{verb}.<stream>.*", (2, 15)) for verb in ("REMOVE", "EVACUATE")),
+    _operation("META.LEADER.STEPDOWN"),
+    _operation("META.RESCUE", (2, 15)),
+    _operation("SERVER.REMOVE"),
+    _operation("SERVER.EVACUATE", (2, 15)),
+    _operation("ACCOUNT.PURGE.*"),
+    *(_operation(f"ACCOUNT.STREAM.{verb}.*.<stream>") for verb in ("MOVE", "CANCEL_MOVE")),
+)
+_VERBS = frozenset(verb for one in OPERATIONS for verb in one.verbs)
+_WEIGHT = {verb: 1 / len({one.name for one in OPERATIONS if verb in one.verbs}) for verb in _VERBS}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What subjects of one shape can mean: operations, their names, and the tokens that name the stream in any of them."""
+
+    operations: tuple[Operation, ...]
+    names: frozenset[str]
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    A source or destination within the API: its tokens after `$JS.API.`, and what it can mean.
+
+    *streams* are those that it names literally.
+    """
+
+    subject: str
+    tokens: tuple[str, ...]
+    meaning: Meaning
+    streams: frozenset[str]
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What it can be a request for; empty where no server answers."""
+        return self.meaning.operations
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the operations."""
+        return self.meaning.names
+
+    @property
+    def catches_all_streams(self) -> tuple[Operation, ...]:
+        """The operations whose stream it leaves open."""
+        count = len(self.tokens)
+        return tuple(
+            one
+            for one in self.operations
+            if one.stream is not None and (one.stream >= count or _is_open(self.tokens[one.stream]))
+        )
+
+
+def is_api(subject: str) -> bool:
+    """Whether *subject* is of the JetStream API, of this domain or another one."""
+    if not subject.startswith("$JS."):
+        return False
+    return subject.startswith(PREFIX) or subject.split(SEPARATOR)[2:3] == ["API"]
+
+
+def read(subject: str) -> Request | None:
+    """
+    What *subject* asks of the API; None if it is no API subject, or holds functions that make several tokens of one.
+
+    Wildcards and functions stand for any token.
+    """
+    if not is_api(subject):
+        return None
+    parts = subject.split(SEPARATOR)
+    tokens = tuple(parts[2:] if parts[1] == "API" else parts[3:])
+    if "{{" in subject and any(_splits(token) for token in tokens):
+        return None
+    shape = tuple([token if token in _VERBS else _mask(token) for token in tokens])
+    meaning = _meaning(shape)
+    streams = frozenset([tokens[slot] for slot in meaning.slots if slot < len(tokens) and shape[slot] not in _OPEN])
+    return Request(subject=subject, tokens=tokens, meaning=meaning, streams=streams)
+
+
+def suggestion(request: Request) -> str:
+    """The subject of an existing request that *request* most likely means."""
+    words, parameters = _split(request.tokens)
+    best = _likeliest(tuple(words), len(parameters))
+    filled = list(parameters)
+    parts: list[str] = []
+    for part in best.pattern.split(SEPARATOR):
+        if part == FULL_WILDCARD:
+            parts.extend(filled or [FULL_WILDCARD])
+        elif part == PARTIAL_WILDCARD:
+            parts.append(filled.pop(0) if filled and filled[0] != FULL_WILDCARD else PARTIAL_WILDCARD)
+        else:
+            parts.append(part)
+    start = request.subject.split(".API.", 1)[0]
+    return f"{start}.API.{SEPARATOR.join(parts)}"
+
+
+def _is_open(token: str) -> bool:
+    first = token[:1]
+    if first in _OPEN:
+        return True
+    return first in {"{", "$"} and parse_token(token) is not None
+
+
+def _mask(token: str) -> str:
+    if not _is_open(token):
+        return _OTHER
+    return FULL_WILDCARD if token == FULL_WILDCARD else PARTIAL_WILDCARD
+
+
+def splits(call: Call) -> bool:
+    """Whether what *call* makes of a token can be several tokens."""
+    return call.function not in _ONE_TOKEN
+
+
+def _splits(token: str) -> bool:
+    call = parse_token(token) if token[:1] == "{" else None
+    return isinstance(call, Call) and splits(call)
+
+
+@lru_cache(maxsize=4096)
+def _meaning(shape: tuple[str, ...]) -> Meaning:
+    subject = SEPARATOR.join(shape)
+    is_broken = "" in shape or FULL_WILDCARD in shape[:-1]
+    found = () if is_broken else tuple(one for one in OPERATIONS if overlaps(subject, one.pattern))
+    return Meaning(
+        operations=found,
+        names=frozenset(one.name for one in found),
+        slots=tuple(sorted({one.stream for one in found if one.stream is not None})),
+    )
+
+
+def _split(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The tokens that are meant as words of the API, misspelt ones put right, and those after them."""
+    words: list[str] = []
+    for token in tokens:
+        upper = token.upper()
+        word = upper if upper in _VERBS else _closest(token) if token == upper or not words else None
+        if word is None:
+            break
+        words.append(word)
+    return words, list(tokens[len(words) :])
+
+
+@lru_cache(maxsize=4096)
+def _closest(token: str) -> str | None:
+    return next(iter(get_close_matches(token.upper(), _VERBS, n=1, cutoff=_CLOSE)), None)
+
+
+@lru_cache(maxsize=4096)
+def _likeliest(words: tuple[str, ...], parameters: int) -> Operation:
+    return max(OPERATIONS, key=lambda one: _likeness(one, words, parameters))
+
+
+def _likeness(operation: Operation, words: Sequence[str], parameters: int) -> tuple[float, float, int]:
+    """How well *operation* fits: rare words weigh most, then their order, then the number of tokens after them."""
+    shared = sum(_WEIGHT[word] for word in set(words) & set(operation.verbs))
+    missing = sum(_WEIGHT[verb] for verb in set(operation.verbs) - set(words))
+    order = SequenceMatcher(None, SEPARATOR.join(words), operation.name).ratio()
+    slots = operation.pattern.split(SEPARATOR)[len(operation.verbs) :]
+    return shared - missing / 10, order, -abs(len(slots) - parameters)

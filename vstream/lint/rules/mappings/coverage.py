@@ -1,0 +1,304 @@
+"""What clients can do by the virtual name: requests that no rule maps, by client library."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.mappings import api
+from vstream.lint.rules.mappings.view import view
+from vstream.mapping.transform import effective_source
+from vstream.subjects import is_subset, overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.lint.rules.mappings.view import ApiRule
+    from vstream.lint.subject import MappingsBlock, Workspace
+
+_BLOCKS_AT_HAND = 256
+_LOOKUP = frozenset({"STREAM.INFO"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """A form of a request, with `<V>` for the virtual name, and who fails without it, or with a part of it."""
+
+    form: str
+    users: str
+    users_of_rest: str | None = None
+
+
+_DIRECT = (
+    _Need(
+        "DIRECT.GET.<V>",
+        "direct reads by sequence: nats.py `get_msg(direct=True)`, nats.go `GetMsg`, nats.js `direct.getMessage`",
+    ),
+    _Need("DIRECT.GET.<V>.>", "direct reads by subject: KV `get` of nats.py, nats.go, nats.js and the CLI"),
+)
+_CREATE = (
+    _Need("CONSUMER.CREATE.<V>", "consumers without a name: nats.py `subscribe` and ordered consumers"),
+    _Need(
+        "CONSUMER.CREATE.<V>.>",
+        "named consumers, with a filter or without: nats.go, nats.js and the CLI",
+        "named consumers with a filter: nats.go, nats.js, nats.py with `name=` and the CLI",
+    ),
+    _Need("CONSUMER.DURABLE.CREATE.<V>.*", "durable consumers: nats.py `pull_subscribe(durable=…)`"),
+)
+_OTHERS = (
+    _Need(
+        "STREAM.INFO.<V>",
+        "looking up the stream: nats.py `stream_info`, nats.go `Stream`, nats.js `streams.get`, most of the CLI",
+    ),
+    _Need(
+        "STREAM.MSG.GET.<V>",
+        "reads that are not direct: nats.py `get_msg`, nats.js `streams.getMessage`, `nats stream get`",
+    ),
+    _Need(
+        "CONSUMER.INFO.<V>.*",
+        "binding to a consumer: nats.py `pull_subscribe`, nats.go `Consumer`, nats.js `consumers.get`",
+    ),
+    _Need("CONSUMER.MSG.NEXT.<V>.*", "fetching messages, in every client library"),
+    _Need("CONSUMER.NAMES.<V>", "choosing a consumer: nats.go `ConsumerNames`, the CLI"),
+    _Need("CONSUMER.LIST.<V>", "listing consumers, in every client library"),
+    _Need("CONSUMER.DELETE.<V>.*", "ending a subscription or an ordered consumer, in every client library"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Virtual:
+    """A virtual name, and the rules that mention it."""
+
+    name: str
+    rules: Sequence[ApiRule]
+
+    def lacks(self, needs: Sequence[_Need]) -> list[tuple[_Need, bool]]:
+        """The forms that no rule matches in full, each with whether a rule matches some of it."""
+        mapped = [effective_source(one.request.subject) for one in self.rules]
+        found = []
+        for need in needs:
+            subject = api.PREFIX + need.form.replace("<V>", self.name)
+            if not any(is_subset(subject, source) for source in mapped):
+                found.append((need, any(overlaps(subject, source) for source in mapped)))
+        return found
+
+
+@lru_cache(maxsize=_BLOCKS_AT_HAND)
+def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
+    """
+    The virtual names of *block*, in the order written.
+
+    A name of which only STREAM.INFO is mapped is left out: its clients look up the
+    real name first, and need no more.
+    """
+    by_name: defaultdict[str, list[ApiRule]] = defaultdict(list)
+    renamed: set[str] = set()
+    for one in view(block).api:
+        for name in one.request.streams:
+            by_name[name].append(one)
+        renamed |= one.renames
+    return tuple(
+        _Virtual(name, rules)
+        for name, rules in by_name.items()
+        if name in renamed and frozenset[str]().union(*(one.request.names for one in rules)) > _LOOKUP
+    )
+
+
+def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Finding]:
+    lacking = one.lacks(needs)
+    if not lacking:
+        return
+    forms = ", ".join(
+        f"`{need.form.replace('<V>', one.name)}`{' (mapped in part)' if in_part else ''}" for need, in_part in lacking
+    )
+    users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
+    yield Finding(
+        at=one.rules[0].entry.key_span,
+        message=f"{what} of `{one.name}` is not mapped: {forms}. What fails: {users}",
+        hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
+    )
+
+
+@rule("VS340", "direct-get-not-mapped", Severity.WARNING)
+def direct_get_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A virtual stream lacks one or both forms of Direct Get.
+
+    ## Why is this bad?
+    Direct Get is the only way to read a message that works in a region that is cut
+    off from the others. It has two forms: `DIRECT.GET.<stream>` takes a sequence or
+    a subject in the body, `DIRECT.GET.<stream>.<subject>` reads the last message of
+    a subject, as KV does. Requests that no rule maps end in `no responders`
+    (server/jetstream_api.go, JSDirectMsgGet and JSDirectGetLastBySubject; 2.9 and
+    later). The read streams need `allow_direct` as well.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
+      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
+      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
+      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
+      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
+      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in _virtuals(block):
+            yield from _missing(one, _DIRECT, "Direct Get")
+
+
+@rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
+def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A virtual stream lacks one of the forms in which clients create consumers.
+
+    ## Why is this bad?
+    There are three: `CREATE.<stream>`, `CREATE.<stream>.<name>` with the filter as
+    further tokens, and `DURABLE.CREATE.<stream>.<name>`. A rule for
+    `CREATE.<stream>.*` misses the first, and the second as soon as there is a
+    filter. Clients whose form is not mapped get 10059, stream not found
+    (server/jetstream_api.go, JSApiConsumerCreate and JSApiConsumerCreateEx; 2.9 and
+    later).
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
+      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
+      "$JS.API.CONSUMER.*.foo.*": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.{{wildcard(2)}}"
+      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
+      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
+      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
+      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in _virtuals(block):
+            yield from _missing(one, _CREATE, "consumer creation")
+
+
+@rule("VS342", "request-not-mapped", Severity.WARNING)
+def request_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Some requests by a virtual name are mapped, and others that clients need are not.
+
+    ## Why is this bad?
+    There is no stream of that name, so the server answers 10059, stream not found,
+    to whatever is not mapped. CONSUMER.LIST is worse: it answers with an empty list
+    (seen with 2.15; server/jetstream_api.go). Which operations of which client
+    library fail is in the finding.
+
+    A name of which only STREAM.INFO is mapped is fine: its clients ask for the real
+    name first, as the nats CLI does.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
+      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
+      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in _virtuals(block):
+            yield from _missing(one, _OTHERS, "part of the API")
+
+
+@rule("VS343", "creation-by-virtual-name", Severity.NOTE)
+def creation_by_virtual_name(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Creating consumers by a virtual name cannot work where the mapping renames the stream.
+
+    ## Why is this bad?
+    The request's body names the stream, too, and no mapping changes a body: the
+    server answers 10056, stream name in subject does not match request
+    (server/jetstream_api.go, jsConsumerCreateRequest; all versions). nats.py,
+    nats.js `consumers.add` and nats.go send the name that they were given. KV watch,
+    keys and history, ordered and push consumers depend on it.
+
+    What works: look up the real name with STREAM.INFO and use it, as the nats CLI
+    and nats.js `streams.get` do, or create the consumers beforehand in every region
+    and bind to them. There is one such note for each block of mappings, and none
+    where a topology is given: its reader knows the layout.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
+      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
+      "$JS.API.CONSUMER.*.foo": "$JS.API.CONSUMER.{{wildcard(1)}}.foo-read-west"
+      "$JS.API.CONSUMER.*.foo.>": "$JS.API.CONSUMER.{{wildcard(1)}}.foo-read-west.>"
+      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "$JS.API.CONSUMER.MSG.NEXT.foo-read-west.{{wildcard(1)}}"
+      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "$JS.API.CONSUMER.DURABLE.CREATE.foo-read-west.{{wildcard(1)}}"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+    }
+    ```
+    """
+    if workspace.topology is not None:
+        return
+    creating = {"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE"}
+    for block in workspace.blocks:
+        renaming = [
+            one for one in view(block).api if one.renames and any(creating & target.names for _, target in one.targets)
+        ]
+        if renaming:
+            names = sorted(frozenset[str]().union(*(one.renames for one in renaming)))
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            yield Finding(
+                at=renaming[0].entry.key_span,
+                message=f"consumers of `{names[0]}`{more} cannot be created by the virtual name: "
+                "error 10056, since the request's body names another stream than the mapped subject",
+                hint="let clients ask STREAM.INFO for the real name, or create consumers beforehand in every region",
+            )

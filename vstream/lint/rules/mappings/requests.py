@@ -1,0 +1,318 @@
+"""Rules for the JetStream API: requests that do not exist, that become others, or that must not be mapped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.mappings import api
+from vstream.lint.rules.mappings.view import ApiRule, place, view
+from vstream.lint.subject import DEFAULT_SERVER_VERSION
+from vstream.mapping.transform import effective_source
+from vstream.subjects import SEPARATOR
+from vstream.topology.naming import RESERVED_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.lint.subject import Workspace
+
+NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
+_DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")
+_REPLIES = ("$JS.ACK.", "$JS.FC.")
+_SHORTEST_REPLY = 3
+
+
+@rule("VS330", "unknown-api-subject", Severity.ERROR)
+def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A source or destination looks like a JetStream request, and no server answers it.
+
+    ## Why is this bad?
+    As a source it never matches what clients send, and the requests that were
+    meant stay unmapped. As a destination it leads to `no responders`. The requests
+    are those of server/jetstream_api.go, of any version from 2.9 to 2.15, tokens
+    after the stream's name included.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.MSG.DIRECT.foo": "_vs.direct.foo"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.DIRECT.GET.foo": "_vs.direct.foo"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        taken = {entry.source for entry in view(block).entries}
+        for one in view(block).api:
+            if not one.request.operations:
+                meant = api.suggestion(one.request)
+                yield Finding(
+                    at=one.entry.key_span,
+                    message=f"`{one.entry.source}` is no request that a server knows: the rule never matches",
+                    hint=f"did you mean `{meant}`?" + (" There is a rule for it already." if meant in taken else ""),
+                )
+        for destination, target in view(block).targets:
+            if not target.operations:
+                yield Finding(
+                    at=place(destination),
+                    message=f"`{target.subject}` is no request that a server knows: nobody answers",
+                    hint=f"did you mean `{api.suggestion(target)}`?",
+                )
+
+
+@rule("VS331", "request-becomes-another", Severity.ERROR)
+def request_becomes_another(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A request is mapped to a request of another kind.
+
+    ## Why is this bad?
+    The server does what the destination says: the client gets an answer of the
+    wrong type, or its request body is refused (server/jetstream_api.go; all
+    versions). `STREAM.MSG.GET` and `DIRECT.GET` are different requests, too.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in view(block).api:
+            for destination, target in one.targets:
+                if one.request.operations and target.operations and not one.request.names & target.names:
+                    yield Finding(
+                        at=place(destination),
+                        message=f"{_named(one.request)} becomes {_named(target)}",
+                        hint=f"write `{_renamed(one.request, target)}`",
+                    )
+
+
+def _named(request: api.Request) -> str:
+    return " or ".join(f"`{name}`" for name in sorted(request.names)[:2])
+
+
+def _renamed(request: api.Request, target: api.Request) -> str:
+    """The source, with the stream that the destination names."""
+    stream, other = min(request.streams, default=""), min(target.streams, default="")
+    return SEPARATOR.join(other if token == stream and other else token for token in request.subject.split(SEPARATOR))
+
+
+@rule("VS332", "request-not-in-every-version", Severity.NOTE)
+def request_not_in_every_version(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A rule is for a request that the oldest server does not know, or that newer ones no longer know.
+
+    ## Why is this bad?
+    It costs every publish its share of the scan, and on these servers nobody
+    answers the request. `CONSUMER.PAUSE` and `CONSUMER.UNPIN` came with 2.11,
+    `CONSUMER.RESET` with 2.14, `STREAM.CANCEL_MOVE` and the requests to evacuate
+    with 2.15; `STREAM.TEMPLATE` went with 2.14 (server/jetstream_api.go). Requests
+    that are too new are reported if the version of the oldest server was stated.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.TEMPLATE.INFO.foo": "_vs.template.foo"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.LEADER.STEPDOWN.foo": "_vs.stepdown.foo"
+    }
+    ```
+    """
+    oldest = workspace.server_version
+    is_stated = oldest != DEFAULT_SERVER_VERSION
+    for block in workspace.blocks:
+        for one in view(block).api:
+            known = one.request.operations
+            if not known:
+                continue
+            since = min(operation.since for operation in known)
+            if is_stated and since > oldest:
+                when = f"came with nats-server {since[0]}.{since[1]}, and the oldest is {oldest[0]}.{oldest[1]}"
+            elif all(operation.until for operation in known):
+                when = "is gone since nats-server 2.14"
+            else:
+                continue
+            yield Finding(at=one.entry.key_span, message=f"{_named(one.request)} {when}", hint="leave the rule out")
+
+
+@rule("VS333", "stream-management-mapped", Severity.ERROR)
+def stream_management_mapped(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Creating, updating, deleting or restoring a stream is mapped.
+
+    ## Why is this bad?
+    Deleting the virtual stream deletes the read stream of one region. Creating and
+    updating fail, since the body names another stream than the mapped subject:
+    error 10056 (server/jetstream_api.go, jsStreamCreateRequest; all versions).
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.DELETE.foo": "$JS.API.STREAM.DELETE.foo-read-west"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.NAMES": "_vs.names"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in view(block).api:
+            caught = _caught(one, NEVER)
+            if caught and one.renames:
+                yield Finding(
+                    at=one.entry.key_span,
+                    message=f"`{one.entry.source}` catches {_listed(caught)}: "
+                    f"clients would manage a physical stream under the name `{min(one.renames)}`",
+                    hint="name the requests that are meant instead of `*`"
+                    if len(one.request.names) > 1
+                    else "remove the rule: streams are managed under their own names",
+                )
+
+
+@rule("VS334", "regions-diverge", Severity.WARNING)
+def regions_diverge(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Purging a virtual stream, or deleting one of its messages, is mapped.
+
+    ## Why is this bad?
+    The message goes in the read stream of one region and stays in all others, for
+    good: nothing brings them together again. Deleting an object purges its chunks
+    in one region only (server/jetstream_api.go, jsStreamPurgeRequest and
+    jsMsgDeleteRequest; all versions).
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.STREAM.PURGE.foo": "$JS.API.STREAM.PURGE.foo-read-west"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.STREAM.PURGE.foo": "_vs.refused.purge"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in view(block).api:
+            caught = _caught(one, _DIVERGING)
+            if caught and one.renames and not _caught(one, NEVER):
+                yield Finding(
+                    at=one.entry.key_span,
+                    message=f"{_listed(caught)} of `{min(one.renames)}` changes the read stream of one region only: "
+                    "the regions diverge for good",
+                    hint="remove the rule, and delete by a message that is stored, such as a KV delete marker",
+                )
+
+
+def _caught(one: ApiRule, names: Iterable[str]) -> list[str]:
+    """Which of *names* the rule sends on to another stream."""
+    targets = frozenset[str]().union(*(target.names for _, target in one.targets))
+    return [name for name in names if name in one.request.names and name in targets]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+@rule("VS335", "dead-reply-rule", Severity.WARNING)
+def dead_reply_rule(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Acknowledgements or flow control of a virtual stream are renamed.
+
+    ## Why is this bad?
+    Clients acknowledge to the reply subject that the server put on the message, and
+    that names the real stream: `$JS.ACK.foo-read-west.…`. No client ever publishes
+    to `$JS.ACK.foo.>`, while every publish of every client has to pass the rule
+    (server/consumer.go, jsAckT; all versions). Were there a real stream `foo`, the
+    rule would take its acknowledgements away.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.ACK.foo.>": "$JS.ACK.foo-read-west.>"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.ACK.foo.>": "_vs.west.ack.foo.>"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for entry in view(block).entries:
+            prefix = next((one for one in _REPLIES if entry.source.startswith(one)), None)
+            stream = entry.source.split(SEPARATOR)[_SHORTEST_REPLY - 1 : _SHORTEST_REPLY] if prefix else []
+            if prefix is None or not stream or effective_source(stream[0])[:1] in ("*", ">"):
+                continue
+            if any(
+                one.model.subject.startswith(prefix) and not one.model.subject.startswith(f"{prefix}{stream[0]}.")
+                for one in entry.destinations
+            ):
+                yield Finding(
+                    at=entry.key_span,
+                    message=f"`{entry.source}` is dead: replies name the real stream, never `{stream[0]}`",
+                    hint="remove the rule: acknowledgements and flow control need none",
+                )
+
+
+@rule("VS336", "catches-other-streams", Severity.ERROR)
+def catches_other_streams(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A rule for one virtual stream also matches requests about other streams.
+
+    ## Why is this bad?
+    A `*` for the verb makes words of the API ambiguous. `$JS.API.CONSUMER.*.NEXT.>`,
+    for a stream called `NEXT`, also matches `$JS.API.CONSUMER.MSG.NEXT.orders.app`:
+    all fetches from all streams go astray. CREATE, DELETE, GET, INFO, LIST, NAMES,
+    NEXT, PEER, STEPDOWN and UPDATE are such names (server/jetstream_api.go; all
+    versions). With two `*` in a row any name is.
+
+    ## Example
+    ```conf
+    mappings {
+      "$JS.API.CONSUMER.*.NEXT.>": "_vs.consumer.{{wildcard(1)}}.NEXT.>"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "$JS.API.CONSUMER.*.next.>": "_vs.consumer.{{wildcard(1)}}.next.>"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one in view(block).api:
+            names = one.request.streams
+            stray = sorted({operation.name for operation in one.request.catches_all_streams}) if names else []
+            if stray:
+                name = min(names)
+                yield Finding(
+                    at=one.entry.key_span,
+                    message=f"`{one.entry.source}` also matches {_listed(stray[:3])} of every other stream",
+                    hint=f"`{name}` is a word of the API: give the virtual stream another name"
+                    if name in RESERVED_NAMES
+                    else "name the requests that are meant instead of `*`",
+                )

@@ -1,0 +1,176 @@
+"""What a block maps: sources that the server refuses, forgets, or chooses among by chance."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.mappings.view import MANY, clusters, view, with_server
+from vstream.mapping.compile import MappingErrorKind
+from vstream.mapping.transform import effective_source
+from vstream.subjects import example_of_overlap, is_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.subject import MappingEntry, MappingsBlock, Workspace
+
+
+@rule("VS302", "overlapping-sources", Severity.ERROR)
+def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
+    """
+    Two rules match the same message.
+
+    ## Why is this bad?
+    The server walks the rules of an account in turn and takes the first that
+    matches, and their order is that of a Go map: random, and different at each
+    start and reload (server/opts.go, parseAccountMappings; server/accounts.go,
+    selectMappedSubject; all versions). `orders.>` beside `orders.eu.>` was chosen
+    in 22 of 24 starts. The most specific rule does not win.
+
+    Where the rules give today's example the same subject in every cluster, the
+    finding is a warning.
+
+    ## Example
+    ```conf
+    mappings {
+      "orders.>": "all.>"
+      "orders.eu.>": "europe.>"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "orders.us.>": "all.>"
+      "orders.eu.>": "europe.>"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for one, other in islice(block.table.overlapping(), MANY):
+            pair = sorted((block.entry(one), block.entry(other)), key=lambda entry: entry.key_span)
+            yield _overlap(block, *pair)
+
+
+def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Finding:
+    example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
+    same = is_literal(example) and all(
+        len({tuple((one.subject, one.probability_percent) for one in candidate.outcomes) for candidate in found}) == 1
+        for cluster in sorted(clusters(first) | clusters(second) | {""})
+        if (found := block.table.resolve(example, cluster).candidates)
+    )
+    return Finding(
+        at=second.key_span,
+        message=f"`{second.source}` and `{first.source}` both match `{example}`: "
+        "which of them counts is drawn by lot at each start",
+        hint="make the sources disjoint" + (", or keep one of the rules: they do the same" if same else ""),
+        related=(Related(span=first.key_span, message="the other rule"),),
+        severity=Severity.WARNING if same else None,
+    )
+
+
+@rule("VS303", "duplicate-source", Severity.ERROR)
+def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A source is written twice in one block.
+
+    ## Why is this bad?
+    The later rule replaces the earlier one, and `nats-server -t` says nothing
+    (conf/parse.go keeps a map; all versions). Clusters that only the earlier rule
+    names are no longer mapped.
+
+    ## Example
+    ```conf
+    mappings {
+      "foo": [{destination: "foo.west", weight: 100%, cluster: west}]
+      "foo": [{destination: "foo.east", weight: 100%, cluster: east}]
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "foo": [
+        {destination: "foo.west", weight: 100%, cluster: west}
+        {destination: "foo.east", weight: 100%, cluster: east}
+      ]
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        seen: dict[str, MappingEntry] = {}
+        for entry in block.entries:
+            earlier = seen.get(entry.source)
+            seen[entry.source] = entry
+            if earlier is not None:
+                line = earlier.key_span.line
+                yield Finding(
+                    at=entry.key_span,
+                    message=f"`{entry.source}` is mapped a second time: the rule of line {line} is forgotten without a word",
+                    hint="put all destinations of a source into one rule",
+                    related=(Related(span=earlier.key_span, message="this rule has no effect"),),
+                )
+
+
+@rule("VS304", "invalid-source", Severity.ERROR)
+def invalid_source(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A source is not a valid subject.
+
+    ## Why is this bad?
+    The server does not start, and a reload keeps the old rules (server/opts.go,
+    parseAccountMappings; all versions).
+
+    ## Example
+    ```conf
+    mappings {
+      "foo..bar": "baz"
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "foo.bar": "baz"
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        for error in block.table.errors:
+            if error.kind is MappingErrorKind.INVALID_SOURCE:
+                yield Finding(
+                    at=block.place(error),
+                    message=with_server(error.message, error.server_message),
+                    hint="tokens are separated by single dots and hold no spaces; `>` comes last",
+                )
+
+
+@rule("VS305", "unreadable-rule", Severity.ERROR)
+def unreadable_rule(workspace: Workspace) -> Iterator[Finding]:
+    """
+    The server cannot read a rule: an unknown field, no weight, a value of the wrong kind.
+
+    ## Why is this bad?
+    The server does not start, and a reload keeps the old rules (server/opts.go,
+    parseAccountMapDest; all versions). In account claims it is the resolver that
+    refuses them.
+
+    ## Example
+    ```conf
+    mappings {
+      "foo": {destination: "bar", weight: 100%, clster: west}
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "foo": {destination: "bar", weight: 100%, cluster: west}
+    }
+    ```
+    """
+    for block in workspace.blocks:
+        faults = [block.fault] if block.fault else []
+        for entry in view(block).entries:
+            faults.extend(entry.all_faults())
+        for fault in faults:
+            yield Finding(at=fault.span, message=with_server(fault.message, fault.server_message), hint=fault.hint)

@@ -1,0 +1,162 @@
+"""Messages that are mapped twice, because what a rule makes is what a rule takes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Related, Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.mappings.view import MANY, pattern, place, sources
+from vstream.model.topology import Naming
+from vstream.subjects import PARTIAL_WILDCARD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
+
+_BLOCKS_AT_HAND = 256
+_ENOUGH_OPEN = 1_000
+"""How many destinations that begin with a wildcard are compared: each may cost a walk over all first tokens."""
+_GLOBAL = "$G"
+
+
+@rule("VS350", "mapped-twice", Severity.WARNING)
+def mapped_twice(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A destination lies inside what the rules map.
+
+    ## Why is this bad?
+    A server maps what a client publishes once. But whoever publishes to the mapped
+    subject itself, to repair or to replay, is mapped again: `foo.west.x` published
+    in the east becomes `foo.east.west.x` and shows up as a message of its own
+    (server/client.go, selectMappedSubject; all versions). Over leaf nodes it happens
+    to every message: see VS351.
+
+    A topology that asks for `naming: blog` has chosen this, and is not warned.
+
+    ## Example
+    ```conf
+    mappings {
+      "foo.>": [
+        {destination: "foo.west.>", weight: 100%, cluster: west}
+        {destination: "foo.east.>", weight: 100%, cluster: east}
+      ]
+    }
+    ```
+    ## Use instead
+    ```conf
+    mappings {
+      "foo.>": [
+        {destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}
+        {destination: "_vs.foo.east.foo.>", weight: 100%, cluster: east}
+      ]
+    }
+    ```
+    """
+    if workspace.topology is not None and workspace.topology.naming is Naming.BLOG:
+        return
+    over_leaves = _over_leaves(workspace)
+    for block in workspace.blocks:
+        if block.key_span not in over_leaves:
+            for entry, one, other in _inside(block):
+                yield Finding(
+                    at=place(one),
+                    message=f"`{one.model.subject}` is mapped again by `{other.source}` when someone publishes to it",
+                    hint="put physical subjects outside of what clients publish, as in "
+                    f"`_vs.<stream>.{one.model.cluster or '<region>'}.{entry.source}`",
+                    related=() if other is entry else (Related(span=other.key_span, message="the rule that takes it"),),
+                )
+
+
+@rule("VS351", "mapped-twice-over-leaf-nodes", Severity.WARNING)
+def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A destination lies inside what the rules map, and leaf nodes carry messages of the account.
+
+    ## Why is this bad?
+    A server maps messages of clients and of leaf nodes. What the leaf has mapped
+    once arrives at the hub as `foo.leaf.x`, matches `foo.>` there and is mapped
+    again; the sources of rules are announced to the other side as interest
+    (server/parser.go, processInboundMsg for LEAF; server/leafnode.go,
+    forceAddToSmap; all versions). An error where the files show both sides with
+    such a rule, else a warning.
+
+    ## Example
+    ```conf
+    leafnodes {port: 7422}
+    mappings {
+      "foo.>": "foo.hub.>"
+    }
+    ```
+    ## Use instead
+    ```conf
+    leafnodes {port: 7422}
+    mappings {
+      "foo.>": "_vs.foo.hub.foo.>"
+    }
+    ```
+    """
+    over_leaves = _over_leaves(workspace)
+    sides = frozenset[str]().union(*over_leaves.values())
+    for block in workspace.blocks:
+        if block.key_span in over_leaves:
+            for entry, one, other in _inside(block):
+                yield Finding(
+                    at=place(one),
+                    message=f"`{one.model.subject}` is mapped again by `{other.source}` when it crosses a leaf node connection",
+                    hint="put physical subjects outside of what clients publish, as in "
+                    f"`_vs.<stream>.{one.model.cluster or '<region>'}.{entry.source}`",
+                    related=() if other is entry else (Related(span=other.key_span, message="the rule that takes it"),),
+                    severity=Severity.ERROR if len(sides) > 1 else None,
+                )
+
+
+def _over_leaves(workspace: Workspace) -> dict[object, set[str]]:
+    """Where blocks begin whose messages cross leaf nodes, each with the sides on which its servers are."""
+    found: dict[object, set[str]] = {}
+    for server in workspace.servers:
+        for block in server.mappings:
+            sides = set(_sides(server, block.account))
+            if sides:
+                found.setdefault(block.key_span, set()).update(sides)
+    return found
+
+
+def _sides(server: ServerConf, account: str | None) -> Iterator[str]:
+    if any(listener.block in {"leafnodes", "leaf"} for listener in server.listeners):
+        yield "hub"
+    bound = (remote.account.text if remote.account else None for remote in server.leaf_remotes)
+    if any((name or _GLOBAL) == (account or _GLOBAL) for name in bound):
+        yield "leaf"
+
+
+@lru_cache(maxsize=_BLOCKS_AT_HAND)
+def _inside(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestination, MappingEntry], ...]:
+    """Destinations that rules take, each with its entry and the first rule that takes it and changes it."""
+    found: list[tuple[MappingEntry, MappingDestination, MappingEntry]] = []
+    trie, entries = sources(block)
+    taken: dict[str, MappingEntry | None] = {}
+    open_ones = 0
+    for entry in entries:
+        for one in entry.destinations:
+            subject = pattern(one.model.subject)
+            if subject is None or subject == entry.source or not one.model.weight:
+                continue
+            if subject not in taken:
+                open_ones += subject.startswith(PARTIAL_WILDCARD)
+                numbers = trie.overlapping(subject) if open_ones <= _ENOUGH_OPEN else []
+                taken[subject] = next((entries[number] for number in numbers if _changes(entries[number])), None)
+            other = taken[subject]
+            if other is not None:
+                found.append((entry, one, other))
+                if len(found) == MANY:
+                    return tuple(found)
+                break
+    return tuple(found)
+
+
+def _changes(entry: MappingEntry) -> bool:
+    """Whether a message that *entry* takes can get another subject."""
+    return any(one.model.subject != entry.source for one in entry.destinations)

@@ -1,0 +1,131 @@
+"""A mappings block as rules look at it: the entries that count, and what each of them asks of the API. Made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vstream.lint.rules.mappings import api
+from vstream.mapping.functions import parse_token
+from vstream.mapping.transform import TransformError, effective_source
+from vstream.subjects import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.diagnostics import Span
+    from vstream.lint.rules.mappings.api import Request
+    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock
+
+MANY = 200
+"""How many findings of one kind a block can have: a file that is wrong everywhere is not listed twice over."""
+_BLOCKS_AT_HAND = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApiRule:
+    """An entry whose source is an API subject, with its destinations that are API subjects, too."""
+
+    entry: MappingEntry
+    request: Request
+    targets: tuple[tuple[MappingDestination, Request], ...]
+
+    @property
+    def renames(self) -> frozenset[str]:
+        """The streams that it gives another name: virtual ones."""
+        streams = self.request.streams
+        return frozenset(
+            stream
+            for stream in streams
+            if any(target.streams and stream not in target.streams for _, target in self.targets)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What rules share about one block."""
+
+    entries: tuple[MappingEntry, ...]
+    """Those that count: the last of each source, in the order written."""
+    accepted: tuple[MappingEntry, ...]
+    """The entries that the server takes."""
+    api: tuple[ApiRule, ...]
+    targets: tuple[tuple[MappingDestination, Request], ...]
+    """Every destination that is an API subject."""
+
+
+@lru_cache(maxsize=_BLOCKS_AT_HAND)
+def view(block: MappingsBlock) -> View:
+    """The view of *block*."""
+    entries = tuple({entry.source: entry for entry in block.entries}.values())
+    refused = {error.mapping.source for error in block.table.errors}
+    refused.update(entry.source for entry in entries if any(entry.all_faults()))
+    rules: list[ApiRule] = []
+    everything: list[tuple[MappingDestination, Request]] = []
+    for entry in entries:
+        request = api.read(entry.source)
+        read = [(one, api.read(one.model.subject)) for one in entry.destinations]
+        targets = [(one, target) for one, target in read if target is not None]
+        everything += targets
+        if request is not None:
+            rules.append(ApiRule(entry, request, tuple(targets)))
+    return View(
+        entries=entries,
+        accepted=tuple(one for one in entries if one.source not in refused),
+        api=tuple(rules),
+        targets=tuple(everything),
+    )
+
+
+@lru_cache(maxsize=_BLOCKS_AT_HAND)
+def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]]:
+    """The entries that the server takes, and an index of what they match."""
+    entries = view(block).accepted
+    return SubjectTrie(effective_source(entry.source) for entry in entries), entries
+
+
+def place(destination: MappingDestination) -> Span:
+    """Where a destination's subject stands, or the whole destination if it has none."""
+    return destination.subject.span if destination.subject else destination.span
+
+
+def pattern(destination: str) -> str | None:
+    """
+    The subjects that *destination* can become, as a pattern.
+
+    None if it has no subject, or if a function can make several tokens of one.
+    """
+    if "{{" not in destination and "$" not in destination:
+        return destination or None
+    parts = []
+    for token in destination.split(SEPARATOR):
+        call = parse_token(token) if token[:1] in ("{", "$") else None
+        if isinstance(call, TransformError) or (call is not None and api.splits(call)):
+            return None
+        parts.append(token if call is None else PARTIAL_WILDCARD)
+    return SEPARATOR.join(parts)
+
+
+def weights(entry: MappingEntry) -> Mapping[str, int]:
+    """The sum of weights by cluster, "" for destinations without one."""
+    totals: dict[str, int] = {}
+    for one in entry.destinations:
+        cluster = one.model.cluster or ""
+        totals[cluster] = totals.get(cluster, 0) + one.model.weight
+    return totals
+
+
+def clusters(entry: MappingEntry) -> frozenset[str]:
+    """The clusters that *entry* names."""
+    return frozenset(one.model.cluster for one in entry.destinations if one.model.cluster)
+
+
+def has_default(entry: MappingEntry) -> bool:
+    """Whether *entry* says what happens at clusters that it does not name."""
+    return any(one.model.cluster is None for one in entry.destinations)
+
+
+def with_server(message: str, wording: str) -> str:
+    """*message*, and beside it what the server prints."""
+    return f"{message} (nats-server: {wording.strip()})" if wording else message
