@@ -10,7 +10,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import FAILED, NO
-from vstream.cli.plan import Adopt, Planned, make
+from vstream.cli.plan import Adopt, Planned, compare, make
 from vstream.cli.running import run
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def command(
     if not yes:
         _ask()
         # Nobody knows how long the question stood there.
-        planned = run(_again(planned, frozenset(adopt or ()), templates))
-    applied, left = run(_carry_out(planned, templates))
+        run(_require_unchanged(planned, frozenset(adopt or ())))
+    applied, left = run(_carry_out(planned))
     for line in view.applied(applied):
         console.out().print(line)
     if applied.failure is not None:
@@ -75,11 +75,9 @@ def command(
         raise typer.Exit(NO)
 
 
-async def _again(planned: Planned, adopt: frozenset[str], templates: Path | None) -> Planned:
-    """The same plan, made now. Raises StalePlanError if it is not the same any more."""
-    fresh = await make(planned.topology, planned.where.lab, adopt, templates)
-    _require_same(fresh.plan, planned.plan)
-    return fresh
+async def _require_unchanged(planned: Planned, adopt: frozenset[str]) -> None:
+    """Raises StalePlanError if the plan would be another one by now."""
+    _require_same(await compare(planned.topology, planned.where, planned.bundle, adopt), planned.plan)
 
 
 def _require_same(fresh: Plan, reviewed: Plan) -> None:
@@ -134,7 +132,7 @@ def _ask() -> None:
         raise typer.Exit(NO)
 
 
-async def _carry_out(planned: Planned, templates: Path | None) -> tuple[Applied, Plan | None]:
+async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
@@ -154,7 +152,7 @@ async def _carry_out(planned: Planned, templates: Path | None) -> tuple[Applied,
             )
     if applied.failure is not None:
         return applied, None
-    return applied, (await make(planned.topology, where.lab, frozenset(), templates)).plan
+    return applied, await compare(planned.topology, where, planned.bundle, frozenset())
 
 
 class _LabMappings:

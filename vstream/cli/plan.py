@@ -91,16 +91,20 @@ def command(
 
 
 async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
-    """Read the servers and compare. Raises VstreamError if that is not possible."""
+    """Render, read the servers and compare. Raises VstreamError if that is not possible."""
+    where = inputs.target(topology, lab_name)
+    bundle = inputs.bundle_for(topology, where, templates)
+    return Planned(topology=topology, where=where, bundle=bundle, plan=await compare(topology, where, bundle, adopt))
+
+
+async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adopt: frozenset[str]) -> Plan:
+    """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
     from vstream.jetstream.observe import connect_all, observe  # noqa: PLC0415
     from vstream.plan.diff import diff  # noqa: PLC0415
 
-    where = inputs.target(topology, lab_name)
-    bundle = inputs.bundle_for(topology, where, templates)
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)
-    plan = diff(topology.name, bundle.streams, bundle.mappings, observed, adopt=adopt)
-    return Planned(topology=topology, where=where, bundle=bundle, plan=plan)
+    return diff(topology.name, bundle.streams, bundle.mappings, observed, adopt=adopt)
 
 
 def _save(path: Path, text: str) -> None:

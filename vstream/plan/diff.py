@@ -69,44 +69,50 @@ def diff(
     *adopt* names streams that vstream did not create and may take over; the name
     `all` stands for every one that the topology needs.
     """
+    wanted = {stream.config.name for stream in desired}
+    owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
+    forms = {
+        name: canonical(one.config.fields) for name, one in observed.streams.items() if name in wanted or name in owned
+    }
     changes: list[Change] = []
     blocked: list[Blocked] = []
     notes: list[Note] = []
     for stream in desired:
-        outcome = _compare(topology, stream, observed, adopt, notes)
+        outcome = _compare(topology, stream, observed, forms, adopt, notes)
         if isinstance(outcome, Blocked):
             blocked.append(outcome)
         elif outcome is not None:
             changes.append(outcome)
-    wanted = {stream.config.name for stream in desired}
-    owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
     changes.extend(_delete(one) for name, one in sorted(owned.items()) if name not in wanted)
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     return Plan(
         topology=topology,
-        observed=fingerprint(topology, wanted, observed),
+        observed=_fingerprint(wanted, observed, forms),
         changes=tuple(changes),
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
-        rules=tuple(_rule_changes(mappings, observed.rules, _Ours(wanted | owned.keys(), owned.values()))),
+        rules=tuple(
+            _rule_changes(mappings, observed.rules, _Ours(wanted | owned.keys(), [forms[name] for name in owned]))
+        ),
         unread_servers=observed.unread_servers,
         notes=tuple(notes),
         owned=len(owned),
     )
 
 
-def fingerprint(topology: str, wanted: set[str], observed: Observed) -> str:
+def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mapping[str, Json]]) -> str:
     """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
-    streams = {
-        name: [canonical(one.config.fields), one.created]
-        for name, one in observed.streams.items()
-        if name in wanted or one.config.owner == topology
-    }
+    streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
     state = [streams, sorted(wanted & set(observed.missing)), {k: dict(v) for k, v in observed.rules.items()}]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(
-    topology: str, stream: PhysicalStream, observed: Observed, adopt: frozenset[str], notes: list[Note]
+    topology: str,
+    stream: PhysicalStream,
+    observed: Observed,
+    forms: Mapping[str, Mapping[str, Json]],
+    adopt: frozenset[str],
+    notes: list[Note],
 ) -> Change | Blocked | None:
     name = stream.config.name
     found = observed.streams.get(name)
@@ -128,7 +134,7 @@ def _compare(
             reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
             hint=f"rename one of the two, or take it over with `--adopt {name}`",
         )
-    fields = tuple(_field_changes(stream, found, notes))
+    fields = tuple(_field_changes(stream, forms[name], notes))
     if not fields:
         return None
     for change in fields:
@@ -149,8 +155,10 @@ def _compare(
     )
 
 
-def _field_changes(stream: PhysicalStream, found: ObservedStream, notes: list[Note]) -> Iterator[FieldChange]:
-    before, after = canonical(found.config.fields), canonical(stream.config.fields)
+def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
+    after = canonical(stream.config.fields)
+    if before == after:
+        return
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old == new:
@@ -212,10 +220,10 @@ def _delete(found: ObservedStream) -> Delete:
 class _Ours:
     """Tells a rule that leads to this topology's streams, of now or of before, from somebody else's."""
 
-    def __init__(self, names: set[str], owned: Iterable[ObservedStream]) -> None:
+    def __init__(self, names: set[str], owned: Iterable[Mapping[str, Json]]) -> None:
         self._names = names
-        subjects = [subject for one in owned for subject in canonical(one.config.fields)["subjects"]]  # type: ignore[union-attr]
-        self._subjects = [str(subject) for subject in subjects]
+        listed = [form["subjects"] for form in owned]
+        self._subjects = [str(subject) for subjects in listed if isinstance(subjects, list) for subject in subjects]
 
     def leads(self, destinations: tuple[str, ...]) -> bool:
         return any(self._is_ours(destination.rpartition(" ")[2]) for destination in destinations)
