@@ -28,6 +28,7 @@ _LOCAL_HOPS = (
     (Hop.DIRECT_GET, "Direct Get"),
 )
 _MANY_STREAMS = 20
+_PRECISE_BELOW_MS = 10
 
 
 class ProbeFormat(StrEnum):
@@ -92,7 +93,9 @@ def _time_cell(row: object, reader: str) -> Text:
     if reader not in row:
         return Text("-", style="dim")
     time = row[reader]
-    return Text("✗ missing", style="bold red") if time is None else Text(f"✓ {time:,.0f} ms", style="green")
+    if time is None:
+        return Text("✗ missing", style="bold red")
+    return Text(f"✓ {time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"✓ {time:,.0f} ms", style="green")
 
 
 def problems(report: ProbeReport) -> Iterator[Text]:
