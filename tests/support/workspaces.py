@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Diagnostic
 from vstream.lint.inputs import Source, gather
-from vstream.lint.registry import run
+from vstream.lint.registry import Rule, run
 from vstream.lint.rules import servers, streams
 from vstream.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from types import ModuleType
 
-    from vstream.lint.registry import Rule
     from vstream.lint.subject import Workspace
     from vstream.model.topology import ServerVersion
 
+FIXTURES = Path(__file__).parent.parent / "rules"
 RULES = (*streams.RULES, *servers.RULES)
 """The rules that look at streams and at servers."""
 
@@ -32,7 +33,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
         return files[name].encode()
 
     gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
-    assert gathered.diagnostics == []
+    assert [one.message for one in gathered.diagnostics] == []
     topology = None
     for source in gathered.topologies:
         loaded = load(source.content, source.name)
@@ -66,6 +67,26 @@ def _dedented(block: str) -> str:
     lines = block.splitlines()
     margin = min(len(line) - len(line.lstrip()) for line in lines)
     return "".join(f"{line[margin:]}\n" for line in lines)
+
+
+def fixtures(codes: Iterable[str], suffix: str) -> tuple[list[Path], list[Path]]:
+    """The bad and the good fixtures of *codes*: files that end in *suffix*, or directories."""
+    found = [
+        path for code in codes for path in sorted((FIXTURES / code).glob("*")) if path.suffix == suffix or path.is_dir()
+    ]
+    bad = [path for path in found if path.name.startswith("bad")]
+    return bad, [path for path in found if path.name.startswith("good")]
+
+
+def fixture_name(path: Path) -> str:
+    """How a fixture is called in the list of tests."""
+    return f"{path.parent.name}-{path.stem}"
+
+
+def defined(package: ModuleType) -> set[str]:
+    """The codes of all rules in the modules of *package*."""
+    modules = [module for module in vars(package).values() if type(module) is type(package)]
+    return {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
 
 
 def files_of(path: Path) -> dict[str, str]:

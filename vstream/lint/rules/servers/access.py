@@ -53,7 +53,7 @@ def port_clash(workspace: Workspace) -> Iterator[Finding]:
                 continue
             other = own.get(port)
             if other is not None and (other.is_everywhere or listener.is_everywhere or other.host == listener.host):
-                yield _clash(listener, port, f"`{other.block}`", other.span)
+                yield _clash(listener, port, f"the `{other.block}` port", other.span)
                 continue
             own.setdefault(port, listener)
             if listener.is_everywhere:
@@ -61,7 +61,7 @@ def port_clash(workspace: Workspace) -> Iterator[Finding]:
             earlier = taken.setdefault((listener.host.lower(), port), [])
             found = next(((one, at) for one, at in earlier[:20] if not are_copies(one, server)), None)
             if found is not None:
-                yield _clash(listener, port, f"the server of `{found[0].file}`", found[1].span)
+                yield _clash(listener, port, f"a port of the server of `{found[0].file}`", found[1].span)
             earlier.append((server, listener))
 
 
@@ -195,7 +195,7 @@ def plain_password(workspace: Workspace) -> Iterator[Finding]:
 def _clash(listener: Listener, port: int, whose: str, other: Span) -> Finding:
     return Finding(
         at=listener.span,
-        message=f"port {port} of `{listener.host or '0.0.0.0'}` is that of {whose} too",  # noqa: S104 - a text
+        message=f"port {port} of `{listener.host or '0.0.0.0'}` is {whose} too",  # noqa: S104 - a text
         hint="give each a port of its own; by default 4222, 6222, 7222 and 8222",
         related=(Related(span=other, message="the other one"),),
     )

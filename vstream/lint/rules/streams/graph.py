@@ -89,9 +89,10 @@ def unknown_source(workspace: Workspace) -> Iterator[Finding]:
     A source names a stream that does not exist.
 
     ## Why is this bad?
-    Servers accept it and try again for ever; `lag` says 0. Reported where all other
-    sources of the stream are among the files, or where the topology is known: a
-    single file says nothing about others. Behind an `external` prefix nothing is known.
+    Servers accept it and try again for ever; `lag` says 0. Files may be missing, so it is
+    reported only where a stream of nearly that name is there and not sourced, or where
+    the topology knows all streams. Behind an `external` prefix nothing is known. All
+    versions (server/stream.go, checkStreamCfg).
 
     ## Example
     ```json
@@ -111,18 +112,27 @@ def unknown_source(workspace: Workspace) -> Iterator[Finding]:
     known = StreamSet(workspace.streams)
     rendered = _physical_names(workspace.topology)
     names = sorted(known.names | rendered)
+    writes: dict[str, list[str]] = {}
+    for stream in workspace.streams:
+        if stream.virtual is not None and stream.role is StreamRole.WRITE:
+            writes.setdefault(stream.virtual, []).append(stream.config.name)
     for stream in workspace.streams:
         own = [one for one in sources(stream) if not one.is_external]
         missing = [one for one in own if known.find(one.name, stream) is None and one.name not in rendered]
-        is_complete = len(missing) < len(own) and len({one.name for one in missing}) == 1
-        if not is_complete and not (rendered and stream.config.name in rendered):
+        if not missing:
             continue
+        taken = {one.name for one in own}
+        # Comparing with thousands of names would take longer than everything else.
+        comparable = writes.get(stream.virtual, []) if stream.virtual else names if len(names) <= _COMPARABLE else []
+        candidates = [name for name in comparable if name not in taken]
         for one in missing:
-            yield Finding(
-                at=stream.at(*one.path, "name"),
-                message=f"no stream is called `{one.name}`",
-                hint=_meant(one.name, names),
-            )
+            close = get_close_matches(one.name, candidates, n=1)
+            if close or stream.config.name in rendered:
+                yield Finding(
+                    at=stream.at(*one.path, "name"),
+                    message=f"no stream is called `{one.name}`",
+                    hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
+                )
 
 
 @rule("VS212", "sourcing-loop", Severity.ERROR)
@@ -154,7 +164,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
             stream, source = circle[-1]
             yield Finding(
                 at=stream.at(*source.path, "name"),
-                message=f"{' sources '.join(f'`{name}`' for name in [*names, names[0]])}: servers refuse the last",
+                message=f"{' → '.join(f'`{name}`' for name in [*names, names[0]])} is a circle: servers refuse the last of them",
                 hint="let one stream take the messages, and the others source it",
             )
 
@@ -258,12 +268,6 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
                     hint="add "
                     + listed(naming.physical_name(virtual.name, Role(role.value), region) for region in lacking),
                 )
-
-
-def _meant(name: str, names: list[str]) -> str | None:
-    # Comparing with thousands of names takes longer than everything else.
-    close = get_close_matches(name, names, n=1) if len(names) <= _COMPARABLE else []
-    return f"did you mean `{close[0]}`?" if close else None
 
 
 def _republished_to(stream: StreamFile) -> str | None:

@@ -172,7 +172,8 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
     Until the other regions have sourced a message, the write stream holds the only
     copy. With one replica, a server that is down refuses all that is published in its
     region, and a disk that is gone takes acknowledged messages with it. Not reported
-    where the cluster is known to have fewer than three servers. All versions.
+    where the cluster is known to have fewer than three servers, or where the topology
+    wants one replica too. All versions.
 
     ## Example
     ```json
@@ -186,10 +187,17 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
     ```
     """
     servers = servers_by_cluster(workspace)
+    wanted = {
+        (virtual.name, region)
+        for virtual in (workspace.topology.streams if workspace.topology else ())
+        for region, settings in virtual.write.items()
+        if settings.fields.get("num_replicas") == 1
+    }
     for stream in workspace.streams:
         if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
             continue
-        if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE:
+        is_wanted = (stream.virtual, stream.region) in wanted
+        if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Finding(
                 at=place(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of what its region publishes, on one server",

@@ -120,8 +120,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
 
     ## Why is this bad?
     With `max_bytes` or `max_msgs`, the longest outage that loses nothing depends on how
-    much is published, which no file says. The message shows the rate at which `max_age`
-    still counts. With a `max_msgs_per_subject` below that of a read stream, a message that
+    much is published, which no file says. With a `max_msgs_per_subject` below that of a read stream, a message that
     is replaced during an outage never gets there. `discard: new` refuses publishers
     instead, and loses nothing. All versions.
 
@@ -145,17 +144,12 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
             if most is None:
                 continue
             shown = format_size(most) if field == "max_bytes" else f"{most:,} messages"
-            rate = (
-                f"{most * SECOND // max_age:,} {'bytes' if field == 'max_bytes' else 'messages'}/s" if max_age else None
+            sooner = (
+                f"`max_age` if more is published within {format_duration(max_age)}" if max_age else "an outage ends"
             )
             yield Finding(
                 at=stream.at(field),
-                message=f"`{field}` of {shown} "
-                + (
-                    f"removes messages before `max_age` does from {rate} on"
-                    if rate
-                    else "bounds the outage, not `max_age`"
-                ),
+                message=f"`{field}` of {shown} removes messages before {sooner}",
                 hint='compare it with what is published; `"discard": "new"` refuses publishers instead',
             )
     known = StreamSet(workspace.streams)
@@ -188,7 +182,8 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     source starts over at the next restart: values that were replaced long ago come
     back as the newest (seen on 2.11.11 and 2.14.6; server/stream.go,
     startingSequenceForSources). A message of each region on a subject of its own,
-    sent again and again, holds the position: `vstream probe` can be that.
+    sent again and again, holds the position: the canaries of `vstream probe` do, so a
+    stream whose topology agrees on a `canary` with a `*` is not reported.
 
     ## Example
     ```json
@@ -205,8 +200,10 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
         return
     known = StreamSet(workspace.streams)
+    declared = workspace.topology.streams if workspace.topology else ()
+    beacons = {virtual.name for virtual in declared if virtual.canary and "*" in virtual.canary.split(".")}
     for stream in workspace.streams:
-        if stream.role is not StreamRole.READ:
+        if stream.role is not StreamRole.READ or stream.virtual in beacons:
             continue
         per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
         longer = next(

@@ -38,11 +38,6 @@ class Source:
         return tuple(source for source, _ in self.transforms) or (self.filter_subject or ANYTHING,)
 
 
-def is_role(stream: StreamFile, *roles: StreamRole) -> bool:
-    """Whether *stream* seems to be for one of *roles*."""
-    return stream.role in roles
-
-
 def part_of_virtual(stream: StreamFile) -> bool:
     """Whether *stream* is the write or the read stream of a virtual stream."""
     return stream.role in {StreamRole.WRITE, StreamRole.READ}

@@ -1,0 +1,151 @@
+"""Each rule about streams: its manual page is true, and every branch says exactly what it should."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import workspaces
+from tests.support.golden import Golden
+from vstream.lint.registry import Rule, run
+from vstream.lint.rules import streams as rules
+from vstream.lint.rules.streams import RULES
+from vstream.lint.subject import Workspace
+
+CODES = [rule.code for rule in RULES]
+BAD, GOOD = workspaces.fixtures(CODES, ".json")
+HOUR = 3_600 * 10**9
+
+
+def test_codes_are_listed_once_and_in_order() -> None:
+    assert sorted(set(CODES)) == CODES
+    assert all("VS202" <= code <= "VS299" for code in CODES)
+
+
+def test_every_rule_of_the_package_is_listed() -> None:
+    assert workspaces.defined(rules) == set(CODES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=CODES)
+def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
+    bad, good = workspaces.examples(rule)
+    assert workspaces.codes(bad) == {rule.code}
+    assert workspaces.concise(workspaces.findings(good)) == ""
+
+
+@pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
+def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
+    found = [one for one in workspaces.findings(workspaces.files_of(path)) if one.code in CODES]
+    golden.check(path.with_suffix(".out"), workspaces.concise(found))
+    assert {one.code for one in found} == {path.parent.name}
+    assert all(one.hint for one in found)
+
+
+@pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
+def test_what_is_right_is_not_reported(path: Path) -> None:
+    found = workspaces.findings(workspaces.files_of(path))
+    assert path.parent.name not in {one.code for one in found}, workspaces.concise(found)
+
+
+def test_every_rule_has_fixtures() -> None:
+    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES)
+
+
+@pytest.mark.parametrize("name", ["bad", "bad-renumbered"])
+def test_the_fix_of_the_blogs_layout_leaves_nothing_to_report(name: str) -> None:
+    text = (workspaces.FIXTURES / "VS205" / f"{name}.json").read_text()
+    fixed = workspaces.applied(text, workspaces.findings({"a.json": text}))
+    assert workspaces.concise(workspaces.findings({"a.json": fixed})) == ""
+    before, after = json.loads(text), json.loads(fixed)
+    for one, other in zip(before, after, strict=True):
+        transforms = [transform for source in other["sources"] for transform in source["subject_transforms"]]
+        assert [transform["src"] for transform in transforms] == [source["filter_subject"] for source in one["sources"]]
+        assert one.keys() - other.keys() == {"subject_transform"}
+
+
+def test_a_transform_that_is_the_last_field_is_removed_with_the_comma_before_it() -> None:
+    text = (
+        '{"name": "all", "allow_direct": true, "duplicate_window": 0,\n'
+        ' "sources": [{"name": "a", "filter_subject": "a.>"}],\n'
+        ' "subject_transform": {"src": "a.>", "dest": "b.>"}}\n'
+    )
+    fixed = workspaces.applied(text, workspaces.findings({"a.json": text}))
+    assert json.loads(fixed)["sources"] == [{"name": "a", "subject_transforms": [{"src": "a.>", "dest": "b.>"}]}]
+
+
+def test_streams_of_two_environments_are_not_taken_for_one_another() -> None:
+    def environment(directory: str, ttl: bool) -> dict[str, str]:
+        write = {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": HOUR}
+        read = {"name": "foo-read-west", "sources": [{"name": "foo-write-west"}], "duplicate_window": 0}
+        more = {"placement": {"cluster": "west"}, "allow_msg_ttl": ttl, "allow_direct": True}
+        return {f"{directory}/{one['name']}.json": json.dumps({**one, **more}) for one in (write, read)}
+
+    assert workspaces.codes({**environment("dev", True), **environment("prod", False)}) == set()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["null", "[]", "{}", "17", '"x"', "true", "[null]", "[[]]", "[{}]", '[{"name": 3}]', '{"src": 1, "dest": []}'],
+)
+@pytest.mark.parametrize(
+    "field",
+    [
+        "sources",
+        "mirror",
+        "subjects",
+        "placement",
+        "republish",
+        "subject_transform",
+        "max_age",
+        "metadata",
+        "num_replicas",
+    ],
+)
+def test_values_of_the_wrong_kind_are_survived(field: str, value: str) -> None:
+    text = f'{{"name": "foo-read-west", "retention": "limits", "sources": [{{"name": "a"}}], "{field}": {value}}}'
+    if field == "sources":
+        text = f'{{"name": "foo-read-west", "retention": "limits", "sources": {value}}}'
+    workspaces.findings({"a.json": text})
+
+
+def test_a_circle_of_ten_thousand_streams_is_found_without_recursion() -> None:
+    number = 10_000
+    streams = [
+        {"name": f"s{index}", "subjects": [f"s{index}"], "sources": [{"name": f"s{(index + 1) % number}"}]}
+        for index in range(number)
+    ]
+    assert workspaces.codes({"a.json": json.dumps(streams)}) == {"VS212"}
+
+
+def test_time_grows_with_the_number_of_streams() -> None:
+    def seconds(count: int) -> float:
+        texts = [
+            {
+                "name": f"s{number}-{role}-{region}",
+                "num_replicas": 3,
+                "max_age": HOUR,
+                "duplicate_window": 0,
+                "placement": {"cluster": region},
+                "allow_direct": True,
+                **(
+                    {"subjects": [f"s{number}.{region}.>"]}
+                    if role == "write"
+                    else {"sources": [{"name": f"s{number}-write-{one}"} for one in ("west", "east")]}
+                ),
+            }
+            for number in range(count)
+            for region in ("west", "east")
+            for role in ("write", "read")
+        ]
+        looked_at = workspaces.workspace({"a.json": json.dumps(texts)})
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            assert run(RULES, looked_at) == ()
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(1_500) < 15 * seconds(250)
