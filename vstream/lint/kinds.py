@@ -83,10 +83,10 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     if name.endswith((".yaml", ".yml")):
         spoken = {found[1] for found in _TOPOLOGY.finditer(text)}
         return Kind.TOPOLOGY if len(spoken) > (not is_named) else Kind.OTHER
+    if name.endswith((".conf", ".cfg")) and (start != "{" or _OPTIONS.search(text)):
+        return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
     if name.endswith(".json") or start in {"{", "["}:
         return Kind.JSON
-    if name.endswith((".conf", ".cfg")):
-        return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
     if _TOPOLOGY.search(text) and _VERSION.search(text):
         return Kind.TOPOLOGY
     return Kind.CONF

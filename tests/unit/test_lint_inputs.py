@@ -1,0 +1,212 @@
+"""Files to what rules look at: kinds, includes, claims, tokens, topologies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
+from vstream.diagnostics import Diagnostic, Severity
+from vstream.lint import kinds
+from vstream.lint.engine import lint
+from vstream.lint.inputs import Gathered, Source, gather
+from vstream.lint.kinds import Kind
+from vstream.lint.subject import MappingForm, StreamRole
+
+
+def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) -> Gathered:
+    """What the files called *names* (`a_conf` is `a.conf`) say; the others can be included."""
+    contents = {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()}
+
+    def read(name: str) -> bytes:
+        if name not in contents:
+            raise FileNotFoundError(2, "No such file or directory")
+        return contents[name]
+
+    sources = [Source(name=name, content=contents[name]) for name in names or contents]
+    return gather(sources, read=read, env=env)
+
+
+def found(diagnostics: list[Diagnostic]) -> list[tuple[str, str, int, int]]:
+    return [(one.code, one.span.file, one.span.line, one.span.column) for one in diagnostics if one.span]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("mappings.cfg", BLOG, Kind.CONF),
+        ("-", BLOG, Kind.CONF),
+        ("setup.cfg", "[metadata]\nversion = 1\n", Kind.OTHER),
+        ("server.conf", SERVER, Kind.CONF),
+        ("account.jwt", token(CLAIMS), Kind.TOKEN),
+        ("-", f"-----BEGIN NATS ACCOUNT JWT-----\n{token(CLAIMS)}\n------END NATS ACCOUNT JWT------\n", Kind.TOKEN),
+        ("stream.json", STREAM, Kind.JSON),
+        ("-", STREAM, Kind.JSON),
+        ("topology.yaml", TOPOLOGY, Kind.TOPOLOGY),
+        ("-", TOPOLOGY, Kind.TOPOLOGY),
+        ("compose.yaml", "services: {}\n", Kind.OTHER),
+    ],
+)
+def test_files_are_known_by_their_content(name: str, text: str, kind: Kind) -> None:
+    assert kinds.detect(text, name) is kind
+
+
+def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_named() -> None:
+    assert kinds.detect("streams: {}\n", "a.yaml") is Kind.TOPOLOGY
+    assert kinds.detect("streams: {}\n", "a.yaml", is_named=False) is Kind.OTHER
+
+
+def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
+    source = Source(name="package.json", content=b'{"name": "x"}')
+    assert [one.severity for one in gather([source], read=lambda _: b"").diagnostics] == [Severity.NOTE]
+    hidden = Source(name="package.json", content=b'{"name": "x"}', is_named=False)
+    assert gather([hidden], read=lambda _: b"").diagnostics == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\0b", "this is a binary file: it has NUL bytes"),
+        ("mappings {}".encode("utf-16"), "this is UTF-16 text"),
+        (b"mappings {\n \xe9 }", "this is not UTF-8 text: byte 0xe9"),
+        (b" " * (kinds.MAX_BYTES + 1), "more than 32 MiB: too large for a configuration"),
+    ],
+)
+def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> None:
+    (problem,) = gather([Source(name="a.conf", content=content)], read=lambda _: b"").diagnostics
+    assert (problem.code, problem.message) == ("VS004", message)
+
+
+def test_bytes_that_are_no_text_have_a_place() -> None:
+    problems = gather([Source(name="a.conf", content="é\nab".encode() + b"\xff")], read=lambda _: b"").diagnostics
+    assert found(problems) == [("VS004", "a.conf", 2, 3)]
+
+
+def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
+    assert [one.code for one in gathered(a_conf="port:1\n" * (kinds.MAX_MARKS + 1)).diagnostics] == ["VS003"]
+
+
+def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
+    result = gathered(
+        "servers/a.conf",
+        servers__a_conf='server_name: a\ninclude "../shared/b.conf"\n',
+        shared__b_conf="include /c.conf\n",
+        shared__c_conf="mappings { foo: bar }\n",
+    )
+    (server,) = result.servers
+    assert result.diagnostics == []
+    assert server.included == ("shared/b.conf", "shared/c.conf")
+    assert [block.file for block in server.mappings] == ["shared/c.conf"]
+
+
+def test_a_file_that_nine_servers_include_has_one_block_of_mappings() -> None:
+    files = {f"s{n}_conf": f"server_name: s{n}\ninclude mappings.cfg\n" for n in range(9)}
+    workspace = gathered(**files, mappings_cfg="mappings { foo: bar }").workspace()
+    assert len(workspace.servers) == 10
+    assert [block.file for block in workspace.blocks] == ["mappings.cfg"]
+
+
+def test_a_block_belongs_to_the_account_that_includes_it() -> None:
+    workspace = gathered(
+        s_conf="server_name: s\naccounts { A { include mappings.cfg } }\n", mappings_cfg="mappings { foo: bar }"
+    ).workspace()
+    assert [block.account for block in workspace.blocks] == ["A"]
+
+
+def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
+    result = gathered("a.conf", a_conf="include b.conf\ninclude none.conf\n", b_conf="port: 1\n include a.conf\n")
+    assert found(result.diagnostics) == [("VS011", "b.conf", 2, 10), ("VS011", "a.conf", 2, 9)]
+
+
+def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "MAX_MARKS", 1000)
+    lines = "a:1\n" * 500
+    result = gathered("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
+    assert {one.code for one in result.diagnostics} == {"VS011"}
+
+
+def test_variables_come_from_the_environment() -> None:
+    text = "port: $PORT\nhost: $HOST\n"
+    result = gathered(a_conf=text, env={"PORT": "4222"})
+    assert found(result.diagnostics) == [("VS012", "a.conf", 2, 7)]
+    assert result.servers[0].listeners[0].port == 4222
+
+
+@pytest.mark.parametrize("name", ["claims.json", "-"])
+def test_claims_of_an_account_have_mappings(name: str) -> None:
+    result = gather([Source(name=name, content=json.dumps(CLAIMS, indent=1).encode())], read=lambda _: b"")
+    (block,) = result.claims
+    assert (block.form, block.account, block.file) == (MappingForm.CLAIMS, "APP", name)
+    first, second = block.entries[0].destinations
+    assert (first.model.subject, first.model.weight, first.model.cluster) == ("foo.west.>", 60, "west")
+    assert (second.model.weight, second.weight) == (100, None)
+    assert first.subject is not None
+    assert first.subject.span.line == 9
+
+
+def test_a_finding_in_a_token_is_shown_at_the_token() -> None:
+    broken = {"nats": {"type": "account", "mappings": {"foo.>": [{"subject": "bar", "weight": 100}]}}}
+    content = f"\n  {token(broken)}\n".encode()
+    files = {"a.jwt": content}
+    report = lint([Source(name="a.jwt", content=content)], surroundings(files))
+    (one,) = [one for one in report.diagnostics if one.severity is Severity.ERROR]
+    assert one.span is not None
+    assert (one.span.file, one.span.line, one.span.column) == ("a.jwt", 2, 3)
+    assert one.related[0].span.file == "a.jwt:claims"
+    assert '"subject": "bar"' in report.texts["a.jwt:claims"].split("\n")[one.related[0].span.line - 1]
+
+
+def test_tokens_in_the_configuration_of_a_server_are_read() -> None:
+    (block,) = gathered(a_conf=f"port: 1\nresolver_preload {{ A: {token(CLAIMS)} }}\n").claims
+    assert block.entries[0].source == "foo.>"
+
+
+@pytest.mark.parametrize("text", ["eyJh.!!!.x", "eyJh.e30.x", "eyJh.YWJj.x", "x.y.z"])
+def test_what_is_no_account_token_is_not_one(text: str) -> None:
+    result = gather([Source(name="a.jwt", content=text.encode())], read=lambda _: b"")
+    assert result.claims == []
+
+
+@pytest.mark.parametrize(
+    ("text", "role", "virtual", "region"),
+    [
+        (STREAM, StreamRole.READ, "foo", "west"),
+        ('{"name": "foo-write-west", "subjects": ["a"]}', StreamRole.WRITE, "foo", "west"),
+        ('{"name": "ORDERS", "subjects": ["a"]}', StreamRole.PLAIN, None, None),
+        ('{"name": "X", "sources": [{"name": "Y"}]}', StreamRole.READ, None, None),
+        (
+            '{"name":"X","max_age":0,"metadata":{"vstream.role":"write","vstream.stream":"s","vstream.region":"r"}}',
+            StreamRole.WRITE,
+            "s",
+            "r",
+        ),
+    ],
+)
+def test_the_role_of_a_stream_is_known_or_guessed(
+    text: str, role: StreamRole, virtual: str | None, region: str | None
+) -> None:
+    (stream,) = gathered(s_json=text).streams
+    assert (stream.role, stream.virtual, stream.region) == (role, virtual, region)
+
+
+def test_several_streams_can_stand_in_one_file() -> None:
+    names = [
+        one.config.name for one in gathered(s_json='[{"name":"A","subjects":[]},{"name":"B","sources":[]}]').streams
+    ]
+    assert names == ["A", "B"]
+
+
+def test_what_a_topology_renders_to_is_checked_and_shown_in_the_topology() -> None:
+    text = TOPOLOGY.replace("max_age: 1h}   # vstream: ignore[VS107] because", "max_age: 1h, duplicate_window: 1h}")
+    report = lint([Source(name="t.yaml", content=text.encode())], surroundings({}))
+    assert {one.span.file for one in report.diagnostics if one.span} == {"t.yaml"}
+    rendered = [one for one in report.diagnostics if one.related and one.related[0].span.file.startswith("t.yaml/")]
+    assert rendered
+    assert all(one.related[0].span.file in report.texts for one in rendered)
+
+
+def test_a_server_version_that_is_given_wins() -> None:
+    assert Gathered().workspace().server_version == (2, 10)
+    assert Gathered().workspace(None, (2, 14)).server_version == (2, 14)

@@ -1,0 +1,19 @@
+"""No input makes the linter fail, and what it says of it makes sense."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.support.lint_inputs import INPUTS, SEEDS, checked
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(files=INPUTS)
+def test_no_input_makes_the_linter_fail(files: dict[str, bytes]) -> None:
+    checked(files)
+
+
+def test_the_real_files_among_them_are_read() -> None:
+    report = checked({name: text.encode() for name, text in SEEDS.items()})
+    assert sorted(SEEDS) == list(report.files)
+    assert not [one for one in report.diagnostics if one.code.startswith("VS0") and one.code != "VS009"]
