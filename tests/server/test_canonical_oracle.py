@@ -1,0 +1,133 @@
+"""The canonical form is the servers' own: whatever is created reads back as no drift, on every version."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import vstream
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+from vstream.load import bundle, load
+from vstream.model.artifacts import Bundle
+from vstream.model.topology import Topology
+from vstream.plan.diff import Observed, diff
+
+pytestmark = [pytest.mark.server, pytest.mark.versions]
+VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+STREAMS = 40
+
+SETTINGS: dict[str, list[Any]] = {
+    "storage": ["file", "memory"],
+    "max_bytes": ["1MiB", "3GB", "unlimited"],
+    "max_msgs": [1, 1000, "unlimited"],
+    "max_msgs_per_subject": [1, 5],
+    "max_msg_size": ["1KiB", 4096],
+    "max_consumers": [3, "unlimited"],
+    "compression": ["none", "s2"],
+    "allow_rollup": [True, False],
+    "deny_delete": [True, False],
+    "deny_purge": [False],
+    "description": ["", "a text with ünicode"],
+    "metadata": [{"team": "a"}, {"b": "", "a": "x y"}],
+    "placement_tags": [[]],
+}
+BY_ROLE: dict[str, dict[str, list[Any]]] = {
+    "write": {
+        "max_age": ["1h", "90s", "1d", "unlimited"],
+        "duplicate_window": ["100ms", "30s"],
+        "discard": ["old", "new"],
+    },
+    "read": {"max_age": ["30d", "unlimited", "1h"], "duplicate_window": ["100ms", "2m"]},
+}
+NEWER: dict[str, tuple[int, dict[str, Any]]] = {
+    "allow_msg_ttl": (11, {"allow_msg_ttl": True}),
+    "subject_delete_marker_ttl": (
+        11,
+        {"allow_msg_ttl": True, "allow_rollup": True, "write": {"config": {"subject_delete_marker_ttl": 10**9}}},
+    ),
+    "allow_atomic": (12, {"write": {"config": {"allow_atomic": True}}}),
+    "consumer_limits": (10, {"config": {"consumer_limits": {"max_ack_pending": 10}}}),
+    "first_seq": (10, {"write": {"config": {"first_seq": 100}}}),
+    "no_ack": (10, {"config": {"no_ack": True}}),
+    "allow_batched": (14, {"write": {"config": {"allow_batched": True}}}),
+}
+
+
+def pick(chance: random.Random, table: dict[str, list[Any]]) -> dict[str, Any]:
+    return {key: chance.choice(values) for key, values in table.items() if chance.random() < 0.4}
+
+
+def document(version: str, naming: str) -> dict[str, Any]:
+    chance = random.Random(7)
+    minor = int(version.split(".")[1])
+    streams: dict[str, Any] = {}
+    for number in range(STREAMS):
+        name = f"s{number}"
+        roles = {role: pick(chance, table) for role, table in BY_ROLE.items()}
+        roles["write"].setdefault("max_age", "1h")
+        streams[name] = {"subjects": [f"{name}.>", f"{name}x.*.y", f"{name}z"], **pick(chance, SETTINGS), **roles}
+    for name, (since, settings) in NEWER.items():
+        if minor >= since:
+            merged = {"write": {"max_age": "1h"}, "subjects": [f"{name}.>"], **settings}
+            merged["write"] = {"max_age": "1h", **settings.get("write", {})}
+            streams[name] = merged
+    return {
+        "version": 1,
+        "name": "oracle",
+        "server_version": f"2.{minor}",
+        "naming": naming,
+        "jetstream": {"max_file": "1TiB", "max_memory": "1TiB"},
+        "regions": {"west": {"servers": 1}},
+        "streams": streams,
+    }
+
+
+@pytest.fixture
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    yield tmp_path
+    assert vstream("lab", "down", "oracle", "--purge").code == 0
+
+
+def checked(version: str, naming: str) -> Topology:
+
+    return load(json.dumps(document(version, naming)).encode(), "oracle.yaml").require()
+
+
+async def listed(of: Bundle) -> Observed:
+    """Create every stream of *of* and read all back."""
+    async with connect(lab.endpoints("oracle")["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        for stream in of.streams:
+            await admin.create(stream.config)
+        streams, missing = await admin.streams()
+    return Observed(streams=streams, missing=missing)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+async def test_what_is_created_is_no_drift(own_state: Path, version: str, naming: str) -> None:
+    file = own_state / "oracle.yaml"
+    topology = checked(version, naming)
+
+    file.write_text(json.dumps(document(version, naming)))
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    wanted = bundle(topology, addresses=lab.addresses("oracle"))
+    observed = await listed(wanted)
+    assert len(observed.streams) == len(wanted.streams) > 2 * STREAMS
+    plan = diff("oracle", wanted.streams, wanted.mappings, observed)
+    assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
+    assert plan.blocked == ()
+    assert plan.notes == ()
+    # The same again changes nothing: an apply that was cut off can repeat its requests.
+    assert {name: one.created for name, one in (await listed(wanted)).streams.items()} == {
+        name: one.created for name, one in observed.streams.items()
+    }
