@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.lint.rules.mappings import RULES as MAPPING_RULES
 from vstream.lint.rules.servers import RULES as SERVER_RULES
 from vstream.lint.rules.streams import RULES as STREAM_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
@@ -14,5 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["MAPPING_RULES", "SERVER_RULES", "STREAM_RULES", "TOPOLOGY_RULES", "WORKSPACE_RULES"]
 
-MAPPING_RULES: tuple[Rule[Workspace], ...] = ()
 WORKSPACE_RULES: tuple[Rule[Workspace], ...] = (*STREAM_RULES, *MAPPING_RULES, *SERVER_RULES)
