@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.plans import rendered
 from vstream.errors import PlanError
+from vstream.model.json import Json
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.plan import saved
 from vstream.plan.changes import Plan
@@ -16,7 +17,7 @@ def rich_plan() -> Plan:
     """Creates, an update, a delete, something blocked, notes and rules."""
     wanted = rendered()
 
-    def observed(name: str, **fields: object) -> ObservedStream:
+    def observed(name: str, **fields: Json) -> ObservedStream:
         config = next(one.config for one in wanted.streams if one.config.name == "foo-read-west")
         return ObservedStream(
             config=StreamConfig(name=name, fields={**config.fields, "name": name, **fields}),

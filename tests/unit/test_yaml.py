@@ -93,7 +93,9 @@ def test_of_a_key_written_twice_the_first_counts_and_the_rest_is_readable() -> N
 
 
 def test_merged_keys_give_way_to_own_ones_wherever_they_stand() -> None:
-    document = read("a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, z: 3}\nd: {x: 9, <<: [*a, *b]}\ne: {<<: [*a, *b]}\n")
+    document = read(
+        "a: &a {x: 1, y: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, z: 3}\nd: {x: 9, <<: [*a, *b]}\ne: {<<: [*a, *b]}\n"
+    )
     assert document.diagnostics == ()
     assert document.data == {
         "a": {"x": 1, "y": 1},

@@ -116,7 +116,7 @@ async def _region_rules(
     if endpoint is None or not endpoint.monitor:
         return {}, names
     answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
-    rules = {answer[0]: answer[1] for answer in answers if answer is not None}
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {answer[0]: answer[1] for answer in answers if answer is not None}
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
