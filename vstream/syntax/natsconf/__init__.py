@@ -20,8 +20,8 @@ Known differences, all on purpose:
   them): programs that walk the tree may recurse. The server takes about 10,000.
 - Files that include one another without end, more than 32 levels of files and environment variables, or
   more than 1000 includes in all are VS011 or VS012; the server runs out of memory instead, or takes them.
-- Decimal digits outside ASCII that are younger than Python's Unicode tables are letters here. They
-  make no number in the server either, but a word that begins with one is an error there.
+- Decimal digits outside ASCII that are younger than Python's Unicode tables are letters here. The
+  server refuses numbers of such digits, and here they are words.
 - In values, escapes that are not UTF-8 become U+FFFD; the server keeps the bytes.
 """
 
