@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -50,7 +51,7 @@ async def created_times() -> dict[str, str]:
     return found
 
 
-async def test_apply_killed_at_random_points_is_finished_by_the_next(state: Path, tmp_path: Path) -> None:
+def test_apply_killed_at_random_points_is_finished_by_the_next(state: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("VSTREAM_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
     chance = random.Random(seed)
     file = tmp_path / "killed.yaml"
@@ -62,7 +63,7 @@ async def test_apply_killed_at_random_points_is_finished_by_the_next(state: Path
     cut_short = 0
     for number in range(1, KILLS + 1):
         file.write_text(document(number))
-        before = await created_times()
+        before = asyncio.run(created_times())
         process = subprocess.Popen(
             [sys.executable, "-m", "vstream", "apply", str(file), "--yes"],
             env=environment(),
@@ -75,11 +76,11 @@ async def test_apply_killed_at_random_points_is_finished_by_the_next(state: Path
             process.send_signal(signal.SIGKILL)
             cut_short += 1
         process.wait()
-        between = await created_times()
+        between = asyncio.run(created_times())
         finished = vstream("apply", file, "--yes")
         assert finished.code == 0, f"seed {seed}, round {number}: {finished.out}{finished.err}"
         assert vstream("plan", file, "--detailed-exitcode").code == 0, f"seed {seed}, round {number}"
-        after = await created_times()
+        after = asyncio.run(created_times())
         assert len(after) == 6 * STREAMS * (number + 1), f"seed {seed}, round {number}"
         for earlier in (before, between):
             assert {name: after[name] for name in earlier} == earlier, f"seed {seed}, round {number}"
