@@ -120,6 +120,14 @@ def test_a_circle_of_ten_thousand_streams_is_found_without_recursion() -> None:
     assert workspaces.codes({"a.json": json.dumps(streams)}) == {"VS212"}
 
 
+def test_streams_that_all_source_one_another_report_a_bounded_number_of_circles() -> None:
+    names = [f"s{index}" for index in range(300)]
+    streams = [{"name": name, "subjects": [name], "sources": [{"name": one} for one in names]} for name in names]
+    found = workspaces.findings({"a.json": json.dumps(streams)})
+    assert [one.code for one in found] == ["VS212"] * 100
+    assert max(len(one.message) for one in found) < 200
+
+
 def test_time_grows_with_the_number_of_streams() -> None:
     def seconds(count: int) -> float:
         texts = [

@@ -24,7 +24,7 @@ _TRUSTED = ("trusted", "trusted_keys")
 _CLIENT_PORT = 4222
 
 
-@rule("VS412", "port-clash", Severity.ERROR)
+@rule("VS412", "port-taken-twice", Severity.ERROR)
 def port_clash(workspace: Workspace) -> Iterator[Finding]:
     """
     Two things would listen on one port of one host.

@@ -24,8 +24,8 @@ def names_differ(workspace: Workspace) -> Iterator[Finding]:
 
     ## Why is this bad?
     The server does not start: `cluster name conflicts between cluster and gateway
-    definitions` (all versions; server/server.go, validateCluster). Names are compared
-    exactly, case included.
+    definitions`, while `nats-server -t` says nothing (all versions; server/server.go,
+    validateCluster). Names are compared exactly, case included.
 
     ## Example
     ```conf
@@ -58,7 +58,7 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
 
     ## Why is this bad?
     With JetStream the server does not start (`jetstream cluster requires cluster.name
-    to be set`). Without, it takes a random name, another one after each restart, and
+    to be set`; `nats-server -t` says nothing). Without, it takes a random name, another one after each restart, and
     a server without a cluster has none at all: mappings for a `cluster` never match,
     and what clients publish is not mapped (all versions; server/server.go, accounts.go).
 

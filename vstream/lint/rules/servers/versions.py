@@ -84,7 +84,8 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     A server does not start with an option that it does not know (`unknown field`), and
     refuses to reload. Looked at only where the oldest version is stated. The options
-    are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not.
+    are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not
+    (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
 
     ## Example
     With a topology that says `server_version: "2.10"`:

@@ -15,7 +15,6 @@ from vstream.lint.rules.streams.dedupe import (
 from vstream.lint.rules.streams.fields import invalid_name, needs_newer_server, unknown_field
 from vstream.lint.rules.streams.graph import (
     missing_source,
-    republish_cycle,
     sourcing_loop,
     uncovered_region,
     unknown_source,
@@ -28,6 +27,7 @@ from vstream.lint.rules.streams.placement import (
     single_replica,
     too_many_replicas,
 )
+from vstream.lint.rules.streams.republish import republish_cycle
 from vstream.lint.rules.streams.retention import (
     evicts_sooner,
     forgets_position,

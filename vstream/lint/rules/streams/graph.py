@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream import subjects
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.streams.values import ANYTHING, StreamSet, mirror, place, sources, strings, table
+from vstream.lint.rules.streams.values import StreamSet, mirror, sources, strings
 from vstream.lint.rules.topology.wording import listed
 from vstream.lint.subject import StreamRole
 from vstream.model.topology import Role
@@ -22,65 +22,9 @@ if TYPE_CHECKING:
     from vstream.lint.subject import StreamFile, Workspace
     from vstream.model.topology import Topology
 
-_FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 _COMPARABLE = 500
-
-
-@rule("VS210", "republish-cycle", Severity.ERROR)
-def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
-    """
-    What a stream republishes comes back to it, or to those who have it already.
-
-    ## Why is this bad?
-    Servers refuse a stream that republishes to its own subjects (`forms a cycle`,
-    500, 10052). They do not see the way around through a source: a read stream
-    that republishes into a write stream which it sources stores each message for
-    ever. A read stream that republishes to the virtual subjects is wrong in another
-    way: each region does it, so a subscriber gets one copy from each; let the write
-    streams do it. All versions (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"],
-     "republish": {"src": "orders.>", "dest": "orders.copy.>"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"],
-     "republish": {"src": "orders.>", "dest": "copies.orders.>"}}
-    ```
-    """
-    known = StreamSet(workspace.streams)
-    for stream in workspace.streams:
-        target = _republished_to(stream)
-        if target is None:
-            continue
-        at = place(stream, "republish", "dest")
-        own = _overlapping(strings(stream, "subjects"), target)
-        if own:
-            yield Finding(
-                at=at,
-                message=f"`{target}` overlaps the stream's own subject `{own}`: servers refuse the cycle",
-                hint="republish to subjects outside of the stream",
-            )
-            continue
-        back = [(other, _overlapping(strings(other, "subjects"), target)) for _, other in known.sourced(stream)]
-        around = next(((other, subject) for other, subject in back if subject), None)
-        virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
-        if around:
-            yield Finding(
-                at=at,
-                message=f"`{target}` is stored by `{around[0].config.name}`, which this stream sources: "
-                "messages go round for ever",
-                hint=f"republish to subjects outside of `{around[1]}`",
-            )
-        elif virtual and stream.role is StreamRole.READ:
-            yield Finding(
-                at=at,
-                message=f"each region republishes to `{virtual}`: subscribers get one copy from each",
-                hint="let the write streams republish: then there is one copy",
-                severity=Severity.WARNING,
-            )
+_MOST_CIRCLES = 100
+_SHOWN = 5
 
 
 @rule("VS211", "unknown-source", Severity.WARNING)
@@ -158,15 +102,14 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
     """
     known = StreamSet(workspace.streams)
     done: set[int] = set()
-    for start in workspace.streams:
-        for circle in _circles(start, known, done):
-            names = [stream.config.name for stream, _ in circle]
-            stream, source = circle[-1]
-            yield Finding(
-                at=stream.at(*source.path, "name"),
-                message=f"{' → '.join(f'`{name}`' for name in [*names, names[0]])} is a circle: servers refuse the last of them",
-                hint="let one stream take the messages, and the others source it",
-            )
+    circles = (circle for start in workspace.streams for circle in _circles(start, known, done))
+    for names, length, stream, source in islice(circles, _MOST_CIRCLES):
+        shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
+        yield Finding(
+            at=stream.at(*source.path, "name"),
+            message=f"{' → '.join(shown)} is a circle: servers refuse the last of them",
+            hint="let one stream take the messages, and the others source it",
+        )
 
 
 @rule("VS213", "missing-source", Severity.ERROR)
@@ -203,15 +146,18 @@ def missing_source(workspace: Workspace) -> Iterator[Finding]:
             for source in sources(stream):
                 first.setdefault(source.name, (stream, source))
         for stream in group:
-            lacking = first.keys() - {source.name for source in sources(stream)}
-            for name in sorted(lacking):
-                sibling, source = first[name]
-                yield Finding(
-                    at=stream.key_at("sources"),
-                    message=f"`{stream.config.name}` does not source `{name}`, `{sibling.config.name}` does",
-                    hint=f"add `{name}` to its sources",
-                    related=(Related(span=sibling.at(*source.path), message="sourced here"),),
-                )
+            lacking = sorted(first.keys() - {source.name for source in sources(stream)})
+            if not lacking:
+                continue
+            sibling, source = first[lacking[0]]
+            more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
+            yield Finding(
+                at=stream.key_at("sources"),
+                message=f"`{stream.config.name}` does not source {listed(lacking[:_SHOWN])}{more}, "
+                f"`{sibling.config.name}` does",
+                hint=f"add {listed(lacking[:_SHOWN])} to its sources",
+                related=(Related(span=sibling.at(*source.path), message="sourced here"),),
+            )
 
 
 @rule("VS214", "uncovered-region", Severity.ERROR)
@@ -270,32 +216,6 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
                 )
 
 
-def _republished_to(stream: StreamFile) -> str | None:
-    """The pattern of the subjects that *stream* republishes to."""
-    republish, transform = table(stream, "republish"), table(stream, "subject_transform")
-    target = republish.get("dest")
-    # From `>` to `>` with a transform of all subjects: the transform decides.
-    everything = target == ANYTHING and republish.get("src") in (None, "", ANYTHING)
-    if everything and strings(stream, "subjects") == [transform.get("src")]:
-        target = transform.get("dest")
-    return _FUNCTION.sub("*", target) if isinstance(target, str) and target else None
-
-
-def _overlapping(patterns: list[str], target: str) -> str | None:
-    return next((one for one in patterns if subjects.overlaps(one, target)), None)
-
-
-def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str]:
-    """The subjects that clients of a read stream know."""
-    if topology is not None:
-        return [one for virtual in topology.streams if virtual.name == stream.virtual for one in virtual.subjects]
-    stored = {_FUNCTION.sub("*", destination) for source in sources(stream) for _, destination in source.transforms}
-    taken = table(stream, "republish").get("src")
-    if ANYTHING in stored and isinstance(taken, str) and taken:
-        stored.add(taken)
-    return sorted(stored - {ANYTHING})
-
-
 def _physical_names(topology: Topology | None) -> set[str]:
     return {
         naming.physical_name(stream.name, role, region)
@@ -312,12 +232,19 @@ def _edges(stream: StreamFile) -> list[Source]:
     return [
         one
         for one in [*sources(stream), *([own] if own else [])]
-        if not one.is_external and (not one.filter_subject or _overlapping(listens, one.filter_subject))
+        if not one.is_external
+        and (not one.filter_subject or any(subjects.overlaps(subject, one.filter_subject) for subject in listens))
     ]
 
 
-def _circles(start: StreamFile, known: StreamSet, done: set[int]) -> Iterator[list[tuple[StreamFile, Source]]]:
-    """Each circle that is reached from *start* once, by a walk in depth without recursion. *done* are streams left behind."""
+def _circles(
+    start: StreamFile, known: StreamSet, done: set[int]
+) -> Iterator[tuple[list[str], int, StreamFile, Source]]:
+    """
+    The circles that a walk in depth from *start* closes: the first names, the length, and the source that closes it.
+
+    *done* are streams that no walk has to enter again. No recursion: a circle may be as long as the list of streams.
+    """
     if id(start) in done:
         return
     path: list[tuple[StreamFile, list[Source], int]] = [(start, _edges(start), 0)]
@@ -334,7 +261,13 @@ def _circles(start: StreamFile, known: StreamSet, done: set[int]) -> Iterator[li
         if found is None or id(found) in done:
             continue
         if id(found) in on_path:
-            yield [(one, taken[position - 1]) for one, taken, position in path[on_path[id(found)] :]]
+            first = on_path[id(found)]
+            yield (
+                [one.config.name for one, _, _ in path[first : first + _SHOWN]],
+                len(path) - first,
+                stream,
+                edges[index],
+            )
             continue
         on_path[id(found)] = len(path)
         path.append((found, _edges(found), 0))

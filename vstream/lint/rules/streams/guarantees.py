@@ -44,7 +44,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
             )
 
 
-@rule("VS232", "read-stream-refuses", Severity.ERROR)
+@rule("VS232", "full-read-stream-refuses", Severity.ERROR)
 def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
     """
     A read stream refuses messages once it is full.

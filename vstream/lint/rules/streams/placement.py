@@ -137,7 +137,7 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Finding]:
         yield Finding(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
 
 
-@rule("VS224", "even-replicas", Severity.WARNING)
+@rule("VS224", "even-number-of-replicas", Severity.WARNING)
 def even_replicas(workspace: Workspace) -> Iterator[Finding]:
     """
     A stream has an even number of replicas.
@@ -172,8 +172,8 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
     Until the other regions have sourced a message, the write stream holds the only
     copy. With one replica, a server that is down refuses all that is published in its
     region, and a disk that is gone takes acknowledged messages with it. Not reported
-    where the cluster is known to have fewer than three servers, or where the topology
-    wants one replica too. All versions.
+    where the cluster is known to have fewer than three servers, nor for streams that
+    vstream rendered, unless their topology is there and says otherwise. All versions.
 
     ## Example
     ```json
@@ -196,7 +196,8 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         if stream.role is not StreamRole.WRITE or replicas(stream) > 1:
             continue
-        is_wanted = (stream.virtual, stream.region) in wanted
+        is_unknown = workspace.topology is None and stream.config.owner is not None
+        is_wanted = is_unknown or (stream.virtual, stream.region) in wanted
         if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
             yield Finding(
                 at=place(stream, "num_replicas"),

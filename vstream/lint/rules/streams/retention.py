@@ -183,7 +183,8 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     back as the newest (seen on 2.11.11 and 2.14.6; server/stream.go,
     startingSequenceForSources). A message of each region on a subject of its own,
     sent again and again, holds the position: the canaries of `vstream probe` do, so a
-    stream whose topology agrees on a `canary` with a `*` is not reported.
+    stream whose topology agrees on a `canary` with a `*` is not reported, nor one that
+    vstream rendered from a topology that is not among the files.
 
     ## Example
     ```json
@@ -205,6 +206,8 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         if stream.role is not StreamRole.READ or stream.virtual in beacons:
             continue
+        if workspace.topology is None and stream.config.owner is not None:
+            continue  # Its topology may have a canary, and states the servers' version.
         per_subject, max_age = limit(stream, "max_msgs_per_subject"), limit(stream, "max_age")
         longer = next(
             (other for _, other in known.sourced(stream) if max_age and not 0 < number(other, "max_age") <= max_age),

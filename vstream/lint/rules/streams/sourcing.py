@@ -110,7 +110,7 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
                 )
 
 
-@rule("VS207", "duplicate-source", Severity.ERROR)
+@rule("VS207", "sourced-twice", Severity.ERROR)
 def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
     """
     A stream sources the same messages twice.
