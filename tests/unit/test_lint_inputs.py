@@ -102,8 +102,12 @@ def test_included_files_are_read_relative_to_the_file_that_includes_them() -> No
 
 
 def test_a_file_that_nine_servers_include_has_one_block_of_mappings() -> None:
-    files = {f"s{n}_conf": f"server_name: s{n}\ninclude mappings.cfg\n" for n in range(9)}
-    workspace = gathered(**files, mappings_cfg="mappings { foo: bar }").workspace()
+    servers = [
+        Source(name=f"{number}.conf", content=f"server_name: s{number}\ninclude mappings.cfg\n".encode())
+        for number in range(9)
+    ]
+    shared = Source(name="mappings.cfg", content=b"mappings { foo: bar }")
+    workspace = gather([*servers, shared], read=lambda _: shared.content).workspace()
     assert len(workspace.servers) == 10
     assert [block.file for block in workspace.blocks] == ["mappings.cfg"]
 

@@ -8,7 +8,9 @@ import typer
 
 
 def command(
-    code: Annotated[str | None, typer.Argument(help="A code such as VS303. Without one, all codes are listed.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(help="A code such as VS303, or a name. Without one, all are listed.")
+    ] = None,
 ) -> None:
     """
     Print the manual page of a finding: what is wrong, why it matters, and what to do.
@@ -25,13 +27,15 @@ def command(
             for page in chapter.pages:
                 typer.echo(f"  {page.code}  {page.severity.value:<7}  {page.name}")
         return
-    wanted = code.strip().upper()
-    by_name = {page.name.upper(): page for page in PAGES.values()}
-    found = PAGES.get(wanted) or by_name.get(wanted)
-    if found is None:
-        close = get_close_matches(wanted, [*PAGES, *by_name], n=1)
-        hint = f"did you mean `{close[0] if close[0] in PAGES else close[0].lower()}`?" if close else ""
+    wanted = code.strip().lower()
+    found = [page for page in PAGES.values() if wanted in {page.code.lower(), page.name}]
+    if not found:
+        close = get_close_matches(
+            wanted, [one for page in PAGES.values() for one in (page.code.lower(), page.name)], n=1
+        )
+        hint = f"did you mean `{close[0].upper() if close[0].upper() in PAGES else close[0]}`?" if close else ""
         raise typer.BadParameter(
             f"there is no `{code}`; {hint or '`vstream explain` lists all codes'}", param_hint="CODE"
         )
-    typer.echo(f"{found.code} {found.name} ({found.severity.value})\n\n{found.text}")
+    pages = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in found)
+    typer.echo("\n\n".join(pages))
