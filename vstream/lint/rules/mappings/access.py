@@ -49,25 +49,23 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Finding]:
     ```conf
     accounts {
       APP {
-        users: [{user: app, password: $APP_PASSWORD, permissions: {publish: ["foo.>"]}}]
+        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>"]}}]
         mappings {
           "foo.>": "_vs.foo.west.foo.>"
         }
       }
     }
-    APP_PASSWORD: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy"
     ```
     ## Use instead
     ```conf
     accounts {
       APP {
-        users: [{user: app, password: $APP_PASSWORD, permissions: {publish: ["foo.>", "_vs.foo.west.foo.>"]}}]
+        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>", "_vs.>"]}}]
         mappings {
           "foo.>": "_vs.foo.west.foo.>"
         }
       }
     }
-    APP_PASSWORD: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy"
     ```
     """
     known = {block.key_span: block for block in workspace.blocks}
@@ -151,7 +149,7 @@ def _finding(user: UserConf, at: Written, entry: MappingEntry, target: MappingDe
     return Finding(
         at=at.span,
         message=f"{why}: permissions are checked after mapping, for `{subject}`",
-        hint=f"deny subscribing instead, or leave `{pattern(subject) or subject}` out"
+        hint="remove it: the server cannot tell a mapped publish from one that names the physical subject"
         if is_deny
         else f"allow `{pattern(subject)}` too",
         related=(Related(span=place(target), message="the mapped subject"),),
@@ -174,22 +172,24 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Finding]:
 
     ## Example
     ```conf
-    # file: west.conf
-    server_name: west-1
+    listen: 127.0.0.1:4222
     mappings {foo: bar}
-    # file: east.conf
-    server_name: east-1
-    accounts {APP {jetstream: enabled}}
+    ```
+    ```conf
+    listen: 127.0.0.1:4223
+    system_account: SYS
+    accounts {SYS {}, APP {jetstream: enabled}}
     ```
     ## Use instead
     ```conf
-    # file: west.conf
-    server_name: west-1
+    listen: 127.0.0.1:4222
     mappings {foo: bar}
-    # file: east.conf
-    server_name: east-1
-    accounts {APP {jetstream: enabled}}
-    mappings {foo: bar}
+    ```
+    ```conf
+    listen: 127.0.0.1:4223
+    system_account: SYS
+    accounts {SYS {}, APP {jetstream: enabled}}
+    mappings {}
     ```
     """
     servers = [server for server in workspace.servers if not server.is_fragment]
@@ -225,21 +225,25 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Finding]:
 
     ## Example
     ```conf
-    accounts {APP {users: [{user: app, password: $APP_PASSWORD}]}}
-    APP_PASSWORD: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy"
-    server_name: west-1
+    listen: 127.0.0.1:4222
+    system_account: SYS
+    accounts {
+      SYS {}
+      APP {users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4}]}
+    }
     mappings {foo: bar}
     ```
     ## Use instead
     ```conf
+    listen: 127.0.0.1:4222
+    system_account: SYS
     accounts {
+      SYS {}
       APP {
-        users: [{user: app, password: $APP_PASSWORD}]
+        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4}]
         mappings {foo: bar}
       }
     }
-    APP_PASSWORD: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy"
-    server_name: west-1
     ```
     """
     seen: set[Span] = set()
@@ -290,10 +294,12 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Finding]:
     seen: set[Span] = set()
     for server in workspace.servers:
         for conf in (server.root, *(account.conf for account in server.accounts)):
-            earlier: ConfEntry | None = None
+            written: dict[str, ConfEntry] = {}
             for one in conf.entries:
                 if one.key.lower() not in _MAPPINGS:
                     continue
+                earlier = written.get(one.key)
+                written[one.key] = one
                 if earlier is not None and one.key_span not in seen:
                     seen.add(one.key_span)
                     yield Finding(
@@ -302,4 +308,3 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Finding]:
                         hint="put all rules of an account into one block",
                         related=(Related(span=earlier.key_span, message="this block has no effect"),),
                     )
-                earlier = one

@@ -41,6 +41,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
 
     ## Example
     ```conf
+    listen: 127.0.0.1:4222
     cluster {name: west}
     gateway {name: west, gateways: [{name: west}, {name: east}]}
     mappings {
@@ -52,6 +53,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
     ```
     ## Use instead
     ```conf
+    listen: 127.0.0.1:4222
     cluster {name: west}
     gateway {name: west, gateways: [{name: west}, {name: east}]}
     mappings {
@@ -247,13 +249,28 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Finding]:
     (`--topology`) can show this.
 
     ## Example
-    With a virtual stream `foo` on `foo.>` in the topology:
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1h}}
+    ```
     ```conf
     mappings {
       "fo.>": [{destination: "_vs.foo.west.fo.>", weight: 100%, cluster: west}]
     }
     ```
     ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1h}}
+    ```
     ```conf
     mappings {
       "foo.>": [{destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}]

@@ -199,7 +199,8 @@ def function_too_new(workspace: Workspace) -> Iterator[Finding]:
                     since = f"{transform.since[0]}.{transform.since[1]}"
                     yield Finding(
                         at=place(one),
-                        message=f"`{one.model.subject}` needs nats-server {since}, and the oldest is {oldest[0]}.{oldest[1]}",
+                        message=f"`{one.model.subject}` needs nats-server {since}"
+                        + (f", and the oldest is {oldest[0]}.{oldest[1]}" if is_stated else ""),
                         hint=f"state a newer server version if all servers are at least {since}, "
                         "or use `partition` with wildcards",
                         severity=None if is_stated else Severity.NOTE,

@@ -11,7 +11,7 @@ from vstream.lint.rules.mappings.view import ApiRule, place, view
 from vstream.lint.subject import DEFAULT_SERVER_VERSION
 from vstream.mapping.transform import effective_source
 from vstream.subjects import SEPARATOR
-from vstream.topology.naming import RESERVED_NAMES
+from vstream.topology.naming import RESERVED_NAMES, with_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,9 +106,10 @@ def _named(request: api.Request) -> str:
 
 
 def _renamed(request: api.Request, target: api.Request) -> str:
-    """The source, with the stream that the destination names."""
+    """The source as a destination, with the stream that the destination names."""
     stream, other = min(request.streams, default=""), min(target.streams, default="")
-    return SEPARATOR.join(other if token == stream and other else token for token in request.subject.split(SEPARATOR))
+    tokens = request.subject.split(SEPARATOR)
+    return with_placeholders(SEPARATOR.join(other if token == stream and other else token for token in tokens))
 
 
 @rule("VS332", "request-not-in-every-version", Severity.NOTE)

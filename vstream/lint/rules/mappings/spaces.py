@@ -85,14 +85,16 @@ def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Finding]:
 
     ## Example
     ```conf
-    leafnodes {port: 7422}
+    listen: 127.0.0.1:4222
+    leafnodes {listen: 127.0.0.1:7422}
     mappings {
       "foo.>": "foo.hub.>"
     }
     ```
     ## Use instead
     ```conf
-    leafnodes {port: 7422}
+    listen: 127.0.0.1:4222
+    leafnodes {listen: 127.0.0.1:7422}
     mappings {
       "foo.>": "_vs.foo.hub.foo.>"
     }

@@ -103,8 +103,8 @@ def weights_below_100(workspace: Workspace) -> Iterator[Finding]:
     The rest of the messages keeps its subject, as if there were no rule: in a
     virtual stream they are not stored, and a request by the virtual name finds no
     stream. At 60 %, 394 of 1,000 messages left unmapped (server/accounts.go,
-    AddWeightedMappings; all versions). To keep a share on purpose, name the source
-    as a destination of the rest: then it is said.
+    AddWeightedMappings; all versions). To keep a share on purpose in a rule without
+    clusters, name the source as a destination of the rest: then it is said.
 
     ## Example
     ```conf
@@ -140,15 +140,11 @@ def _too_little(entry: MappingEntry, cluster: str, total: int, some: list[Mappin
     written = some[-1].weight
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
     is_slip = len(some) == 1 and written is not None and cluster and total
+    rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Finding(
         at=written.span if written else place(some[-1]),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` leaves unmapped",
-        hint="make them 100 % together"
-        + (
-            ""
-            if is_slip
-            else f', or say that the rest stays: `{{destination: "{entry.source}", weight: {_ALL - total}%}}`'
-        ),
+        hint="make them 100 % together" + ("" if clusters(entry) else f", or say that the rest stays: `{rest}`"),
         fix=(Edit(span=written.span, text="100%"),) if is_slip and written else (),
     )
 
