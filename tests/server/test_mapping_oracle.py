@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import time
@@ -27,11 +26,13 @@ import pytest
 
 from tests.support.mappings import Generator, as_conf
 from vstream.diagnostics import Span
+from vstream.lab import binaries
 from vstream.mapping.compile import MappingErrorKind
 from vstream.mapping.select import MappingTable, OutcomeKind, compile_mappings
 from vstream.model.mappings import Destination, Mapping
 
-NATS_SERVER = shutil.which("nats-server") or ""
+NATS_SERVER = str(binaries.locate("2.15.1"))
+"""The version that the model follows."""
 EXAMPLES = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "2000"))
 DEADLINE_S = 20
 CLUSTERS = ("west", "east", "north", None)
@@ -85,7 +86,6 @@ REFUSED = [
 pytestmark = [
     pytest.mark.server,
     pytest.mark.timeout(180 + EXAMPLES // 20),
-    pytest.mark.skipif(not NATS_SERVER, reason="nats-server is not on PATH"),
 ]
 
 

@@ -18,7 +18,6 @@ import json
 import os
 import posixpath
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vstream.lab import binaries
 from vstream.syntax.natsconf import ConfDocument, parse, to_python
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-NATS_SERVER: Final = shutil.which("nats-server") or ""
+NATS_SERVER: Final = str(binaries.locate("2.15.1"))
+"""The version that the model follows."""
 EXAMPLES: Final = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "300"))
 ORACLE = settings(
     derandomize=True,
@@ -47,7 +48,6 @@ ORACLE = settings(
 pytestmark = [
     pytest.mark.server,
     pytest.mark.timeout(180 + EXAMPLES // 5),
-    pytest.mark.skipif(not NATS_SERVER, reason="nats-server is not on PATH"),
 ]
 
 ENVIRONMENT: Final = {
