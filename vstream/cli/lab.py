@@ -75,8 +75,11 @@ def down(
     from vstream.ui import console  # noqa: PLC0415
 
     chosen = _the_lab(name)
+    is_known = any(one.name == chosen for one in lab.list_labs())
     run(lab.down(chosen, purge=purge))
-    console.say(f"lab {chosen} is down{' and removed' if purge else ''}")
+    # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.
+    removed = " and removed" if purge else ""
+    console.say(f"lab {chosen} is down{removed}" if is_known else f"there is no lab {chosen}: nothing to stop")
 
 
 @app.command("status")
