@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.rules.mappings.access import (
-    mappings_block_missing,
-    mappings_of_nobody,
-    permission_misses_mapped_subject,
-    second_mappings_block,
-)
+from vstream.lint.rules.mappings.accounts import mappings_block_missing, mappings_of_nobody, second_mappings_block
 from vstream.lint.rules.mappings.clusters import region_left_out, stream_not_mapped, unknown_cluster
 from vstream.lint.rules.mappings.cost import many_rules, too_many_rules
 from vstream.lint.rules.mappings.coverage import (
@@ -25,6 +20,7 @@ from vstream.lint.rules.mappings.destinations import (
     literal_function,
     missing_destination,
 )
+from vstream.lint.rules.mappings.permissions import permission_misses_mapped_subject
 from vstream.lint.rules.mappings.requests import (
     catches_other_streams,
     dead_reply_rule,

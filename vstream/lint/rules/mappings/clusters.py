@@ -67,6 +67,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         names = _Names.of(workspace, block)
         for entry in view(block).entries:
+            named = clusters(entry)
             for one in entry.destinations:
                 name = one.model.cluster
                 if name is None or one.cluster is None or name not in names.unknown:
@@ -77,7 +78,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
                     message=f"no {names.origin} is called `{name}`: messages keep their subject there",
                     hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_listed(names.known)}",
                     fix=(Edit(span=one.cluster.span, text=f'"{meant}"'),)
-                    if meant and meant.lower() == name.lower() and meant not in clusters(entry)
+                    if meant and meant.lower() == name.lower() and meant not in named
                     else (),
                 )
 
@@ -112,13 +113,11 @@ def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
     scoped = [clusters(entry) for entry in view(block).entries if clusters(entry)]
     usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
+    owner = {name: one for one in scoped for name in one}
     found: dict[str, str | None] = {}
     for name, count in used.items():
-        if count > 1:
-            continue
-        meant = _closest(name, usual)
-        odd = next(one for one in scoped if name in one)
-        if meant and meant not in odd and _DIGITS.findall(name) == _DIGITS.findall(meant):
+        meant = _closest(name, usual) if count == 1 else None
+        if meant and meant not in owner[name] and _DIGITS.findall(name) == _DIGITS.findall(meant):
             found[name] = meant
     return found
 

@@ -219,9 +219,10 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Finding]:
 
     ## Why is this bad?
     There is no stream of that name, so the server answers 10059, stream not found,
-    to whatever is not mapped. CONSUMER.LIST is worse: it answers with an empty list
-    (seen with 2.15; server/jetstream_api.go). Which operations of which client
-    library fail is in the finding.
+    to most of what is not mapped, and nothing to the rest. In a cluster
+    CONSUMER.LIST is worse: it answers with an empty list (seen with 2.15;
+    server/jetstream_api.go). Which operations of which client library fail is in
+    the finding.
 
     A name of which only STREAM.INFO is mapped is fine: its clients ask for the real
     name first, as the nats CLI does.

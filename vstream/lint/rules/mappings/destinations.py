@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import place, view, with_server
+from vstream.lint.rules.mappings.view import place, place_of, view, with_server
 from vstream.lint.subject import DEFAULT_SERVER_VERSION, MappingForm
 from vstream.mapping.compile import MappingErrorKind
 from vstream.mapping.functions import ErrorKind, looks_like_call
@@ -56,9 +56,9 @@ def missing_destination(workspace: Workspace) -> Iterator[Finding]:
             if error.kind is not MappingErrorKind.PANICS:
                 continue
             entry = block.entry(error.mapping)
-            if not any(entry.all_faults()):
+            if entry.source not in view(block).faulty:
                 yield Finding(
-                    at=block.place(error),
+                    at=place_of(block, error),
                     message=f"no destination: `nats-server -t` accepts it, and the first publish to `{entry.source}` "
                     "crashes the server",
                     hint=f"add `{_FIELD[block.form]}: some.subject`",
@@ -94,7 +94,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Finding]:
         for error in block.table.errors:
             if error.kind in kinds:
                 yield Finding(
-                    at=block.place(error),
+                    at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint=_way_out(error),
                 )
@@ -249,7 +249,7 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Finding]:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.DUPLICATE_DESTINATION:
                 yield Finding(
-                    at=block.place(error),
+                    at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="give each cluster a subject of its own, and let the stream listen on both; "
                     "one destination without a cluster serves all clusters that are not named",

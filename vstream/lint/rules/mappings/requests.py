@@ -31,9 +31,10 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
 
     ## Why is this bad?
     As a source it never matches what clients send, and the requests that were
-    meant stay unmapped. As a destination it leads to `no responders`. The requests
-    are those of server/jetstream_api.go, of any version from 2.9 to 2.15, tokens
-    after the stream's name included.
+    meant stay unmapped. As a destination it swallows them: the server takes the
+    request, knows no such thing and stays silent until the client gives up (seen
+    with 2.15). The requests are those of server/jetstream_api.go, of any version
+    from 2.9 to 2.15, tokens after the stream's name included.
 
     ## Example
     ```conf
@@ -62,7 +63,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
             if not target.operations:
                 yield Finding(
                     at=place(destination),
-                    message=f"`{target.subject}` is no request that a server knows: nobody answers",
+                    message=f"`{target.subject}` is no request that a server knows: clients wait until they give up",
                     hint=f"did you mean `{api.suggestion(target)}`?",
                 )
 

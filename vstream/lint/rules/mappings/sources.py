@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import MANY, clusters, view, with_server
+from vstream.lint.rules.mappings.view import MANY, clusters, place_of, view, with_server
 from vstream.mapping.compile import MappingErrorKind
 from vstream.mapping.transform import effective_source
 from vstream.subjects import example_of_overlap, is_literal
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.subject import MappingEntry, MappingsBlock, Workspace
+
+_FEW_CLUSTERS = 64
+"""In how many clusters two rules are compared before they are taken to differ."""
 
 
 @rule("VS302", "overlapping-sources", Severity.ERROR)
@@ -56,10 +59,16 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
 
 def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Finding:
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
-    same = is_literal(example) and all(
-        len({tuple((one.subject, one.probability_percent) for one in candidate.outcomes) for candidate in found}) == 1
-        for cluster in sorted(clusters(first) | clusters(second) | {""})
-        if (found := block.table.resolve(example, cluster).candidates)
+    names = sorted(clusters(first) | clusters(second) | {""})
+    same = (
+        len(names) <= _FEW_CLUSTERS
+        and is_literal(example)
+        and all(
+            len({tuple((one.subject, one.probability_percent) for one in candidate.outcomes) for candidate in found})
+            == 1
+            for cluster in names
+            if (found := block.table.resolve(example, cluster).candidates)
+        )
     )
     return Finding(
         at=second.key_span,
@@ -139,7 +148,7 @@ def invalid_source(workspace: Workspace) -> Iterator[Finding]:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.INVALID_SOURCE:
                 yield Finding(
-                    at=block.place(error),
+                    at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )

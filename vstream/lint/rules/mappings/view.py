@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vstream.diagnostics import Span
     from vstream.lint.rules.mappings.api import Request
     from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock
+    from vstream.mapping.compile import MappingError
 
 MANY = 200
 """How many findings of one kind a block can have: a file that is wrong everywhere is not listed twice over."""
@@ -50,6 +51,8 @@ class View:
     """Those that count: the last of each source, in the order written."""
     accepted: tuple[MappingEntry, ...]
     """The entries that the server takes."""
+    faulty: frozenset[str]
+    """The sources of entries that it cannot read."""
     api: tuple[ApiRule, ...]
     targets: tuple[tuple[MappingDestination, Request], ...]
     """Every destination that is an API subject."""
@@ -60,7 +63,8 @@ def view(block: MappingsBlock) -> View:
     """The view of *block*."""
     entries = tuple({entry.source: entry for entry in block.entries}.values())
     refused = {error.mapping.source for error in block.table.errors}
-    refused.update(entry.source for entry in entries if any(entry.all_faults()))
+    faulty = frozenset(entry.source for entry in entries if any(entry.all_faults()))
+    refused |= faulty
     rules: list[ApiRule] = []
     everything: list[tuple[MappingDestination, Request]] = []
     for entry in entries:
@@ -73,6 +77,7 @@ def view(block: MappingsBlock) -> View:
     return View(
         entries=entries,
         accepted=tuple(one for one in entries if one.source not in refused),
+        faulty=faulty,
         api=tuple(rules),
         targets=tuple(everything),
     )
@@ -83,6 +88,18 @@ def sources(block: MappingsBlock) -> tuple[SubjectTrie, tuple[MappingEntry, ...]
     """The entries that the server takes, and an index of what they match."""
     entries = view(block).accepted
     return SubjectTrie(effective_source(entry.source) for entry in entries), entries
+
+
+@lru_cache(maxsize=_BLOCKS_AT_HAND)
+def written(block: MappingsBlock) -> Mapping[int, MappingDestination]:
+    """The destinations of *block* by the identity of their models."""
+    return {id(one.model): one for entry in block.entries for one in entry.destinations}
+
+
+def place_of(block: MappingsBlock, error: MappingError) -> Span:
+    """Where *error* was written: at a destination, else at the source of its rule."""
+    one = written(block).get(id(error.destination))
+    return place(one) if one else block.entry(error.mapping).key_span
 
 
 def place(destination: MappingDestination) -> Span:

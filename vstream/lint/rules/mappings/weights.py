@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import clusters, place, view, weights, with_server
+from vstream.lint.rules.mappings.view import clusters, place, place_of, view, weights, with_server, written
 from vstream.mapping.compile import MappingErrorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingDestination, MappingEntry, Workspace
+    from vstream.diagnostics import Span
+    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock, Workspace
+    from vstream.mapping.compile import MappingError
 
 _ALL = 100
+
+
+def _weight_of(block: MappingsBlock, error: MappingError) -> Span:
+    """The weight that *error* is about."""
+    one = written(block).get(id(error.destination))
+    return one.weight.span if one and one.weight else place_of(block, error)
 
 
 @rule("VS311", "weight-out-of-range", Severity.ERROR)
@@ -42,11 +51,8 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.INVALID_WEIGHT:
-                one = next(
-                    (one for one in block.entry(error.mapping).destinations if one.model is error.destination), None
-                )
                 yield Finding(
-                    at=one.weight.span if one and one.weight else block.place(error),
+                    at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="write a percentage from 0% to 100%",
                 )
@@ -86,9 +92,8 @@ def weights_over_100(workspace: Workspace) -> Iterator[Finding]:
             if error.kind is MappingErrorKind.TOTAL_WEIGHT:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
-                one = next((one for one in entry.destinations if one.model is error.destination), None)
                 yield Finding(
-                    at=one.weight.span if one and one.weight else block.place(error),
+                    at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint=f"they add up to {weights(entry)[cluster]} %: make them 100 % together",
                 )
@@ -129,23 +134,31 @@ def weights_below_100(workspace: Workspace) -> Iterator[Finding]:
         for entry in view(block).accepted:
             if any(one.model.subject == entry.source for one in entry.destinations):
                 continue
-            for cluster, total in weights(entry).items():
+            totals = weights(entry)
+            if all(total >= _ALL for total in totals.values()):
+                continue
+            by_cluster: defaultdict[str, list[MappingDestination]] = defaultdict(list)
+            for one in entry.destinations:
+                by_cluster[one.model.cluster or ""].append(one)
+            is_scoped = len(by_cluster) > ("" in by_cluster)
+            for cluster, total in totals.items():
                 if total < _ALL:
-                    some = [one for one in entry.destinations if (one.model.cluster or "") == cluster]
-                    yield _too_little(entry, cluster, total, some)
+                    yield _too_little(entry, cluster, total, by_cluster[cluster], is_scoped=is_scoped)
 
 
-def _too_little(entry: MappingEntry, cluster: str, total: int, some: list[MappingDestination]) -> Finding:
+def _too_little(
+    entry: MappingEntry, cluster: str, total: int, some: list[MappingDestination], *, is_scoped: bool
+) -> Finding:
     where = f" in cluster `{cluster}`" if cluster else ""
-    written = some[-1].weight
+    weight = some[-1].weight
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
-    is_slip = len(some) == 1 and written is not None and cluster and total
+    is_slip = len(some) == 1 and weight is not None and cluster and total
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
     return Finding(
-        at=written.span if written else place(some[-1]),
+        at=weight.span if weight else place(some[-1]),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` leaves unmapped",
-        hint="make them 100 % together" + ("" if clusters(entry) else f", or say that the rest stays: `{rest}`"),
-        fix=(Edit(span=written.span, text="100%"),) if is_slip and written else (),
+        hint="make them 100 % together" + ("" if is_scoped else f", or say that the rest stays: `{rest}`"),
+        fix=(Edit(span=weight.span, text="100%"),) if is_slip and weight else (),
     )
 
 

@@ -1,159 +1,21 @@
-"""Rules and accounts: permissions that forget the mapped subject, and blocks in the wrong place."""
+"""Mappings blocks in the wrong place: missing, of an account that nobody is in, or written twice."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import pattern, place, sources
-from vstream.mapping.transform import effective_source
-from vstream.subjects import SubjectTrie, is_subset, is_valid, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import (
-        MappingDestination,
-        MappingEntry,
-        MappingsBlock,
-        Permission,
-        ServerConf,
-        UserConf,
-        Workspace,
-        Written,
-    )
+    from vstream.lint.subject import ServerConf, Workspace
     from vstream.syntax.natsconf import ConfEntry
 
-_BLOCKS_AT_HAND = 256
-_GLOBAL = "$G"
 _SYSTEM = "$SYS"
 _MAPPINGS = ("mappings", "maps")
-
-
-@rule("VS352", "permission-misses-mapped-subject", Severity.ERROR)
-def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Finding]:
-    """
-    A user may publish to a subject, and not to what the rules make of it.
-
-    ## Why is this bad?
-    The server maps first and checks permissions of the mapped subject: every
-    publish ends in a permissions violation, for a subject that the client never
-    wrote (server/parser.go, then processInboundClientMsg in server/client.go; all
-    versions). A deny that keeps clients away from physical subjects forbids the
-    virtual stream, too.
-
-    ## Example
-    ```conf
-    accounts {
-      APP {
-        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>"]}}]
-        mappings {
-          "foo.>": "_vs.foo.west.foo.>"
-        }
-      }
-    }
-    ```
-    ## Use instead
-    ```conf
-    accounts {
-      APP {
-        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>", "_vs.>"]}}]
-        mappings {
-          "foo.>": "_vs.foo.west.foo.>"
-        }
-      }
-    }
-    ```
-    """
-    known = {block.key_span: block for block in workspace.blocks}
-    seen: set[tuple[Span, str]] = set()
-    for server in workspace.servers:
-        blocks = {one.account or _GLOBAL: known.get(one.key_span, one) for one in server.mappings}
-        for user in server.users:
-            block = blocks.get(user.account or _GLOBAL)
-            if block is not None and user.publish is not None:
-                for finding in _refused(server, user, user.publish, block):
-                    if isinstance(finding.at, tuple) or (finding.at, finding.message) in seen:
-                        continue
-                    seen.add((finding.at, finding.message))
-                    yield finding
-
-
-def _refused(server: ServerConf, user: UserConf, publish: Permission, block: MappingsBlock) -> Iterator[Finding]:
-    """One finding for each `allow` whose mapped subjects are not allowed, and each `deny` that covers mapped subjects."""
-    allow = [one for one in publish.allow or () if one.text and is_valid(one.text)]
-    deny = [one for one in publish.deny if one.text and is_valid(one.text)]
-    allowed = None if publish.allow is None else [str(one.value) for one in allow]
-    trie, entries = sources(block)
-    for one in allow:
-        wanted = str(one.value)
-        for number in trie.overlapping(wanted):
-            lost = _lost(entries[number], server, allowed or [])
-            if lost is not None:
-                yield _finding(user, one, entries[number], lost, is_deny=False)
-                break
-    for one in deny:
-        denied = str(one.value)
-        index, targets = _targets(block)
-        for number in index.overlapping(denied):
-            entry, target = targets[number]
-            source, result = effective_source(entry.source), pattern(target.model.subject)
-            may_publish = allowed is None or any(overlaps(source, other) for other in allowed)
-            if (
-                may_publish
-                and result is not None
-                and is_subset(result, denied)
-                and _applies(target, server)
-                and not any(is_subset(source, str(other.value)) for other in deny)
-            ):
-                yield _finding(user, one, entry, target, is_deny=True)
-                break
-
-
-def _lost(entry: MappingEntry, server: ServerConf, allowed: list[str]) -> MappingDestination | None:
-    """The first destination that no permission reaches."""
-    for one in entry.destinations:
-        result = pattern(one.model.subject)
-        if result is None or not one.model.weight or not _applies(one, server):
-            continue
-        if not any(overlaps(result, other) for other in allowed):
-            return one
-    return None
-
-
-def _applies(one: MappingDestination, server: ServerConf) -> bool:
-    """Whether the destination can be chosen on this server."""
-    cluster = server.cluster_name.text if server.cluster_name else None
-    return one.model.cluster is None or cluster is None or one.model.cluster == cluster
-
-
-@lru_cache(maxsize=_BLOCKS_AT_HAND)
-def _targets(block: MappingsBlock) -> tuple[SubjectTrie, tuple[tuple[MappingEntry, MappingDestination], ...]]:
-    """The destinations of a block that are patterns, and an index of them."""
-    _, entries = sources(block)
-    found = [(entry, one, pattern(one.model.subject)) for entry in entries for one in entry.destinations]
-    usable = [(entry, one, subject) for entry, one, subject in found if subject is not None]
-    return SubjectTrie(subject for _, _, subject in usable), tuple((entry, one) for entry, one, _ in usable)
-
-
-def _finding(user: UserConf, at: Written, entry: MappingEntry, target: MappingDestination, *, is_deny: bool) -> Finding:
-    subject = target.model.subject
-    why = (
-        f"`deny` of `{at.value}` forbids user `{user.name}` to publish to `{entry.source}`"
-        if is_deny
-        else f"user `{user.name}` may publish to `{at.value}`, but not to what becomes of it"
-    )
-    return Finding(
-        at=at.span,
-        message=f"{why}: permissions are checked after mapping, for `{subject}`",
-        hint="remove it: the server cannot tell a mapped publish from one that names the physical subject"
-        if is_deny
-        else f"allow `{pattern(subject)}` too",
-        related=(Related(span=place(target), message="the mapped subject"),),
-    )
 
 
 @rule("VS353", "mappings-block-missing", Severity.WARNING)
