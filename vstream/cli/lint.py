@@ -19,6 +19,8 @@ from vstream.cli.outcome import FAILED, NO
 if TYPE_CHECKING:
     from vstream.lint.engine import Report, Surroundings
     from vstream.lint.inputs import Source
+    from vstream.load import Loaded
+    from vstream.model.artifacts import Bundle
     from vstream.model.topology import ServerVersion, Topology
 
 _MOST_ROUNDS = 10
@@ -62,16 +64,18 @@ def command(
 
     Examples: `vstream lint mappings.cfg`, `vstream lint . --topology acme.yaml`, `vstream lint --format sarif streams/`
     """
+    # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
+    gc.disable()
     from vstream.lint.engine import lint  # noqa: PLC0415 - the whole core
 
     version = _version(server_version)
     declared = _topology(topology)
     names = files or (["."] if topology is None else [str(topology)])
     around = surroundings()
-    # Trees of a hundred thousand nodes, without a cycle among them: looking for cycles takes as long as the work.
-    gc.disable()
     given = _given(names)
     report = lint(given, around, topology=declared, server_version=version)
+    # Nor at the end of the process, which would look through all of it once more.
+    gc.freeze()
     changes: list[str] = []
     if fix:
         report, changes = _fix(
@@ -85,9 +89,18 @@ def surroundings() -> Surroundings:
     """The files around the given ones, the environment, and how topologies are read."""
     from vstream.cli import files  # noqa: PLC0415
     from vstream.lint.engine import Surroundings  # noqa: PLC0415
-    from vstream.load import bundle, load  # noqa: PLC0415
 
-    return Surroundings(read=files.read, env=os.environ, load=load, render=bundle)
+    def load(content: bytes, name: str) -> Loaded:
+        from vstream import load  # noqa: PLC0415 - templates, which only topologies need
+
+        return load.load(content, name)
+
+    def render(topology: Topology) -> Bundle:
+        from vstream import load  # noqa: PLC0415
+
+        return load.bundle(topology)
+
+    return Surroundings(read=files.read, env=os.environ, load=load, render=render)
 
 
 def _version(text: str | None) -> ServerVersion | None:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vstream.mapping.compile import MappingError
     from vstream.mapping.select import MappingTable
     from vstream.model.json import Json
@@ -105,11 +103,13 @@ class MappingEntry:
         key, value = self.key_span, self.value_span
         return Span(key.file, key.line, key.column, value.end_line, value.end_column)
 
-    def all_faults(self) -> Iterator[Fault]:
-        """What the server cannot read, in the order written."""
-        yield from self.faults
+    def all_faults(self) -> tuple[Fault, ...]:
+        """What the server cannot read: of the entry as a whole, then of its destinations, in the order written."""
+        found = self.faults
         for destination in self.destinations:
-            yield from destination.faults
+            if destination.faults:
+                found += destination.faults
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -150,19 +150,20 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
     found: dict[str, Written] = {}
     faults: list[Fault] = []
     percent: int | None = None
-    for entry in node.effective():
-        name = _FIELDS.get(entry.key.lower())
+    for entry in node.entries if len(node.entries) <= 1 else node.effective():
+        name = _FIELDS.get(entry.key) or _FIELDS.get(entry.key.lower())
+        value = entry.value
         if name is None:
             wording = f"Unknown field {go_quote(entry.key)} for mapping destination"
             message = f"a destination has no field `{entry.key}`"
             hint = "its fields are `destination`, `weight` and `cluster`"
             faults.append(Fault(message=message, server_message=wording, span=entry.key_span, hint=hint))
             continue
-        found[name] = written(entry.value, entry.key_span)
+        found[name] = written(value, entry.key_span)
         if name == "weight":
             percent, fault = _weight(entry)
             faults += [fault] if fault else []
-        elif not (isinstance(entry.value, ConfScalar) and isinstance(entry.value.value, str)):
+        elif not (isinstance(value, ConfScalar) and isinstance(value.value, str)):
             faults.append(_not_text(entry))
     if "weight" not in found:
         subject = found["subject"].text if "subject" in found else None

@@ -22,7 +22,8 @@ _GO_TYPES = {
 
 def written(node: ConfNode, key_span: Span | None = None) -> Written:
     """*node* as a value."""
-    return Written(value=to_python(node), span=node.span, key_span=key_span)
+    value = node.value if isinstance(node, ConfScalar) else None
+    return Written(value=value if isinstance(value, str) else to_python(node), span=node.span, key_span=key_span)
 
 
 def scalar(node: ConfNode | None) -> object:
