@@ -76,6 +76,9 @@ def _subject_problem(subject: str) -> tuple[str, str | None] | None:
     """Why *subject* cannot be a virtual stream's, and a way out."""
     if not subject_algebra.is_valid(subject) or not subject.isprintable():
         return "is not a valid subject", "tokens are separated by single dots and hold no spaces; `>` comes last"
+    if '"' in subject or "\\" in subject:
+        # A mapping's source is a key, and keys in NATS configurations know no escapes (conf/lex.go, lexDubQuotedKey).
+        return 'holds a `"` or `\\`, which the source of a mapping cannot', "choose another character"
     tokens = subject_algebra.tokens(subject)
     if naming.is_wildcard(tokens[0]):
         return "begins with a wildcard, so it would also catch the servers' own traffic", None
