@@ -5,6 +5,8 @@ Rendering and validating: CPU seconds for 1, 10, 100 and N virtual streams in th
 Apply: streams created per second by `vstream apply`, and by a script that only sends the
 same requests, 32 at a time, write streams before read streams.
 Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LIST sweep.
+Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
+1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
 """
 
 from __future__ import annotations
@@ -13,21 +15,27 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nats
 
 from vstream import load
 from vstream.lab import binaries, lab
-from vstream.model.artifacts import Bundle
-from vstream.model.topology import Role, Topology
+from vstream.model.topology import Role
+
+if TYPE_CHECKING:
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Topology
 
 VSTREAM = [sys.executable, "-m", "vstream"]
+RULES_PER_STREAM = 9
 
 
 def document(streams: int) -> str:
@@ -136,13 +144,42 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     await lab.down("bench", purge=True)
 
 
+def cpu(*arguments: str) -> float:
+    """CPU seconds of a command; it may find something wrong."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def linting(sizes: list[int], rounds: int, directory: Path) -> None:
+    server = str(binaries.locate())
+    print(f"\n`vstream lint` beside `nats-server -t` (CPU seconds, three destinations a rule, medians of {rounds})")
+    for size in sizes:
+        file = directory / "mappings.cfg"
+        file.write_text(
+            load.bundle(load.load(document(size // RULES_PER_STREAM).encode(), "").require()).text(file.name)
+        )
+        pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]
+        theirs, ours = (statistics.median(some) for some in zip(*pairs, strict=True))
+        ratio = statistics.median(mine / other for other, mine in pairs)
+        print(
+            f"  {size:>6,} rules   nats-server {theirs:7.3f} s   vstream {ours:7.3f} s   ratio {ratio:.2f}", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
     parser.add_argument("--only-render", action="store_true", help="no servers")
+    parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
     options = parser.parse_args()
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if options.lint:
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
+            linting([1_000, 12_000, 50_000], 5, Path(directory))
+        return
     rendering(sorted({1, 10, 100, options.streams}))
     if options.only_render:
         return

@@ -1,4 +1,4 @@
-"""How the time of the linter grows; `scripts/bench_lint.py` compares it with nats-server."""
+"""How the time of the linter grows; `scripts/bench --lint` compares it with nats-server."""
 
 from __future__ import annotations
 
