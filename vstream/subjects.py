@@ -171,6 +171,8 @@ class SubjectTrie:
         found: list[int] = []
         level = [self._root]
         for token in pattern.split(SEPARATOR):
+            if not level:
+                break
             if token == FULL_WILDCARD:
                 return sorted(found + [number for node in level for number in node.below()])
             following: list[_Node] = []
@@ -179,7 +181,7 @@ class SubjectTrie:
                 if token == PARTIAL_WILDCARD:
                     following.extend(node.children.values())
                 else:
-                    following.extend(node.children[key] for key in (token, PARTIAL_WILDCARD) if key in node.children)
+                    following += [node.children[key] for key in (token, PARTIAL_WILDCARD) if key in node.children]
             level = following
         for node in level:
             found.extend(node.ends)

@@ -7,7 +7,7 @@ accounts, accounts that are no maps, options of other types than they should be,
 the options say (durations, URLs, sizes).
 
 Known differences, on purpose: files in which nothing speaks for NATS are passed over (VS007), and those with a
-NUL byte are not read at all (VS004).
+NUL byte are not read at all (VS004). Of `Weight: 1, weight: 2` the server takes one by chance: not generated.
 
 VSTREAM_ORACLE_EXAMPLES is the number of configurations that are compared; 300 if not set.
 """

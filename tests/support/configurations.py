@@ -184,9 +184,7 @@ class Configurations:
         fields += [f"cluster: {cluster}"] * (cluster is not None)
         if self._one_in(50):
             fields.append(
-                self._word(
-                    ("clustr: x", "cluster: 5", "cluster: true", "Weight: 50", "weight: 20", "note: ''", "dest: other")
-                )
+                self._word(("clustr: x", "cluster: 5", "cluster: true", "note: ''", "cluster: x, cluster: west"))
             )
         self._random.shuffle(fields)
         return "{" + self._word((", ", ",", "\n", "; ")).join(fields) + self._word(SPACE[:3]) + "}"

@@ -21,6 +21,7 @@ def block(text: str) -> MappingsBlock:
 @pytest.mark.parametrize(
     ("text", "server_message"),
     [
+        ("a: 0000-01-01T00:00:00Z", "Expected an entry for the mapping destination"),
         ("a: 5", "Expected an entry for the mapping destination"),
         ("a: [b]", "Expected an entry for the mapping destination"),
         ("a: [[{dest: b}]]", "Expected an entry for the mapping destination"),

@@ -139,7 +139,6 @@ def _default_format() -> LintFormat:
 
 
 def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
-    from vstream.lint.manual import PAGES  # noqa: PLC0415
     from vstream.ui import console, diagnostics, findings  # noqa: PLC0415
 
     found = report.diagnostics
@@ -150,6 +149,8 @@ def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
         case LintFormat.JSON:
             typer.echo(json.dumps(diagnostics.as_json(found), indent=2))
         case LintFormat.SARIF:
+            from vstream.lint.manual import PAGES  # noqa: PLC0415 - all rules
+
             typer.echo(findings.sarif(found, PAGES))
         case LintFormat.JUNIT:
             typer.echo(findings.junit(found, report.files))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vstream.diagnostics import Severity
-from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES, TOPOLOGY_RULES
+from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
+from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.diagnostics import Span
 
@@ -26,8 +26,7 @@ DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
 """The oldest server that is assumed to read the files, where nothing says otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(NamedTuple):
     """A value that somebody wrote: plain data, the place of the value, and that of its key if it has one."""
 
     value: Json
@@ -63,7 +62,7 @@ class MappingForm(Enum):
     """The claims of an account: `subject`, `weight`, `cluster`, always in an array."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class MappingDestination:
     """
     One destination as written; a field that was not written is None.
@@ -80,7 +79,7 @@ class MappingDestination:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class MappingEntry:
     """
     One source and its destinations, in the order written.
@@ -95,6 +94,8 @@ class MappingEntry:
     destinations: tuple[MappingDestination, ...]
     is_list: bool
     model: Mapping
+    clusters: frozenset[str]
+    """The clusters that its destinations name."""
     faults: tuple[Fault, ...] = ()
 
     @property

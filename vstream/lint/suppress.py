@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Diagnostic, Severity, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from vstream.lint.subject import StreamFile
     from vstream.syntax.natsconf import Comment
@@ -54,9 +54,9 @@ class Suppressions:
 
 
 def collect(
-    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], known: Collection[str]
+    comments: Iterable[Comment], texts: Mapping[str, str], streams: Iterable[StreamFile], exists: Callable[[str], bool]
 ) -> Suppressions:
-    """What *comments* and the metadata of *streams* suppress; *known* are the codes that exist."""
+    """What *comments* and the metadata of *streams* suppress; *exists* knows the codes."""
     entries: list[Suppression] = []
     problems: list[Diagnostic] = []
     lines: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def collect(
             problems.append(_problem("this suppression names no code", comment.span, _EXAMPLE))
             continue
         codes = found[1].replace(",", " ").split()
-        entries += _entries(codes, found[2], comment.span, (line, line), known, problems)
+        entries += _entries(codes, found[2], comment.span, (line, line), exists, problems)
     for stream in streams:
         text = stream.config.metadata.get(KEY)
         if text is not None:
@@ -81,7 +81,7 @@ def collect(
                 found = _IN_METADATA.fullmatch(part)
                 codes = found[1].replace(",", " ").split() if found else [part]
                 area = (whole.line, whole.end_line)
-                entries += _entries(codes, found[2] if found else "", span, area, known, problems)
+                entries += _entries(codes, found[2] if found else "", span, area, exists, problems)
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
@@ -144,7 +144,7 @@ def _entries(
     reason: str,
     span: Span,
     area: tuple[int, int],
-    known: Collection[str],
+    exists: Callable[[str], bool],
     problems: list[Diagnostic],
 ) -> Iterator[Suppression]:
     if not codes:
@@ -154,7 +154,7 @@ def _entries(
     for code in dict.fromkeys(codes):
         if code.startswith(_SYNTAX):
             problems.append(_problem(f"{code} cannot be ignored", span, "correct what it reports"))
-        elif not _CODE.fullmatch(code) or code not in known:
+        elif not _CODE.fullmatch(code) or not exists(code):
             problems.append(_problem(f"there is no rule {code[:20]}", span, "`vstream explain` lists all rules"))
         else:
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)

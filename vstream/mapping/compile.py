@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.mapping.transform import ErrorKind, SubjectTransform, TransformError, mapping_transform, markers
-from vstream.subjects import is_valid
+from vstream.subjects import SEPARATOR, is_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -196,6 +196,13 @@ def _destination_errors(mapping: Mapping, destination: Destination, found: Trans
         yield _error(MappingErrorKind.PANICS, mapping, message, "", destination)
 
 
+def _identity(source: str) -> SubjectTransform | TransformError:
+    if "*" not in source and "{{" not in source and "$" not in source.removeprefix("$JS."):
+        # Nothing can be wrong with it, and every rule that names clusters has one.
+        return SubjectTransform(source=source, destination=source, steps=tuple(source.split(SEPARATOR)))
+    return SubjectTransform.parse(source, markers(source))
+
+
 def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator[MappingError]:
     """
     Give what the weights of each cluster leave back to the source.
@@ -210,7 +217,7 @@ def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator
         remainder = _ALL - sum(route.weight for route in some)
         if not remainder:
             continue
-        identity = SubjectTransform.parse(source, markers(source))
+        identity = _identity(source)
         if isinstance(identity, TransformError):
             message = f"weights leave {remainder} % to the source, which cannot be a destination: {identity.message}"
             kind = MappingErrorKind.INVALID_REMAINDER

@@ -103,12 +103,13 @@ class SubjectTransform:
         shape = _shape_error(origin, destination, tokens)
         if shape:
             return shape
-        steps: list[str | Call] = []
-        for token in tokens:
-            step = _step(token, origin.wildcards, is_literal=origin.is_literal, strict=strict)
-            if isinstance(step, TransformError):
-                return step
-            steps.append(step)
+        steps: list[str | Call] = [*tokens]
+        for position, token in enumerate(tokens):
+            if token[0] in _CALL_STARTS:
+                step = _step(token, origin.wildcards, is_literal=origin.is_literal, strict=strict)
+                if isinstance(step, TransformError):
+                    return step
+                steps[position] = step
         used = sum(len(step.positions) for step in steps if isinstance(step, Call)) if strict else 0
         if strict and used < len(origin.wildcards):
             message = f"`{destination}` does not use every wildcard of `{source}`"
@@ -169,8 +170,11 @@ def validate_mapping(source: str, destination: str) -> TransformError | None:
 
 def _call_error(destination: str) -> TransformError | None:
     """What ValidateMapping refuses before it looks at the source."""
+    tokens = destination.split(SEPARATOR)
+    if "{{" not in destination and _NO_SPACE(destination) and not _is_broken(tokens):
+        return None
     is_complete = False
-    for token in destination.split(SEPARATOR):
+    for token in tokens:
         if not token or is_complete:
             return destination_error(ErrorKind.INVALID_DESTINATION, _broken(destination), token)
         if looks_like_call(token):
@@ -250,7 +254,7 @@ def _shape_error(origin: _Origin, destination: str, tokens: Sequence[str]) -> Tr
 
 def _step(token: str, wildcards: tuple[int, ...], *, is_literal: bool, strict: bool) -> str | Call | TransformError:
     """One destination token, its wildcard numbers turned into positions in the source."""
-    call = parse_token(token) if token[0] in _CALL_STARTS else None
+    call = parse_token(token)
     if call is None or isinstance(call, TransformError):
         return call or token
     return _bind(call, token, wildcards, is_literal=is_literal, strict=strict)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
 
 ServerVersion = tuple[int, int]
+DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
+"""From here on a `duplicate_window` of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
 """Major and minor, such as (2, 12): features arrive with minor versions."""
 
 

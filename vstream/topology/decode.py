@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.topology import (
+    DEDUPE_OFF_SINCE,
     Endpoint,
     JetStreamLimits,
     Naming,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _TWO_MINUTES = 120 * 10**9
 _SURVIVES_ONE = 3
 """Replicas: the fewest of which one can be lost without stopping."""
-DEDUPE_OFF_SINCE = (2, 14)
-"""From here on a window of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 

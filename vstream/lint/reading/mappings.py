@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from vstream.lint.reading.written import kind_of, scalar, written
+from vstream.lint.reading.written import is_text, kind_of, scalar, written
 from vstream.lint.subject import (
     Fault,
     MappingDestination,
@@ -17,7 +17,7 @@ from vstream.lint.subject import (
 from vstream.mapping.compile import go_quote
 from vstream.mapping.select import compile_mappings
 from vstream.model.mappings import Destination, Mapping
-from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind
+from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -102,7 +102,8 @@ def entry_of(
         value_span=value_span,
         destinations=found,
         is_list=is_list,
-        model=Mapping(source=source, destinations=tuple(one.model for one in found), span=key_span),
+        model=Mapping(source=source, destinations=tuple([one.model for one in found]), span=key_span),
+        clusters=frozenset([one.model.cluster for one in found if one.model.cluster]),
         faults=tuple(faults),
     )
 
@@ -135,7 +136,7 @@ def _conf_entry(entry: ConfEntry) -> MappingEntry:
     for item in node.items if isinstance(node, ConfArray) else (node,):
         if isinstance(item, ConfMap):
             destinations.append(_conf_destination(item))
-        elif item is node and isinstance(item, ConfScalar) and isinstance(item.value, str):
+        elif item is node and is_text(item):
             subject = written(item)
             destinations.append(destination_of(item.span, subject=subject, weight=None, cluster=None, percent=100))
         else:
@@ -163,7 +164,7 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
         if name == "weight":
             percent, fault = _weight(entry)
             faults += [fault] if fault else []
-        elif not (isinstance(value, ConfScalar) and isinstance(value.value, str)):
+        elif not is_text(value):
             faults.append(_not_text(entry))
     if "weight" not in found:
         subject = found["subject"].text if "subject" in found else None
@@ -193,7 +194,7 @@ def _weight(entry: ConfEntry) -> tuple[int | None, Fault | None]:
     if isinstance(value, int) and not isinstance(value, bool):
         return value, None
     hint = "write a percentage from 0% to 100%"
-    if not isinstance(value, str) or (isinstance(node, ConfScalar) and node.kind is ScalarKind.DATETIME):
+    if not isinstance(value, str) or not is_text(node):
         shown = node.raw if isinstance(node, ConfScalar) else "%v"
         wording = f"Unknown entry type for weight of {shown}"
         message = f"a weight must be a percentage, not {_described(node)}"

@@ -31,6 +31,11 @@ def scalar(node: ConfNode | None) -> object:
     return node.value if isinstance(node, ConfScalar) else None
 
 
+def is_text(node: ConfNode) -> bool:
+    """Whether the server takes *node* for a string. A date of the year 0 is text here, and a date there."""
+    return isinstance(node, ConfScalar) and isinstance(node.value, str) and node.kind is not ScalarKind.DATETIME
+
+
 def kind_of(node: ConfNode) -> str:
     """The type that Go names in the errors of its type assertions."""
     if isinstance(node, ConfScalar):

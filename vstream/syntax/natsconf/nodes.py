@@ -1,11 +1,15 @@
-"""The tree of a NATS configuration: what was written, in the order it was written, and where."""
+"""
+The tree of a NATS configuration: what was written, in the order it was written, and where.
+
+Nodes are tuples, since a file can have a million of them, and tuples are made in half the time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from vstream.diagnostics import Span
 
@@ -30,8 +34,7 @@ class ScalarKind(Enum):
     """A variable that could not be resolved: a diagnostic says so, and the value is the text `$NAME`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfScalar:
+class ConfScalar(NamedTuple):
     """
     One value that is neither a map nor an array.
 
@@ -46,16 +49,14 @@ class ConfScalar:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ConfArray:
+class ConfArray(NamedTuple):
     """The values between `[` and `]`, of any mixture of kinds."""
 
     items: tuple[ConfNode, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class ConfEntry:
+class ConfEntry(NamedTuple):
     """A key and its value. The quotes of a quoted key belong to *key_span*, not to *key*."""
 
     key: str
@@ -69,8 +70,7 @@ class ConfEntry:
         return Span(key.file, key.line, key.column, value.end_line, value.end_column)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfMap:
+class ConfMap(NamedTuple):
     """
     The entries of a file, or between `{` and `}`, as they were written.
 

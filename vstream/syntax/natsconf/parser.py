@@ -29,6 +29,8 @@ Include: TypeAlias = Callable[[str, str], tuple[str, str]]
 MAX_SOURCES_DEPTH: Final = 32
 MAX_INCLUDES: Final = 1000
 
+_tuple: Final = tuple.__new__
+"""Makes a named tuple without the call of a function in Python: two for every value of a file."""
 _LINE_BREAK: Final = re.compile("\n")
 _BOM: Final = "\ufeff"
 _TRUE: Final = frozenset({"true", "yes", "on"})
@@ -139,6 +141,7 @@ class _Reader:
         self._output = output
         self._file = source.name
         self._line_starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text)), len(text) + 2]
+        self._line = 1
         self._frames = [_Frame(0, is_map=True, keys_before=0)]
         self._keys: list[tuple[str, int, int]] = []
         self._failed = False
@@ -321,11 +324,13 @@ class _Reader:
     # Where they are
 
     def _span(self, start: int, end: int) -> Span:
-        starts = self._line_starts
-        line = bisect_right(starts, start)
+        starts, line = self._line_starts, self._line
+        # What is read next is nearly always on the line of what was read last.
+        if not starts[line - 1] <= start < starts[line]:
+            line = self._line = bisect_right(starts, start)
         before = starts[line - 1] - 1
         if end < starts[line]:
-            return Span(self._file, line, start - before, line, end - before)
+            return _tuple(Span, (self._file, line, start - before, line, end - before))
         end_line = bisect_right(starts, end)
         return Span(self._file, line, start - before, end_line, end - starts[end_line - 1] + 1)
 

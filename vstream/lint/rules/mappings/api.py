@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vstream.mapping.functions import Call, Function, parse_token
 from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
@@ -97,8 +97,7 @@ class Meaning:
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """
     A source or destination within the API: its tokens after `$JS.API.`, and what it can mean.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.view import clusters, has_default, sources, view
+from vstream.lint.rules.mappings.view import has_default, sources, view
 from vstream.mapping.transform import effective_source
 from vstream.subjects import is_subset
 
@@ -67,7 +67,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         names = _Names.of(workspace, block)
         for entry in view(block).entries:
-            named = clusters(entry)
+            named = entry.clusters
             for one in entry.destinations:
                 name = one.model.cluster
                 if name is None or one.cluster is None or name not in names.unknown:
@@ -93,7 +93,7 @@ class _Names:
 
     @classmethod
     def of(cls, workspace: Workspace, block: MappingsBlock) -> _Names:
-        used = Counter(name for entry in view(block).entries for name in clusters(entry))
+        used = Counter(name for entry in view(block).entries for name in entry.clusters)
         known = workspace.cluster_names
         # A server that names no gateways knows its own cluster only.
         complete = workspace.topology is not None or any(
@@ -111,7 +111,7 @@ class _Names:
 
 def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
-    scoped = [clusters(entry) for entry in view(block).entries if clusters(entry)]
+    scoped = [entry.clusters for entry in view(block).entries if entry.clusters]
     usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
     owner = {name: one for one in scoped for name in one}
     found: dict[str, str | None] = {}
@@ -180,9 +180,9 @@ def region_left_out(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         meant = {name: other for name, other in _Names.of(workspace, block).unknown.items() if other}
         scoped = {
-            entry.source: frozenset(meant.get(name, name) for name in clusters(entry))
+            entry.source: frozenset(meant.get(name, name) for name in entry.clusters) if meant else entry.clusters
             for entry in view(block).entries
-            if clusters(entry) and not has_default(entry)
+            if entry.clusters and not has_default(entry)
         }
         wanted = _by_others(block, scoped)
         wanted.update(_by_topology(workspace, block))

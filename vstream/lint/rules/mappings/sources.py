@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import MANY, clusters, place_of, view, with_server
+from vstream.lint.rules.mappings.view import MANY, place_of, view, with_server
 from vstream.mapping.compile import MappingErrorKind
 from vstream.mapping.transform import effective_source
 from vstream.subjects import example_of_overlap, is_literal
@@ -59,7 +59,7 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
 
 def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Finding:
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
-    names = sorted(clusters(first) | clusters(second) | {""})
+    names = sorted(first.clusters | second.clusters | {""})
     same = (
         len(names) <= _FEW_CLUSTERS
         and is_literal(example)

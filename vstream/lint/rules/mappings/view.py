@@ -133,11 +133,6 @@ def weights(entry: MappingEntry) -> Mapping[str, int]:
     return totals
 
 
-def clusters(entry: MappingEntry) -> frozenset[str]:
-    """The clusters that *entry* names."""
-    return frozenset(one.model.cluster for one in entry.destinations if one.model.cluster)
-
-
 def has_default(entry: MappingEntry) -> bool:
     """Whether *entry* says what happens at clusters that it does not name."""
     return any(one.model.cluster is None for one in entry.destinations)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import clusters, place, place_of, view, weights, with_server, written
+from vstream.lint.rules.mappings.view import place, place_of, view, weights, with_server, written
 from vstream.mapping.compile import MappingErrorKind
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Finding]:
             own = next((one for one in entry.destinations if one.model.subject == entry.source), None)
             if own is None:
                 continue
-            named = clusters(entry)
+            named = entry.clusters
             totals = {"": 0, **weights(entry)}
             if known and known <= named:
                 del totals[""]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import cluster, is_on, super_clusters, whole
-from vstream.lint.rules.topology.wording import listed
+from vstream.lint.rules.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, whole
-from vstream.lint.rules.topology.wording import count
+from vstream.lint.rules.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import cluster, peers, place, super_clusters, whole
 from vstream.lint.rules.streams.placement import servers_by_cluster
-from vstream.lint.rules.topology.wording import listed
+from vstream.lint.rules.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

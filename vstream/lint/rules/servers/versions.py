@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import whole
 from vstream.lint.rules.streams.values import stated_version
-from vstream.lint.rules.topology.wording import dotted
+from vstream.lint.rules.wording import dotted
 from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:

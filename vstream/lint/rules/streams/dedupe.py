@@ -18,7 +18,7 @@ from vstream.lint.rules.streams.values import (
     stated_version,
 )
 from vstream.lint.subject import StreamRole
-from vstream.topology.decode import DEDUPE_OFF_SINCE
+from vstream.model.topology import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:

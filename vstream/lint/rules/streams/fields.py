@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import mirror, sources, stated_version
-from vstream.lint.rules.topology.wording import dotted
+from vstream.lint.rules.wording import dotted
 from vstream.syntax.wording import shown
 
 if TYPE_CHECKING:

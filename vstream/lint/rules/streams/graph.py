@@ -10,7 +10,7 @@ from vstream import subjects
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import StreamSet, mirror, sources, strings
-from vstream.lint.rules.topology.wording import listed
+from vstream.lint.rules.wording import listed
 from vstream.lint.subject import StreamRole
 from vstream.model.topology import Role
 from vstream.topology import naming

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import place, replicas, table
-from vstream.lint.rules.topology.wording import closest, count
+from vstream.lint.rules.wording import closest, count
 from vstream.lint.subject import StreamRole
 from vstream.syntax.natsconf import ConfArray
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.topology.wording import listed
+from vstream.lint.rules.wording import listed
 from vstream.syntax.wording import shown
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.topology.wording import dotted
+from vstream.lint.rules.wording import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.topology.wording import count
-from vstream.model.topology import Role
-from vstream.topology.decode import DEDUPE_OFF_SINCE
+from vstream.lint.rules.wording import count
+from vstream.model.topology import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration
 from vstream.topology.values import SMALLEST_AGE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream import subjects as subject_algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.topology.wording import listed
+from vstream.lint.rules.wording import listed
 from vstream.mapping.functions import parse_token
 from vstream.model.topology import Naming
 from vstream.syntax.wording import shown
