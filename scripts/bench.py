@@ -19,13 +19,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nats
 
 from vstream import load
 from vstream.lab import binaries, lab
-from vstream.model.artifacts import Bundle
 from vstream.model.topology import Role, Topology
+
+if TYPE_CHECKING:
+    from vstream.model.artifacts import Bundle
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 

@@ -84,19 +84,19 @@ def _subject_problem(subject: str) -> tuple[str, str | None] | None:
         return "begins with a wildcard, so it would also catch the servers' own traffic", None
     if tokens[0] in _RESERVED:
         return f"belongs to the servers: `{tokens[0]}` cannot be mapped", None
-    for token in tokens:
-        # In the destination of a mapping, servers would read these as functions.
-        if parse_token(token) is not None:
-            return (
-                f"holds a mapping function, {shown(token)}, which has no meaning in a subject",
-                "choose another token",
-            )
-        # Where servers choose a mapping rule, any token that begins with `*` matches everything.
-        if not naming.is_wildcard(token) and ("*" in token or ">" in token):
-            return (
-                f"holds {shown(token)}, which is no wildcard",
-                "a wildcard is a token of its own: `*` for one, `>` for the rest",
-            )
+    return next(filter(None, map(_token_problem, tokens)), None)
+
+
+def _token_problem(token: str) -> tuple[str, str] | None:
+    # In the destination of a mapping, servers would read these as functions.
+    if parse_token(token) is not None:
+        return f"holds a mapping function, {shown(token)}, which has no meaning in a subject", "choose another token"
+    # Where servers choose a mapping rule, any token that begins with `*` matches everything.
+    if not naming.is_wildcard(token) and ("*" in token or ">" in token):
+        return (
+            f"holds {shown(token)}, which is no wildcard",
+            "a wildcard is a token of its own: `*` for one, `>` for the rest",
+        )
     return None
 
 
