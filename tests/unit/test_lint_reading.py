@@ -154,3 +154,13 @@ def test_a_file_of_mappings_alone_is_a_fragment() -> None:
     found = server("mappings { foo: bar }\n")
     assert found.is_fragment
     assert found.listeners == ()
+
+
+def test_blocks_that_are_replaced_do_not_count_and_two_words_are_two_blocks() -> None:
+    conf = server("maps {a: b}\nmappings {c: d}\nmappings {e: f}\naccounts {A {mappings {g: h}, maps {i: j}}}")
+    assert [[entry.source for entry in one.entries] for one in conf.mappings] == [["a"], ["e"], ["g"], ["i"]]
+
+
+def test_weights_may_have_any_number_of_zeros_in_front() -> None:
+    (entry,) = block("a: {destination: b, weight: '+000000000000000000000050%'}").entries
+    assert (entry.all_faults(), entry.model.destinations[0].weight) == ((), 50)

@@ -24,8 +24,9 @@ _TOPOLOGY: Final = re.compile(r"""(?m)^(?:[{ ]\s*)?["']?(regions|streams)["']?\s
 _VERSION: Final = re.compile(r"""(?m)^["']?(?:version|name|server_version)["']?\s*:\s""")
 _STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
 _OPTIONS: Final = re.compile(
-    r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|http|include|jetstream|leafnodes|listen|mappings|maps|"""
-    r"""operator|permissions|port|resolver|resolver_preload|server_name|system_account|users|websocket)["']?(?:\s*[:={]|[ \t]+\S)"""
+    r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|https?(?:_port)?|include|jetstream|lame_duck_duration|"""
+    r"""leaf|leafnodes|listen|mappings|maps|max_control_line|max_payload|monitor_port|mqtt|no_auth_user|operator|permissions|"""
+    r"""port|resolver|resolver_preload|server_name|server_tags|system_account|users|websocket|write_deadline)["']?(?:\s*[:={]|[ \t]+\S)"""
 )
 
 

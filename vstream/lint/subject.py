@@ -173,14 +173,15 @@ class UserConf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountConf:
-    """One account of an `accounts` block. *jetstream* is what stands there, a map or a word."""
+    """One account of an `accounts` block."""
 
     name: str
     span: Span
     key_span: Span
     conf: ConfMap
     users: tuple[UserConf, ...]
-    mappings: MappingsBlock | None
+    mappings: tuple[MappingsBlock, ...]
+    """More than one only where the server adds them up: `mappings` beside `maps`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +278,7 @@ class ServerConf:
     authorization: ConfMap | None
     leaf_remotes: tuple[LeafRemote, ...]
     mappings: tuple[MappingsBlock, ...]
-    """Every block of the file and of what it includes, in the order written."""
+    """Every block of the file and of what it includes that counts, in the order written."""
 
     @property
     def root(self) -> ConfMap:

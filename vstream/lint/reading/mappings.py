@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
 
-_ATOI: Final = re.compile(r"[+-]?[0-9]+")
+_ATOI: Final = re.compile(r"[+-]?0*([0-9]+)")
 _FIELDS: Final = {"dest": "subject", "destination": "subject", "weight": "weight", "cluster": "cluster"}
 _NOT_AN_ENTRY: Final = "Expected an entry for the mapping destination"
 _EXAMPLE: Final = "write `{destination: some.subject, weight: 100%}`"
@@ -199,7 +199,8 @@ def _weight(entry: ConfEntry) -> tuple[int | None, Fault | None]:
         message = f"a weight must be a percentage, not {_described(node)}"
         return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)
     number = value.removesuffix("%")
-    if not _ATOI.fullmatch(number) or len(number) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
+    found = _ATOI.fullmatch(number)
+    if not found or len(found[1]) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
         wording = f"Invalid weight {go_quote(number)} for mapping destination"
         message = f"`{value}` is not a percentage"
         return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)

@@ -67,8 +67,7 @@ def server_conf(
     jetstream = entry(root, "jetstream")
     accounts = tuple(_accounts(root, blocks_of))
     authorization = table(root, "authorization")
-    own = [blocks_of(one, None) for one in root.entries if one.key.lower() in _MAPPINGS]
-    blocks = [*own, *(account.mappings for account in accounts if account.mappings)]
+    blocks = [*blocks_of.all(root, None), *(block for account in accounts for block in account.mappings)]
     return ServerConf(
         file=file,
         document=document,
@@ -103,19 +102,22 @@ class _Blocks:
             return conf_block(found, account)
         return self._cache.block(found, account)
 
+    def all(self, conf: ConfMap, account: str | None) -> tuple[MappingsBlock, ...]:
+        """Every block that the server reads: the last of each key, and `mappings` and `maps` are two keys."""
+        return tuple(self(one, account) for one in conf.effective() if one.key.lower() in _MAPPINGS)
+
 
 def _accounts(root: ConfMap, blocks_of: _Blocks) -> Iterator[AccountConf]:
     accounts = table(root, "accounts")
     for one in accounts.effective() if accounts else ():
         if isinstance(one.value, ConfMap):
-            mappings = entry(one.value, *_MAPPINGS)
             yield AccountConf(
                 name=one.key,
                 span=one.span,
                 key_span=one.key_span,
                 conf=one.value,
                 users=tuple(_users(one.value, one.key)),
-                mappings=blocks_of(mappings, one.key) if mappings else None,
+                mappings=blocks_of.all(one.value, one.key),
             )
 
 
