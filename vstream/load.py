@@ -13,7 +13,7 @@ from vstream.lint.rules.topology import RULES, TopologySubject
 from vstream.render.bundle import default_addresses, render
 from vstream.syntax import yaml
 from vstream.topology import decode
-from vstream.topology.shape import shape
+from vstream.topology.shape import readable_part, shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,9 +50,19 @@ def load(content: bytes, file: str) -> Loaded:
 def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
     shaped, diagnostics = shape(document)
     if shaped is None:
-        return None, diagnostics
+        return None, (*diagnostics, *_rest(document))
     topology = decode.resolve(shaped)
     return topology, registry.run(RULES, TopologySubject(document=shaped, topology=topology), document.source)
+
+
+def _rest(document: Document) -> tuple[Diagnostic, ...]:
+    """What the rules find in a document with wrong values, apart from these."""
+    part = readable_part(document)
+    if part is None:
+        return ()
+    shaped, unsure = part
+    subject = TopologySubject(document=shaped, topology=decode.resolve(shaped))
+    return registry.run(RULES, subject, document.source, unsure=unsure)
 
 
 def bundle(

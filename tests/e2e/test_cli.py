@@ -106,6 +106,12 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
     ran = vstream("validate", cwd=tmp_path)
     assert ran.code == 1
     assert ran.out == (
+        "topology.yaml:5:46: error VS101: stream `foo` uses unknown region `wset`\n"
+        "  |\n"
+        "5 | streams: {foo: {subjects: [foo.>], regions: [wset], write: {max_age: 1 hour}}}\n"
+        "  |                                              ^^^^\n"
+        "hint: did you mean `west`?\n"
+        "\n"
         "topology.yaml:5:70: error VS005: `streams.foo.write.max_age`: `1 hour` is no duration: write it like "
         "`90s`, `1h30m`, `30d` or `unlimited`\n"
         "  |\n"
@@ -123,8 +129,8 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
 def test_errors_as_json(tmp_path: Path) -> None:
     ran = vstream("validate", "-", "--format", "json", stdin=BAD)
     assert ran.code == 1
-    (finding,) = json.loads(ran.out)
-    assert (finding["code"], finding["file"], finding["line"]) == ("VS005", "<stdin>", 5)
+    found = [(finding["code"], finding["file"], finding["line"]) for finding in json.loads(ran.out)]
+    assert found == [("VS101", "<stdin>", 5), ("VS005", "<stdin>", 5)]
 
 
 @pytest.mark.parametrize("command", ["plan", "apply", "probe", "render", "lab up"])

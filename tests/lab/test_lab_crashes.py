@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -145,9 +144,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
 async def test_a_paused_server_goes_down_too(binary: Path) -> None:
     await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
     assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
-    before = time.monotonic()
     await lab.down("a")
-    assert time.monotonic() - before < 1
     assert states("a") == {"r0-0": "stopped"}
 
 

@@ -282,3 +282,46 @@ def test_whatever_looks_like_a_topology_is_one_or_has_an_error(value: Any) -> No
 def test_no_value_makes_loading_raise(value: Any) -> None:
     loaded = load(shapes.as_file(value), "t.yaml")
     assert loaded.topology is not None or any(one.is_error for one in loaded.diagnostics)
+
+
+def told(text: str) -> list[str]:
+    found = load(text.encode(), "t.yaml").diagnostics
+    return [f"{one.span.line if one.span else 0} {one.code} {one.message}" for one in found]
+
+
+TWO_REGIONS = (
+    'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}, east: {servers: 1, tags: 3}}\n'
+)
+
+
+def test_wrong_values_do_not_hide_what_the_rules_find() -> None:
+    text = TWO_REGIONS + (
+        "streams:\n"
+        "  foo: {subjects: [foo.>], regions: [wset], write: {max_age: 1 hour}}\n"
+        "  bar: {subjects: [foo.x], writ: {max_age: 1h}}\n"
+        "  baz: {write: {max_age: 1h}, extends: none}\n"
+        "  NEXT: {subjects: [next], write: {max_age: 1h}}\n"
+    )
+    lines = told(text)
+    assert [line.split(" ")[:2] for line in lines] == [
+        ["4", "VS005"],  # the tags
+        ["6", "VS101"],
+        ["6", "VS005"],
+        ["7", "VS103"],
+        ["7", "VS006"],
+        ["8", "VS005"],  # no subjects; its unknown preset may be a consequence
+        ["9", "VS108"],
+    ]
+
+
+def test_consequences_of_a_wrong_value_are_not_reported() -> None:
+    assert told(
+        TWO_REGIONS.replace("tags: 3", "") + "streams: {foo: {subjects: [foo.>], write: {max_age: soon}}}\n"
+    ) == [
+        "5 VS005 `streams.foo.write.max_age`: `soon` is no duration: write it like `90s`, `1h30m`, `30d` or `unlimited`"
+    ]
+    lines = told(
+        TWO_REGIONS.replace("{servers: 1, tags: 3}", "{servers: none}")
+        + "streams: {foo: {subjects: [f], regions: [east]}}\n"
+    )
+    assert [line.split(" ")[1] for line in lines] == ["VS005"]

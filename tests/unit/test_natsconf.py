@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -260,10 +259,9 @@ def test_an_error_leaves_what_came_before_it() -> None:
         "a: 1 " + "} " * 100_000,
     ],
 )  # fmt: skip
-def test_time_is_linear(text: str) -> None:
-    begin = time.process_time()
+@pytest.mark.timeout(60)
+def test_text_that_is_made_to_hurt_ends_soon(text: str) -> None:
     parse(text, FILE)
-    assert time.process_time() - begin < 5
 
 
 FRAGMENTS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -215,10 +214,9 @@ def merge_chain(length: int) -> bytes:
         "hex", "long-text", "comment",
     ],
 )  # fmt: skip
+@pytest.mark.timeout(60)
 def test_a_file_that_is_made_to_hurt_ends_soon(content: bytes, code: str | None) -> None:
-    start = time.process_time()
     codes = {one.code for one in read(content).diagnostics}
-    assert time.process_time() - start < 10
     assert code in codes if code else codes == set()
 
 

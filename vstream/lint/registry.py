@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from vstream.syntax.yaml import Path, SourceMap
 
@@ -56,8 +56,15 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], It
     return decorate
 
 
-def run(rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None) -> tuple[Diagnostic, ...]:
-    """Every finding of *rules* about *subject*, in the order of the file."""
+def run(
+    rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None, *, unsure: Collection[Path] = ()
+) -> tuple[Diagnostic, ...]:
+    """
+    Every finding of *rules* about *subject*, in the order of the file.
+
+    *unsure* are paths that could not be read: what is said about them, about what they
+    are a part of or about their parts may only be a consequence, and is left out.
+    """
     found = [
         Diagnostic(
             code=one.code,
@@ -70,8 +77,13 @@ def run(rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None) -
         )
         for one in rules
         for finding in one.check(subject)
+        if not any(_is_about(finding.at, path) for path in unsure)
     ]
     return tuple(sorted(found, key=Diagnostic.sort_key))
+
+
+def _is_about(at: Path | Span, path: Path) -> bool:
+    return isinstance(at, tuple) and all(one == other for one, other in zip(at, path, strict=False))
 
 
 def _span(finding: Finding, source: SourceMap | None) -> Span | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -41,6 +42,56 @@ def shape(document: Document) -> tuple[TopologyDocument | None, tuple[Diagnostic
             )
         )
     return None, tuple(sorted(found, key=Diagnostic.sort_key))
+
+
+def readable_part(document: Document) -> tuple[TopologyDocument, tuple[Path, ...]] | None:
+    """
+    What is left of a document with wrong values when they are taken out, and the paths that were taken out.
+
+    It is for checking the rest, so that all errors of a file come at once. None if what is wrong
+    is something that the rest depends on.
+    """
+    data = deepcopy(document.data)
+    taken: list[Path] = []
+    for _ in range(_ROUNDS):
+        try:
+            return TopologyDocument.model_validate(data), tuple(taken)
+        except ValidationError as error:
+            paths = {_removable(details) for details in error.errors(include_url=False)}
+        if None in paths:
+            return None
+        for path in sorted((path for path in paths if path is not None), key=len, reverse=True):
+            _remove(data, path)
+            taken.append(path)
+    return None
+
+
+_ROUNDS = 3
+"""Taking out a value can leave its map without something that it needs, twice at most."""
+
+
+def _removable(details: ErrorDetails) -> Path | None:
+    """The smallest part that can go without moving others; None if too much hangs on it."""
+    path: Path = details["loc"]
+    if details["type"] == "missing" or (path and path[-1] == "[key]"):
+        path = path[:-1]
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    is_needed = len(path) < _DEEP_ENOUGH and path[:1] not in {("streams",), ("defaults",)}
+    return None if is_needed or path in {("streams",), ("defaults",)} else path
+
+
+_DEEP_ENOUGH = 3
+"""`regions.west` is too much to take out: everything that names the region would look wrong. `regions.west.tags` is not."""
+
+
+def _remove(data: object, path: Path) -> None:
+    for part in path[:-1]:
+        if not isinstance(data, dict):
+            return
+        data = data.get(part)
+    if isinstance(data, dict):
+        data.pop(path[-1], None)
 
 
 def _diagnostic(document: Document, details: ErrorDetails) -> Diagnostic:
