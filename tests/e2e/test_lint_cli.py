@@ -214,6 +214,32 @@ def test_a_fix_leaves_the_output_for_programs_alone(here: Path) -> None:
     assert "@@" in ran.err
 
 
+def test_what_cannot_be_fixed_is_said(here: Path) -> None:
+    (here / "topology.yaml").write_text(TOPOLOGY)
+    ran = vstream("lint", "-", "--topology", "topology.yaml", "--fix", stdin=TYPO)
+    assert ran.code == 1
+    assert "1 of them not corrected" in ran.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "command", [("lint", "m.cfg"), ("lint", "m.cfg", "--format", "sarif"), ("map", "foo.a", "m.cfg")]
+)
+def test_a_full_disk_is_said(here: Path, command: tuple[str, ...]) -> None:
+    (here / "m.cfg").write_text(DEAD)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vstream", *command],
+            env=environment({}),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert "the output cannot be written: No space left on device" in done.stderr
+
+
 def test_every_format_is_what_it_says() -> None:
     jsonschema.validate(json.loads(vstream("lint", BLOG, "--format", "sarif").out), json.loads(SUBSET.read_text()))
     assert ET.fromstring(vstream("lint", BLOG, "--format", "junit").out).tag == "testsuites"
@@ -275,11 +301,18 @@ def test_map_answers_for_files_and_topologies(here: Path) -> None:
     assert (ran.code, ran.out.splitlines()[2]) == (0, "    100 %  → _vs.foo.east.foo.a")
 
 
+def test_map_says_when_nothing_knows_the_cluster(here: Path) -> None:
+    (here / "m.cfg").write_text(TYPO)
+    ran = vstream("map", "foo.a", "m.cfg", "--region", "wset")
+    assert (ran.code, ran.err) == (0, "note: no rule names the cluster `wset`; there are East, central, west\n")
+
+
 @pytest.mark.parametrize(
     ("subject", "files", "code", "text"),
     [
         ("foo.*", {"m.cfg": CLEAN}, 2, "is not a subject that one can publish to"),
         ("foo.a", {"m.cfg": "mappings { x: ] }"}, 1, "VS010"),
+        ("foo.a", {"m.cfg": "\0"}, 3, "m.cfg: this is a binary file"),
         ("foo.a", {"m.cfg": "port: 1"}, 3, "the files have no mappings"),
         ("foo.a", {"m.cfg": CLEAN, "n.cfg": CLEAN}, 3, "the files have 2 blocks of mappings: m.cfg:1:1, n.cfg:1:1"),
         ("foo.a", {"m.cfg": 'mappings { "foo.>": "bar" }'}, 1, "refused m.cfg:1:21"),

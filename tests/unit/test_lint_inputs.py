@@ -53,6 +53,11 @@ def test_files_are_known_by_their_content(name: str, text: str, kind: Kind) -> N
     assert kinds.detect(text, name) is kind
 
 
+@pytest.mark.parametrize("name", ["a.cfg", "a"])
+def test_a_byte_order_mark_does_not_hide_what_a_file_is(name: str) -> None:
+    assert kinds.detect("\ufeffmappings {a: b}\n", name) is Kind.CONF
+
+
 def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_named() -> None:
     assert kinds.detect("streams: {}\n", "a.yaml") is Kind.TOPOLOGY
     assert kinds.detect("streams: {}\n", "a.yaml", is_named=False) is Kind.OTHER

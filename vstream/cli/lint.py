@@ -82,7 +82,7 @@ def command(
             given, report, lambda sources: lint(sources, around, topology=declared, server_version=version)
         )
     _write(report, output or _default_format(), changes)
-    _conclude(report)
+    _conclude(report, is_fixing=fix)
 
 
 def surroundings() -> Surroundings:
@@ -168,7 +168,7 @@ def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
                     typer.echo(line.plain)
 
 
-def _conclude(report: Report) -> None:
+def _conclude(report: Report, *, is_fixing: bool) -> None:
     from vstream.ui import console  # noqa: PLC0415
 
     counts = Counter(one.severity.value for one in report.diagnostics)
@@ -176,7 +176,11 @@ def _conclude(report: Report) -> None:
     files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
     console.say(f"{', '.join(found) or 'nothing found'} in {files}")
     fixable = sum(bool(one.fix) for one in report.diagnostics)
-    if fixable:
+    if fixable and is_fixing:
+        console.say(
+            f"{fixable:,} of them not corrected: `--fix` writes neither to standard input nor to included files"
+        )
+    elif fixable:
         console.say(f"{fixable:,} of them can be corrected with `--fix`")
     if not report.is_complete:
         raise typer.Exit(FAILED)

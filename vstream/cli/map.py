@@ -41,7 +41,8 @@ def command(
     """
     Say what servers do with a publish: which rule they choose, where the message goes, in every cluster.
 
-    Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then.
+    Exits with 1 if `nats-server -t` refuses the mappings; the answer is for what is left of them then. Exits with 3 if
+    a file cannot be read.
 
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`
     """
@@ -54,7 +55,8 @@ def command(
         raise typer.BadParameter(message, param_hint="SUBJECT")
     gc.disable()  # As in `vstream lint`: large trees without cycles.
     workspace = _workspace(files)
-    answer = simulate(_block(workspace, account), subject, _cluster(workspace, region), workspace.cluster_names)
+    block = _block(workspace, account)
+    answer = simulate(block, subject, _cluster(workspace, block, region), workspace.cluster_names)
     if output is MapFormat.JSON:
         typer.echo(json.dumps(mapping.as_json(answer), indent=2))
     else:
@@ -70,6 +72,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
     from vstream.lint.inputs import Source, gather  # noqa: PLC0415
     from vstream.load import bundle, load  # noqa: PLC0415
+    from vstream.ui.diagnostics import clean  # noqa: PLC0415
 
     around = surroundings()
     gathered = gather(files.sources(names), read=around.read, env=around.env)
@@ -81,6 +84,9 @@ def _workspace(names: Sequence[str]) -> Workspace:
         rendered = bundle(topology).text("mappings.cfg").encode()
         more = gather([Source(name=f"{source.name}/mappings.cfg", content=rendered)], read=around.read)
         gathered.servers += more.servers
+    unreadable = next((one for one in gathered.diagnostics if one.code == "VS004" and one.span), None)
+    if unreadable is not None and unreadable.span:
+        raise VstreamError(f"{clean(unreadable.span.file)}: {unreadable.message}", hint=unreadable.hint)
     if any(one.is_error for one in gathered.diagnostics):
         raise InvalidInputError(gathered.diagnostics)
     return gathered.workspace(topology)
@@ -103,7 +109,7 @@ def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
     raise VstreamError(f"the files have {len(found)} blocks of mappings: {places}", hint=hint)
 
 
-def _cluster(workspace: Workspace, region: str | None) -> str | None:
+def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> str | None:
     """The cluster of *region*; without one, that of the only server."""
     from vstream.ui import console  # noqa: PLC0415
 
@@ -112,7 +118,8 @@ def _cluster(workspace: Workspace, region: str | None) -> str | None:
         return names.pop() if len(names) == 1 else None
     by_region = {one.name: one.cluster for one in workspace.topology.regions} if workspace.topology else {}
     cluster = by_region.get(region, region)
-    known = workspace.cluster_names
+    known = workspace.cluster_names or sorted({name for one in block.entries for name in one.clusters})
     if known and cluster not in known:
-        console.say(f"note: no cluster is called `{cluster}`; there are {', '.join(known)}", style="yellow")
+        named = "no cluster is called" if workspace.cluster_names else "no rule names the cluster"
+        console.say(f"note: {named} `{cluster}`; there are {', '.join(known)}", style="yellow")
     return cluster

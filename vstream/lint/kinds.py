@@ -78,8 +78,9 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     More has to speak for it in a file that nobody named (*is_named*).
     """
     name = file.lower()
-    start = text.lstrip(_BLANKS)[:1]
-    if _DECORATION.search(text) or (start == "e" and token(text.strip(_BLANKS)) is not None):
+    text = text.lstrip(_BLANKS)
+    start = text[:1]
+    if _DECORATION.search(text) or (start == "e" and token(text.rstrip(_BLANKS)) is not None):
         return Kind.TOKEN
     if name.endswith((".yaml", ".yml")):
         spoken = {found[1] for found in _TOPOLOGY.finditer(text)}
