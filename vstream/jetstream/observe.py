@@ -78,7 +78,9 @@ def any_connection(connections: Mapping[str, Connection | NotReachableError]) ->
         if isinstance(connection, Connection):
             return connection
     reasons = [str(error) for error in connections.values()]
-    raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint="are the servers running?")
+    raise NotReachableError(
+        "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
+    )
 
 
 async def observe(
@@ -116,18 +118,28 @@ async def _region_rules(
     if endpoint is None or not endpoint.monitor:
         return {}, names
     answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
-    rules: dict[str, Mapping[str, tuple[str, ...]]] = {answer[0]: answer[1] for answer in answers if answer is not None}
+    expected = topology.region(region).cluster
+    for url, answer in zip(endpoint.monitor, answers, strict=True):
+        if answer is not None and answer[0].cluster != expected:
+            raise VstreamError(
+                f"the monitoring address {url} of region `{region}` leads to cluster `{answer[0].cluster}` "
+                f"(server `{answer[0].server_name}`), not to `{expected}`",
+                hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
+            )
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {
+        answer[0].server_name: answer[1] for answer in answers if answer is not None
+    }
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
 
 
-async def _server_rules(url: str, account: str) -> tuple[str, dict[str, tuple[str, ...]]] | None:
+async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, dict[str, tuple[str, ...]]] | None:
     try:
         server, loaded = await asyncio.gather(monitoring.varz(url), monitoring.account_mappings(url, account))
     except VstreamError:
         return None
-    return server.server_name, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
+    return server, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
 
 
 def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
