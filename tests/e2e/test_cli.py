@@ -239,3 +239,12 @@ def test_a_closed_pipe_is_no_traceback(good: Path) -> None:
     )
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["validate", "render", "plan", "apply"])
+def test_a_directory_of_templates_that_is_not_there_is_never_replaced_by_the_built_in_ones(
+    good: Path, command: str
+) -> None:
+    ran = vstream(command, good, "--templates", good.parent / "templats")
+    assert ran.code == 2
+    assert "does not exist" in ran.err

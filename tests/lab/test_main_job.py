@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import vstream
+from tests.support.command import environment, vstream
 from tests.support.labs import running_in
 
 pytestmark = pytest.mark.lab
@@ -188,3 +193,70 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) 
     probed = vstream("probe", file, "--deadline", "3")
     assert probed.code == 1
     assert "east" in probed.out
+
+
+def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    plain = SMALL.partition("    overrides:")[0]
+    for servers, said in (
+        ("{west: {servers: 1}, east: {servers: 1}}", "it has besides central-1"),
+        ("{west: {servers: 2}, central: {servers: 1}, east: {servers: 1}}", "it lacks west-2"),
+    ):
+        file.write_text(plain.replace("{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}", servers))
+        for command in (("plan", file), ("apply", file, "--yes"), ("probe", file)):
+            ran = vstream(*command)
+            assert ran.code == 3, ran.out + ran.err
+            assert said in ran.err
+
+
+def test_apply_waits_for_streams_that_it_has_moved_or_scaled(work: Path) -> None:
+    file = work / "scaled.yaml"
+    text = """\
+version: 1
+name: scaled
+server_version: "2.12"
+regions: {west: {servers: 3, tags: [a, a, a]}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary, replicas: 1, write: {max_age: 1h}}
+"""
+    file.write_text(text)
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    # Servers refuse to scale and to move in one step: that is known before anything is tried.
+    file.write_text(text.replace("replicas: 1", "replicas: 3, placement_tags: [a]"))
+    both = vstream("apply", file, "--yes")
+    assert both.code == 1
+    assert "servers refuse to scale and move a stream in one step" in both.out
+    for settings in ("replicas: 3", "replicas: 3, placement_tags: [a]", "replicas: 3", "replicas: 1"):
+        file.write_text(text.replace("replicas: 1", settings))
+        ran = vstream("apply", file, "--yes")
+        assert ran.code == 0, ran.out + ran.err
+        assert "Applied: 2 streams." in ran.out
+        assert vstream("probe", file).code == 0
+
+
+def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "vstream", "apply", file],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stderr is not None
+        said = b""
+        while b"Apply this plan?" not in said:
+            byte = process.stderr.read(1)
+            assert byte, said
+            said += byte
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    os.close(ours)
+    os.close(theirs)
+    assert "12 to create" in vstream("plan", file).out

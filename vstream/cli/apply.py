@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,10 @@ from vstream.cli.running import run
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
     from vstream.plan.changes import Plan
+
+_ELECTION = 20.0
+"""Seconds for streams that were just changed to have a leader again. Servers need up to 9."""
+_PAUSE = 0.5
 
 
 def command(
@@ -69,7 +75,8 @@ def command(
         console.say("Run `vstream apply` again: it goes on where this one stopped.")
         raise typer.Exit(FAILED)
     if left is not None and not left.is_empty:
-        console.say("The servers still differ from the topology:" if not applied.mappings_pending else "Still open:")
+        is_known = applied.mappings_pending or applied.waits_for
+        console.say("Still open:" if is_known else "The servers still differ from the topology:")
         for line in view.text(left):
             console.out().print(line)
         raise typer.Exit(NO)
@@ -101,7 +108,7 @@ async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates
 
     if lab or adopt:
         raise typer.BadParameter("a saved plan says itself what it is for: drop --lab and --adopt")
-    file = saved.load(inputs.read(what).decode("utf-8", "replace"), str(what))
+    file = saved.load(inputs.read(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await make(topology, file.lab, frozenset(file.adopt), templates)
     _require_same(fresh.plan, file.plan)
@@ -152,7 +159,17 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
             )
     if applied.failure is not None:
         return applied, None
-    return applied, await compare(planned.topology, where, planned.bundle, frozenset())
+    return applied, await _what_is_left(planned, {change.config.name for change in applied.done})
+
+
+async def _what_is_left(planned: Planned, changed: set[str]) -> Plan:
+    """The plan that there would be now. Streams that move or change their replicas are without a leader for a moment."""
+    deadline = time.monotonic() + _ELECTION
+    while True:
+        left = await compare(planned.topology, planned.where, planned.bundle, frozenset())
+        if changed.isdisjoint(one.name for one in left.blocked) or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(_PAUSE)
 
 
 class _LabMappings:

@@ -91,6 +91,12 @@ def status(name: str) -> LabStatus:
     )
 
 
+def is_running(name: str) -> bool:
+    """Whether any server of lab *name* runs. Raises LabError if its record cannot be understood."""
+    directory = lab_directory(name)
+    return directory.read() is not None and bool(records.scan(directory))
+
+
 def list_labs() -> tuple[LabStatus, ...]:
     """All labs of this user, by name."""
     return tuple(status(directory.name) for directory in lab_directories())
