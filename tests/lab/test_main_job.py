@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,3 +261,30 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
     os.close(ours)
     os.close(theirs)
     assert "12 to create" in vstream("plan", file).out
+
+
+def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configuration(work: Path) -> None:
+    file, templates = work / "small.yaml", work / "my templates"
+    file.write_text(SMALL)
+    shutil.copytree(Path(__file__).parents[2] / "templates", templates)
+    with (templates / "server.conf.j2").open("a") as server:
+        server.write("max_payload: 2MB\n")
+    write = templates / "streams" / "write.json.j2"
+    write.write_text(write.read_text().replace('"metadata":', '"description": "of a template",\n  "metadata":', 1))
+    assert vstream("lab", "up", file, "--templates", templates).code == 0
+    saved = work / "plan.json"
+    assert vstream("plan", file, "--templates", templates, "--out", saved).code == 0
+    assert "`--templates` must be the same" in vstream("apply", saved, "--yes").err
+    applied = vstream("apply", saved, "--yes", "--templates", templates)
+    assert applied.code == 0, applied.out + applied.err
+    assert vstream("plan", file, "--templates", templates, "--detailed-exitcode").code == 0
+
+    # Without the templates other streams are meant, and new mappings; the servers are what they are.
+    file.write_text(SMALL.replace("invoices.>]", "invoices.>, bills.*]"))
+    changed = vstream("apply", file, "--yes", "--allow-many")
+    assert changed.code == 0, changed.out + changed.err
+    assert "mappings loaded on every server" in changed.out
+    (lab,) = json.loads(vstream("lab", "status", "--json").out)
+    for server in lab["servers"]:
+        conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"
+        assert "max_payload: 2MB" in conf.read_text()

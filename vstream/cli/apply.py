@@ -96,7 +96,8 @@ def _require_same(fresh: Plan, reviewed: Plan) -> None:
             "the servers have changed since the plan was made"
             if fresh.observed != reviewed.observed
             else "this vstream plans other changes than the one that wrote the file",
-            hint="run `vstream plan` again and review what is different",
+            hint="run `vstream plan` again and review what is different"
+            + ("" if fresh.observed != reviewed.observed else "; `--templates` must be the same for both"),
         )
 
 
@@ -173,7 +174,7 @@ async def _what_is_left(planned: Planned, changed: set[str]) -> Plan:
 
 
 class _LabMappings:
-    """MappingAdmin for a lab: writes the files and reloads every server."""
+    """MappingAdmin for a lab: writes the mappings and reloads every server."""
 
     def __init__(self, lab: str, planned: Planned) -> None:
         self._lab = lab
@@ -183,7 +184,7 @@ class _LabMappings:
         from vstream.errors import LabError  # noqa: PLC0415
         from vstream.lab import lab  # noqa: PLC0415
 
-        outcome = await lab.reload(self._lab, self._planned.bundle)
+        outcome = await lab.reload_mappings(self._lab, self._planned.bundle)
         if outcome.refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(outcome.refused.items()))
             raise LabError(f"the mappings were not loaded on every server: {reasons}")
