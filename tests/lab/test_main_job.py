@@ -288,3 +288,26 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     for server in lab["servers"]:
         conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"
         assert "max_payload: 2MB" in conf.read_text()
+
+
+def test_a_lab_that_was_started_again_can_be_planned_at_once(work: Path) -> None:
+    file = work / "again.yaml"
+    file.write_text(
+        """\
+version: 1
+name: again
+server_version: "2.12"
+regions: {west: {servers: 3}}
+defaults: {write: {max_age: 1h}}
+streams:
+"""
+        + "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(20))
+    )
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    for _ in range(2):
+        assert vstream("lab", "down", "again").code == 0
+        assert vstream("lab", "up", file).code == 0
+        # Streams of three replicas elect their leaders only after the lab is up.
+        planned = vstream("plan", file, "--detailed-exitcode")
+        assert planned.code == 0, planned.out

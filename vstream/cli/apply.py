@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +16,6 @@ from vstream.cli.running import run
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
     from vstream.plan.changes import Plan
-
-_ELECTION = 20.0
-"""Seconds for streams that were just changed to have a leader again. Servers need up to 9."""
-_PAUSE = 0.5
 
 
 def command(
@@ -160,17 +154,7 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
             )
     if applied.failure is not None:
         return applied, None
-    return applied, await _what_is_left(planned, {change.config.name for change in applied.done})
-
-
-async def _what_is_left(planned: Planned, changed: set[str]) -> Plan:
-    """The plan that there would be now. Streams that move or change their replicas are without a leader for a moment."""
-    deadline = time.monotonic() + _ELECTION
-    while True:
-        left = await compare(planned.topology, planned.where, planned.bundle, frozenset())
-        if changed.isdisjoint(one.name for one in left.blocked) or time.monotonic() > deadline:
-            return left
-        await asyncio.sleep(_PAUSE)
+    return applied, await compare(planned.topology, where, planned.bundle, frozenset())
 
 
 class _LabMappings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,20 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.model.topology import Role
 from vstream.plan.diff import Observed, spell
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from vstream.model.streams import ObservedStream
     from vstream.model.topology import Endpoint, Topology
+
+
+_ELECTION = 10.0
+"""Seconds that streams get to elect a leader. It takes 4 to 9."""
+_PAUSE = 0.5
 
 
 @asynccontextmanager
@@ -92,7 +100,7 @@ async def observe(
     connection = any_connection(connections)
     account = await account_name(connection)
     (streams, missing), per_region = await asyncio.gather(
-        JetStreamAdmin(connection).streams(),
+        _listed(topology, connections, JetStreamAdmin(connection)),
         asyncio.gather(*(_region_rules(topology, region.name, endpoints, account) for region in topology.regions)),
     )
     rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
@@ -101,6 +109,30 @@ async def observe(
         rules.update(loaded)
         unread.extend(silent)
     return Observed(streams=streams, missing=missing, rules=rules, unread_servers=tuple(sorted(unread)))
+
+
+async def _listed(
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError], admin: JetStreamAdmin
+) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
+    """
+    All streams, and those that did not answer.
+
+    A stream that was just moved or scaled, or whose servers have just started, has
+    no leader for a moment: where its region can be reached, it is asked for again.
+    """
+    awaited = {
+        naming.physical_name(stream.name, role, region)
+        for stream in topology.streams
+        for region in stream.regions
+        for role in Role
+        if isinstance(connections[region], Connection)
+    }
+    deadline = time.monotonic() + _ELECTION
+    while True:
+        streams, missing = await admin.streams()
+        if awaited.isdisjoint(missing) or time.monotonic() > deadline:
+            return streams, missing
+        await asyncio.sleep(_PAUSE)
 
 
 async def account_name(connection: Connection) -> str:
