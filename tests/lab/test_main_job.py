@@ -311,3 +311,19 @@ streams:
         # Streams of three replicas elect their leaders only after the lab is up.
         planned = vstream("plan", file, "--detailed-exitcode")
         assert planned.code == 0, planned.out
+
+
+def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(work: Path, state: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    broken = state / "labs" / "broken"
+    broken.mkdir()
+    (broken / "lab.json").write_text("{")
+    assert vstream("plan", file).code == 0
+    said = vstream("lab", "status")
+    assert said.code == 3
+    assert "`vstream lab down broken --purge`" in said.err
+    assert vstream("lab", "down", "broken", "--purge").code == 0
+    assert not broken.exists()
+    assert vstream("lab", "status").code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from vstream.errors import InvalidInputError, VstreamError
 
 CLEAN = 0
@@ -13,6 +15,8 @@ INTERRUPTED = 130
 
 def exit_code(error: Exception) -> int:
     """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        error = VstreamError(f"the output cannot be written: {error.strerror}")
     if not isinstance(error, VstreamError):
         raise error
     if isinstance(error, InvalidInputError):

@@ -28,6 +28,7 @@ from vstream.lab.status import (
     is_running,
     list_labs,
     logs,
+    names,
     recorded_lab,
     status,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "is_running",
     "list_labs",
     "logs",
+    "names",
     "reload",
     "reload_mappings",
     "status",
