@@ -239,3 +239,28 @@ def test_a_closed_pipe_is_no_traceback(good: Path) -> None:
     )
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["validate", "render", "plan", "apply"])
+def test_a_directory_of_templates_that_is_not_there_is_never_replaced_by_the_built_in_ones(
+    good: Path, command: str
+) -> None:
+    ran = vstream(command, good, "--templates", good.parent / "templats")
+    assert ran.code == 2
+    assert "does not exist" in ran.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_cannot_be_written_is_said() -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "vstream", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 3
+    assert "the output cannot be written: No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr

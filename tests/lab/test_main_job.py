@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import vstream
+from tests.support.command import environment, vstream
 from tests.support.labs import running_in
 
 pytestmark = pytest.mark.lab
@@ -188,3 +194,136 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) 
     probed = vstream("probe", file, "--deadline", "3")
     assert probed.code == 1
     assert "east" in probed.out
+
+
+def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    plain = SMALL.partition("    overrides:")[0]
+    for servers, said in (
+        ("{west: {servers: 1}, east: {servers: 1}}", "it has besides central-1"),
+        ("{west: {servers: 2}, central: {servers: 1}, east: {servers: 1}}", "it lacks west-2"),
+    ):
+        file.write_text(plain.replace("{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}", servers))
+        for command in (("plan", file), ("apply", file, "--yes"), ("probe", file)):
+            ran = vstream(*command)
+            assert ran.code == 3, ran.out + ran.err
+            assert said in ran.err
+
+
+def test_apply_waits_for_streams_that_it_has_moved_or_scaled(work: Path) -> None:
+    file = work / "scaled.yaml"
+    text = """\
+version: 1
+name: scaled
+server_version: "2.12"
+regions: {west: {servers: 3, tags: [a, a, a]}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary, replicas: 1, write: {max_age: 1h}}
+"""
+    file.write_text(text)
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    # Servers refuse to scale and to move in one step: that is known before anything is tried.
+    file.write_text(text.replace("replicas: 1", "replicas: 3, placement_tags: [a]"))
+    both = vstream("apply", file, "--yes")
+    assert both.code == 1
+    assert "servers refuse to scale and move a stream in one step" in both.out
+    for settings in ("replicas: 3", "replicas: 3, placement_tags: [a]", "replicas: 3", "replicas: 1"):
+        file.write_text(text.replace("replicas: 1", settings))
+        ran = vstream("apply", file, "--yes")
+        assert ran.code == 0, ran.out + ran.err
+        assert "Applied: 2 streams." in ran.out
+        assert vstream("probe", file).code == 0
+
+
+def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted(work: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "vstream", "apply", file],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stderr is not None
+        said = b""
+        while b"Apply this plan?" not in said:
+            byte = process.stderr.read(1)
+            assert byte, said
+            said += byte
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    os.close(ours)
+    os.close(theirs)
+    assert "12 to create" in vstream("plan", file).out
+
+
+def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configuration(work: Path) -> None:
+    file, templates = work / "small.yaml", work / "my templates"
+    file.write_text(SMALL)
+    shutil.copytree(Path(__file__).parents[2] / "templates", templates)
+    with (templates / "server.conf.j2").open("a") as server:
+        server.write("max_payload: 2MB\n")
+    write = templates / "streams" / "write.json.j2"
+    write.write_text(write.read_text().replace('"metadata":', '"description": "of a template",\n  "metadata":', 1))
+    assert vstream("lab", "up", file, "--templates", templates).code == 0
+    saved = work / "plan.json"
+    assert vstream("plan", file, "--templates", templates, "--out", saved).code == 0
+    assert "`--templates` must be the same" in vstream("apply", saved, "--yes").err
+    applied = vstream("apply", saved, "--yes", "--templates", templates)
+    assert applied.code == 0, applied.out + applied.err
+    assert vstream("plan", file, "--templates", templates, "--detailed-exitcode").code == 0
+
+    # Without the templates other streams are meant, and new mappings; the servers are what they are.
+    file.write_text(SMALL.replace("invoices.>]", "invoices.>, bills.*]"))
+    changed = vstream("apply", file, "--yes", "--allow-many")
+    assert changed.code == 0, changed.out + changed.err
+    assert "mappings loaded on every server" in changed.out
+    (lab,) = json.loads(vstream("lab", "status", "--json").out)
+    for server in lab["servers"]:
+        conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"
+        assert "max_payload: 2MB" in conf.read_text()
+
+
+def test_a_lab_that_was_started_again_can_be_planned_at_once(work: Path) -> None:
+    file = work / "again.yaml"
+    file.write_text(
+        """\
+version: 1
+name: again
+server_version: "2.12"
+regions: {west: {servers: 3}}
+defaults: {write: {max_age: 1h}}
+streams:
+"""
+        + "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(20))
+    )
+    assert vstream("lab", "up", file).code == 0
+    assert vstream("apply", file, "--yes").code == 0
+    for _ in range(2):
+        assert vstream("lab", "down", "again").code == 0
+        assert vstream("lab", "up", file).code == 0
+        # Streams of three replicas elect their leaders only after the lab is up.
+        planned = vstream("plan", file, "--detailed-exitcode")
+        assert planned.code == 0, planned.out
+
+
+def test_a_lab_whose_record_is_broken_is_in_nobodys_way_and_can_be_removed(work: Path, state: Path) -> None:
+    file = work / "small.yaml"
+    file.write_text(SMALL)
+    assert vstream("lab", "up", file).code == 0
+    broken = state / "labs" / "broken"
+    broken.mkdir()
+    (broken / "lab.json").write_text("{")
+    assert vstream("plan", file).code == 0
+    said = vstream("lab", "status")
+    assert said.code == 3
+    assert "`vstream lab down broken --purge`" in said.err
+    assert vstream("lab", "down", "broken", "--purge").code == 0
+    assert not broken.exists()
+    assert vstream("lab", "status").code == 0

@@ -179,3 +179,38 @@ async def test_a_plan_is_carried_out_and_nothing_else() -> None:
     half = replace(plan, changes=plan.changes[:2])
     await apply(half, servers, servers.loader(wanted), lambda _change: None)
     assert servers.calls == [f"create {change.config.name}" for change in plan.changes[:2]]
+
+
+async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None:
+    servers = await servers_with(rendered())
+    wanted = rendered({})
+    # The servers that were read have loaded the new rules already; of east-1 nobody knows.
+    servers.rules = {"west-1": {}, "central-1": {}}
+    observed = replace(servers.observed(), unread_servers=("east-1",))
+    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    assert not plan.rules
+    applied = await apply(plan, servers, None, lambda _change: None)
+    assert applied.waits_for == ("east-1",)
+    assert len(applied.skipped) == 6
+    assert not applied.is_complete
+    assert servers.calls == []
+
+
+async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
+    servers = FakeServers()
+    wanted = rendered()
+    observed = replace(servers.observed(), unread_servers=("east-1",))
+    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    applied = await apply(plan, servers, None, lambda _change: None)
+    assert applied.is_complete
+    assert len(applied.done) == 6
+
+
+async def test_mappings_that_were_just_loaded_everywhere_are_known() -> None:
+    servers = await servers_with(rendered())
+    wanted = rendered({})
+    observed = replace(servers.observed(), unread_servers=("east-1",))
+    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    applied = await apply(plan, servers, servers.loader(wanted), lambda _change: None)
+    assert applied.is_complete
+    assert servers.streams_by_name == {}

@@ -233,3 +233,16 @@ async def test_the_valve_counts_updates_and_deletes_against_what_exists() -> Non
 def test_destinations_are_spelled_the_same_in_any_order() -> None:
     mapping = rendered().mappings[0]
     assert spell_destinations(mapping) == spell_destinations(replace(mapping, destinations=mapping.destinations[::-1]))
+
+
+async def test_scaling_and_moving_at_once_is_blocked_because_servers_refuse_it() -> None:
+    wanted = rendered()
+    observed = (await world(wanted)).observed()
+    drifted = changed(observed, "foo-read-west", num_replicas=3, placement={"cluster": "west", "tags": ["ssd"]})
+    made = plan(wanted, drifted)
+    (blocked,) = made.blocked
+    assert blocked.name == "foo-read-west"
+    assert "one step" in blocked.reason
+    assert made.changes == ()
+    # One of the two alone is possible.
+    assert only_update(plan(wanted, changed(observed, "foo-read-west", num_replicas=3)))

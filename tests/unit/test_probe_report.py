@@ -60,6 +60,11 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
     assert found.matrix("nope") == {}
 
 
+def test_what_was_never_tried_is_not_shown_as_missing() -> None:
+    skipped = check(Status.SKIPPED, Hop.CANARY, region="east", origin="west")
+    assert report(arrival("west", "west", 1.0), skipped).matrix() == {"west": {"west": 1.0}}
+
+
 def test_a_failure_stays_in_the_matrix_whatever_comes_later() -> None:
     assert report(arrival("west", "east", None), arrival("west", "east", 5.0, "bar")).matrix() == {
         "west": {"east": None}

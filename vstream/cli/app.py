@@ -54,12 +54,17 @@ app.command("schema")(schema.command)
 
 def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
-    from vstream.cli.outcome import exit_code  # noqa: PLC0415 - not needed for --help
+    from vstream.cli.outcome import INTERRUPTED, exit_code  # noqa: PLC0415 - not needed for --help
 
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
     gc.set_threshold(200_000, 20, 100)
     try:
         app()
+    except SystemExit as ended:
+        # Typer ends with 1 where Ctrl-C came outside of `running.run`, such as at a question.
+        if isinstance(ended.__context__, typer.Abort):
+            sys.exit(INTERRUPTED)
+        raise
     except Exception as error:  # noqa: BLE001 - anything that is not ours is raised again
         sys.exit(exit_code(error))

@@ -69,7 +69,8 @@ def command(
         console.say("Run `vstream apply` again: it goes on where this one stopped.")
         raise typer.Exit(FAILED)
     if left is not None and not left.is_empty:
-        console.say("The servers still differ from the topology:" if not applied.mappings_pending else "Still open:")
+        is_known = applied.mappings_pending or applied.waits_for
+        console.say("Still open:" if is_known else "The servers still differ from the topology:")
         for line in view.text(left):
             console.out().print(line)
         raise typer.Exit(NO)
@@ -89,7 +90,8 @@ def _require_same(fresh: Plan, reviewed: Plan) -> None:
             "the servers have changed since the plan was made"
             if fresh.observed != reviewed.observed
             else "this vstream plans other changes than the one that wrote the file",
-            hint="run `vstream plan` again and review what is different",
+            hint="run `vstream plan` again and review what is different"
+            + ("" if fresh.observed != reviewed.observed else "; `--templates` must be the same for both"),
         )
 
 
@@ -101,7 +103,7 @@ async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates
 
     if lab or adopt:
         raise typer.BadParameter("a saved plan says itself what it is for: drop --lab and --adopt")
-    file = saved.load(inputs.read(what).decode("utf-8", "replace"), str(what))
+    file = saved.load(inputs.read(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await make(topology, file.lab, frozenset(file.adopt), templates)
     _require_same(fresh.plan, file.plan)
@@ -156,7 +158,7 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
 
 
 class _LabMappings:
-    """MappingAdmin for a lab: writes the files and reloads every server."""
+    """MappingAdmin for a lab: writes the mappings and reloads every server."""
 
     def __init__(self, lab: str, planned: Planned) -> None:
         self._lab = lab
@@ -166,7 +168,7 @@ class _LabMappings:
         from vstream.errors import LabError  # noqa: PLC0415
         from vstream.lab import lab  # noqa: PLC0415
 
-        outcome = await lab.reload(self._lab, self._planned.bundle)
+        outcome = await lab.reload_mappings(self._lab, self._planned.bundle)
         if outcome.refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(outcome.refused.items()))
             raise LabError(f"the mappings were not loaded on every server: {reasons}")

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 TopologyFile = Annotated[Path, typer.Argument(help="The topology file; `-` reads standard input.", show_default=True)]
 TemplatesDirectory = Annotated[
     Path | None,
-    typer.Option("--templates", help="A directory with templates that win over the built-in ones, file by file."),
+    typer.Option(
+        "--templates",
+        help="A directory with templates that win over the built-in ones, file by file.",
+        # Else a typing error would silently mean the built-in ones.
+        exists=True,
+        file_okay=False,
+    ),
 ]
 LabName = Annotated[
     str | None,
@@ -30,15 +36,13 @@ LabName = Annotated[
 DEFAULT_FILE = Path("topology.yaml")
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file, or of standard input. Raises VstreamError if it cannot be read."""
-    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415 - yaml is not needed for --help
-
+def read(path: Path, *, limit: int) -> bytes:
+    """At most *limit* bytes of a file, or of standard input; all if it is negative. Raises VstreamError."""
     try:
         if str(path) == "-":
-            return sys.stdin.buffer.read(MAX_BYTES + 1)
+            return sys.stdin.buffer.read(limit)
         with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+            return stream.read(limit)
     except FileNotFoundError:
         hint = "`vstream init` writes a commented starter" if path == DEFAULT_FILE else "check the path"
         raise VstreamError(f"{path} does not exist", hint=hint) from None
@@ -49,8 +53,9 @@ def read(path: Path) -> bytes:
 def load(path: Path) -> Loaded:
     """Read and check a topology file."""
     from vstream.load import load as load_content  # noqa: PLC0415 - the whole core
+    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
 
-    return load_content(read(path), "<stdin>" if str(path) == "-" else str(path))
+    return load_content(read(path, limit=MAX_BYTES + 1), "<stdin>" if str(path) == "-" else str(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +80,30 @@ def target(topology: Topology, lab_name: str | None) -> Target:
         places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
         return Target(endpoints=connect, lab=None, description="; ".join(places))
     name = lab_name or topology.name
-    is_running = any(one.name == name and one.running for one in lab.list_labs())
-    if is_running:
+    if lab.is_running(name):
+        _check_servers(topology, name)
         return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}")
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --name {name}` starts it")
     raise VstreamError(
         f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
         hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
+    )
+
+
+def _check_servers(topology: Topology, lab_name: str) -> None:
+    """The lab must have the servers that the topology has. Raises LabError."""
+    from vstream.lab import lab  # noqa: PLC0415
+
+    has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
+    wanted = {(region.name, server.name) for region in topology.regions for server in region.servers}
+    if has == wanted:
+        return
+    parts = (("lacks", wanted - has), ("has besides", has - wanted))
+    different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)
+    raise LabError(
+        f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {different}",
+        hint=f"`vstream lab down {lab_name} --purge` and `vstream lab up` start it anew; another `--name` keeps it",
     )
 
 

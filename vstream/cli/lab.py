@@ -75,7 +75,7 @@ def down(
     from vstream.ui import console  # noqa: PLC0415
 
     chosen = _the_lab(name)
-    is_known = any(one.name == chosen for one in lab.list_labs())
+    is_known = chosen in lab.names()
     run(lab.down(chosen, purge=purge))
     # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.
     removed = " and removed" if purge else ""
@@ -125,7 +125,7 @@ def _the_lab(name: str | None) -> str:
 
     if name is not None:
         return name
-    known = [one.name for one in lab.list_labs()]
+    known = lab.names()
     if len(known) == 1:
         return known[0]
     if not known:

@@ -11,13 +11,12 @@ NO = 1
 USAGE = 2
 FAILED = 3
 INTERRUPTED = 130
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def exit_code(error: Exception) -> int:
     """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        error = VstreamError(f"the output cannot be written: {error.strerror}", hint="is the disk full?")
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        error = VstreamError(f"the output cannot be written: {error.strerror}")
     if not isinstance(error, VstreamError):
         raise error
     if isinstance(error, InvalidInputError):

@@ -43,6 +43,11 @@ def command(
     wanted = inputs.load(topology).require()
     _check_names("--stream", stream, [one.name for one in wanted.streams])
     _check_names("--region", region, [one.name for one in wanted.regions])
+    if not any(
+        one.name in (stream or [one.name]) and (not region or not set(region).isdisjoint(one.regions))
+        for one in wanted.streams
+    ):
+        raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
     where = inputs.target(wanted, lab)
     report = run_to_end(_probe(wanted, where, stream, region, deadline))
     if output == "json":

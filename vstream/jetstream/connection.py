@@ -147,7 +147,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         problems.append(_reason(error))
 
     client = Client()
-    options = _options(endpoint, region)
+    options = connection_options(endpoint, region)
     try:
         async with asyncio.timeout(timeout):
             await client.connect(
@@ -163,13 +163,14 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         await client.close()
         why = problems[0] if problems else _reason(error)
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)}: {why}",
+            f"region `{region}` cannot be reached at {', '.join(map(_shown, endpoint.urls))}: {why}",
             hint="are its servers running, and is `connect` right?",
         ) from error
     return Connection(client, region)
 
 
-def _options(endpoint: Endpoint, region: str) -> dict[str, Any]:
+def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
+    """The client library's options for *endpoint*. Raises VstreamError for a file or variable that is not there."""
     options: dict[str, Any] = {}
     if endpoint.creds:
         options["user_credentials"] = _file(endpoint.creds, region, "credentials")
@@ -177,9 +178,14 @@ def _options(endpoint: Endpoint, region: str) -> dict[str, Any]:
         options["nkeys_seed"] = _file(endpoint.nkey, region, "nkey")
     if endpoint.user:
         options["user"] = endpoint.user
-        options["password"] = endpoint.password or _variable(endpoint.password_env, region)
+        # A nats CLI context may have a user without a password.
+        options["password"] = (
+            _variable(endpoint.password_env, region) if endpoint.password_env else endpoint.password or ""
+        )
     if endpoint.token_env:
         options["token"] = _variable(endpoint.token_env, region)
+    elif endpoint.token:
+        options["token"] = endpoint.token
     if endpoint.tls_ca or endpoint.tls_cert:
         context = ssl.create_default_context(cafile=_file(endpoint.tls_ca, region, "CA") if endpoint.tls_ca else None)
         if endpoint.tls_cert:
@@ -232,6 +238,7 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
         nkey=context.get("nkey") or None,
         user=context.get("user") or None,
         password=context.get("password") or None,
+        token=context.get("token") or None,
         tls_ca=context.get("ca") or None,
         tls_cert=context.get("cert") or None,
         tls_key=context.get("key") or None,
@@ -241,6 +248,12 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
 def _plain(headers: Mapping[str, str]) -> dict[str, str]:
     """*headers* under plain keys: some of the library's are enum members, which hash unlike the strings they equal."""
     return {str.__str__(name): value for name, value in headers.items()}
+
+
+def _shown(url: str) -> str:
+    """*url* without the secrets that a nats CLI context may have in it."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _is_timeout(error: BaseException) -> bool:

@@ -34,6 +34,7 @@ class Varz:
     version: str
     config_load_time: str
     """Changes with each successful reload, on every version."""
+    cluster: str | None
     is_clustered: bool
     """Whether it takes routes: else it is on its own, and JetStream has no meta group."""
 
@@ -68,6 +69,7 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
             server_name=answer["server_name"],
             version=answer["version"],
             config_load_time=answer["config_load_time"],
+            cluster=answer.get("cluster", {}).get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in answer.get("cluster", {}),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,20 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.model.topology import Role
 from vstream.plan.diff import Observed, spell
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from vstream.model.streams import ObservedStream
     from vstream.model.topology import Endpoint, Topology
+
+
+_ELECTION = 10.0
+"""Seconds that streams get to elect a leader. It takes 4 to 9."""
+_PAUSE = 0.5
 
 
 @asynccontextmanager
@@ -78,7 +86,9 @@ def any_connection(connections: Mapping[str, Connection | NotReachableError]) ->
         if isinstance(connection, Connection):
             return connection
     reasons = [str(error) for error in connections.values()]
-    raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint="are the servers running?")
+    raise NotReachableError(
+        "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
+    )
 
 
 async def observe(
@@ -90,7 +100,7 @@ async def observe(
     connection = any_connection(connections)
     account = await account_name(connection)
     (streams, missing), per_region = await asyncio.gather(
-        JetStreamAdmin(connection).streams(),
+        _listed(topology, connections, JetStreamAdmin(connection)),
         asyncio.gather(*(_region_rules(topology, region.name, endpoints, account) for region in topology.regions)),
     )
     rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
@@ -99,6 +109,30 @@ async def observe(
         rules.update(loaded)
         unread.extend(silent)
     return Observed(streams=streams, missing=missing, rules=rules, unread_servers=tuple(sorted(unread)))
+
+
+async def _listed(
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError], admin: JetStreamAdmin
+) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
+    """
+    All streams, and those that did not answer.
+
+    A stream that was just moved or scaled, or whose servers have just started, has
+    no leader for a moment: where its region can be reached, it is asked for again.
+    """
+    awaited = {
+        naming.physical_name(stream.name, role, region)
+        for stream in topology.streams
+        for region in stream.regions
+        for role in Role
+        if isinstance(connections[region], Connection)
+    }
+    deadline = time.monotonic() + _ELECTION
+    while True:
+        streams, missing = await admin.streams()
+        if awaited.isdisjoint(missing) or time.monotonic() > deadline:
+            return streams, missing
+        await asyncio.sleep(_PAUSE)
 
 
 async def account_name(connection: Connection) -> str:
@@ -116,18 +150,28 @@ async def _region_rules(
     if endpoint is None or not endpoint.monitor:
         return {}, names
     answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
-    rules: dict[str, Mapping[str, tuple[str, ...]]] = {answer[0]: answer[1] for answer in answers if answer is not None}
+    expected = topology.region(region).cluster
+    for url, answer in zip(endpoint.monitor, answers, strict=True):
+        if answer is not None and answer[0].cluster != expected:
+            raise VstreamError(
+                f"the monitoring address {url} of region `{region}` leads to cluster `{answer[0].cluster}` "
+                f"(server `{answer[0].server_name}`), not to `{expected}`",
+                hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
+            )
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {
+        answer[0].server_name: answer[1] for answer in answers if answer is not None
+    }
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
 
 
-async def _server_rules(url: str, account: str) -> tuple[str, dict[str, tuple[str, ...]]] | None:
+async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, dict[str, tuple[str, ...]]] | None:
     try:
         server, loaded = await asyncio.gather(monitoring.varz(url), monitoring.account_mappings(url, account))
     except VstreamError:
         return None
-    return server.server_name, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
+    return server, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
 
 
 def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:

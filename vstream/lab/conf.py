@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import shutil
 from pathlib import PurePosixPath
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vstream.lab.state import LabDirectory
     from vstream.model.artifacts import Artifact
 
+_SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")
 """What servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
 
@@ -47,6 +49,16 @@ def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
         artifact.path
         for artifact in artifacts
         if artifact.path.endswith(_SERVER_FILES) and _text(_inside(conf, artifact)) != artifact.text
+    )
+
+
+def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """*artifacts*, with the server configurations that *conf* holds instead of theirs."""
+    return tuple(
+        dataclasses.replace(artifact, text=text)
+        if artifact.path.startswith(_SERVERS) and (text := _text(_inside(conf, artifact))) is not None
+        else artifact
+        for artifact in artifacts
     )
 
 

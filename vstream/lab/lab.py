@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
@@ -25,8 +25,10 @@ from vstream.lab.status import (
     ServerStatus,
     addresses,
     endpoints,
+    is_running,
     list_labs,
     logs,
+    names,
     recorded_lab,
     status,
 )
@@ -49,9 +51,12 @@ __all__ = [
     "addresses",
     "down",
     "endpoints",
+    "is_running",
     "list_labs",
     "logs",
+    "names",
     "reload",
+    "reload_mappings",
     "status",
     "up",
 ]
@@ -134,6 +139,12 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
         loaded=tuple(server for server, refusal in by_name.items() if refusal is None),
         refused={server: refusal for server, refusal in by_name.items() if refusal is not None},
     )
+
+
+async def reload_mappings(name: str, bundle: Bundle) -> Reloaded:
+    """As `reload`, and each server's own configuration stays as the lab was started with, whatever *bundle* says."""
+    directory, _ = recorded_lab(name)
+    return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
 
 
 async def _reloaded(directory: LabDirectory, address: ServerAddress, binary: Path) -> str | None:

@@ -91,9 +91,21 @@ def status(name: str) -> LabStatus:
     )
 
 
+def is_running(name: str) -> bool:
+    """Whether any server of lab *name* runs. Raises LabError if its record cannot be understood."""
+    directory = lab_directory(name)
+    return directory.read() is not None and bool(records.scan(directory))
+
+
+def names() -> tuple[str, ...]:
+    """The names of all labs of this user, also of those whose record cannot be understood."""
+    return tuple(directory.name for directory in lab_directories())
+
+
 def list_labs() -> tuple[LabStatus, ...]:
-    """All labs of this user, by name."""
-    return tuple(status(directory.name) for directory in lab_directories())
+    """All labs of this user, by name. Raises LabError if a record cannot be understood."""
+    # One that was purged since its directory was seen is no lab any more.
+    return tuple(status(directory.name) for directory in lab_directories() if directory.read() is not None)
 
 
 def addresses(name: str) -> tuple[ServerAddress, ...]:

@@ -44,6 +44,7 @@ class Endpoint:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     password_env: str | None = None
+    token: str | None = field(default=None, repr=False)
     token_env: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None

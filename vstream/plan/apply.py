@@ -20,6 +20,7 @@ IN_FLIGHT = 32
 ATTEMPTS = 3
 TEMPORARILY_UNAVAILABLE = frozenset({10008, 10009})
 """JSClusterNotAvailErr and JSClusterNotLeaderErr: the request was refused, and asking again is safe."""
+STREAM_NOT_FOUND = 10059
 FIRST_PAUSE = 0.5
 
 
@@ -39,6 +40,8 @@ class Applied:
     mappings_loaded: bool = False
     mappings_pending: bool = False
     """Whether servers still have other rules loaded, which only whoever runs them can change."""
+    waits_for: tuple[str, ...] = ()
+    """Servers of which nobody knows what they have loaded, so that removals were skipped."""
     failure: VstreamError | None = None
 
     @property
@@ -54,10 +57,13 @@ async def apply(
     Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
 
     *mappings* is None where vstream cannot make servers load them: then everything
-    that must wait for them is skipped. Never raises for what servers answer.
+    that must wait for them is skipped, as it is where a server's loaded rules are
+    unknown: it may still send publishes to what would be removed. Never raises for
+    what servers answer.
     """
     run = _Run(streams, on_done)
     is_loaded = is_pending = False
+    waits_for: tuple[str, ...] = ()
     for phase in Phase:
         if phase is Phase.MAPPINGS:
             if run.failure is None and plan.rules:
@@ -67,7 +73,9 @@ async def apply(
                     is_loaded = await run.load(mappings)
             continue
         changes = plan.in_phase(phase)
-        if run.failure is not None or (phase > Phase.MAPPINGS and is_pending):
+        if changes and phase > Phase.MAPPINGS and not is_loaded:
+            waits_for = plan.unread_servers
+        if run.failure is not None or (phase > Phase.MAPPINGS and (is_pending or waits_for)):
             run.skipped.extend(changes)
         else:
             await run.carry_out(changes)
@@ -78,6 +86,7 @@ async def apply(
         skipped=tuple(run.skipped),
         mappings_loaded=is_loaded,
         mappings_pending=is_pending,
+        waits_for=waits_for,
         failure=run.failure,
     )
 
@@ -136,6 +145,8 @@ async def _with_retries(change: Change, streams: StreamAdmin) -> None:
             if isinstance(change, Delete) or attempt == ATTEMPTS:
                 raise
         except ServerError as failure:
+            if isinstance(change, Delete) and failure.err_code == STREAM_NOT_FOUND:
+                return None  # somebody else was faster: it is as the plan wants it
             if failure.err_code not in TEMPORARILY_UNAVAILABLE or attempt == ATTEMPTS:
                 raise
         await asyncio.sleep(pause)

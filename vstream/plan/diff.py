@@ -137,15 +137,10 @@ def _compare(
     fields = tuple(_field_changes(stream, forms[name], notes))
     if not fields:
         return None
-    for change in fields:
-        reason = refusal(change.field.partition(".")[0], change.before, change.after)
-        if reason:
-            return Blocked(
-                name=name,
-                region=stream.region,
-                reason=f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
-                hint="change the topology back, or give the virtual stream another name and move over",
-            )
+    refused = _refused(fields)
+    if refused is not None:
+        reason, hint = refused
+        return Blocked(name=name, region=stream.region, reason=reason, hint=hint)
     return Update(
         config=StreamConfig(name=name, fields=_new_fields(stream.config, found.config)),
         region=stream.region,
@@ -153,6 +148,23 @@ def _compare(
         fields=fields,
         adopts=is_adopted,
     )
+
+
+def _refused(fields: Sequence[FieldChange]) -> tuple[str, str] | None:
+    """Why servers would refuse an update of *fields*, and what to do; None if they would not."""
+    for change in fields:
+        reason = refusal(change.field.partition(".")[0], change.before, change.after)
+        if reason:
+            return (
+                f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
+                "change the topology back, or give the virtual stream another name and move over",
+            )
+    if {"num_replicas", "placement"} <= {change.field for change in fields}:
+        return (
+            "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
+            "change one of the two in the topology and apply it, then the other",
+        )
+    return None
 
 
 def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from rich.text import Text
 
-from vstream.plan.changes import Create, Delete, Plan, Update, risk_of
+from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vstream.model.json import Json
     from vstream.plan.apply import Applied
@@ -25,6 +26,16 @@ _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
 _FEW = 20
 """How many equal lines are shown before the rest is counted."""
+
+
+class _FieldLine(NamedTuple):
+    """One field change as it is shown."""
+
+    field: str
+    before: str
+    after: str
+    risk: Risk
+    why: str
 
 
 class PlanFormat(StrEnum):
@@ -68,17 +79,25 @@ def summary(plan: Plan) -> str:
 
 
 def text(plan: Plan) -> Iterator[Text]:
-    """The whole plan for a terminal: streams in the order of their change, field by field, then mappings."""
-    creates = [change for change in plan.changes if isinstance(change, Create)]
+    """
+    The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
+
+    More than a few changes of one kind are counted, except those that lose or double messages.
+    """
+    counted: set[type[Change]] = set()
+    for kind, sign, style in ((Create, "+", "green"), (Update, "~", "yellow")):
+        alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
+        if len(alike) > _FEW:
+            counted.add(kind)
+            shown = ", ".join(change.config.name for change in alike[:3])
+            yield Text.assemble(
+                (f"  {sign} ", style),
+                f"{len(alike):,} streams to {_verb(alike[0])}: {shown}, … (`--format json` lists all)",
+            )
+            yield from _common_lines(alike)
     for change in plan.changes:
-        if isinstance(change, Create) and len(creates) > _FEW:
-            continue
-        yield from _change_lines(change)
-    if len(creates) > _FEW:
-        shown = ", ".join(change.config.name for change in creates[:3])
-        yield Text.assemble(
-            ("  + ", "green"), f"{len(creates):,} streams to create: {shown}, … (`--format json` lists all)"
-        )
+        if type(change) not in counted or risk_of(change).is_destructive:
+            yield from _change_lines(change)
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
@@ -86,14 +105,31 @@ def text(plan: Plan) -> Iterator[Text]:
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     if plan.unread_servers:
-        yield Text.assemble(
-            ("  ? ", "yellow"),
-            f"loaded mappings could not be read on {', '.join(plan.unread_servers)}",
-            (" (`monitor` addresses under `connect` make them readable)", "dim"),
-        )
+        yield Text.assemble(("  ? ", "yellow"), _unread(plan))
     if not plan.is_empty:
         yield Text("")
     yield Text(summary(plan), style="bold")
+
+
+def _common_lines(changes: Sequence[Change]) -> Iterator[Text]:
+    """What many updates do: each field once, with the number of streams."""
+    fields = Counter(
+        _FieldLine(
+            field.field, value(field.field, field.before), value(field.field, field.after), field.risk, field.why
+        )
+        for change in changes
+        if isinstance(change, Update)
+        for field in change.fields
+    )
+    by_field: dict[tuple[str, Risk, str], list[tuple[_FieldLine, int]]] = {}
+    for line, number in fields.items():
+        by_field.setdefault((line.field, line.risk, line.why), []).append((line, number))
+    for (name, risk, why), lines in by_field.items():
+        total = sum(number for _, number in lines)
+        what = f"{lines[0][0].before} → {lines[0][0].after}" if len(lines) == 1 else f"{len(lines):,} different values"
+        yield Text.assemble(
+            f"      {name}: {what}  ", (f"{risk.value}: {why}", _RISK_STYLE[risk]), f"  ({_count(total, 'stream')})"
+        )
 
 
 def _change_lines(change: Change) -> Iterator[Text]:
@@ -144,6 +180,15 @@ def _rule_lines(plan: Plan) -> Iterator[Text]:
         yield Text(f"    … and {len(plan.rules) - _FEW:,} more mapping rules", style="dim")
 
 
+def _unread(plan: Plan) -> str:
+    said = (
+        f"loaded mappings could not be read on {', '.join(plan.unread_servers)}: "
+        "does `monitor` under `connect` list every server, and do all of them run?"
+    )
+    waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
+    return f"{said} Until then {_count(waiting, 'removal')} must wait." if waiting else said
+
+
 def _servers(rule: RuleChange) -> str:
     return ", ".join(rule.servers) if len(rule.servers) <= 3 else _count(len(rule.servers), "server")  # noqa: PLR2004
 
@@ -171,6 +216,8 @@ def markdown(plan: Plan) -> str:
             sign = "+" if rule.before is None else "-" if rule.after is None else "~"
             lines.append(f"| {sign} | `{_cell(rule.source)}` | {', '.join(rule.servers)} |")
     lines += [f"- `{note.name}` {note.text}" for note in plan.notes]
+    if plan.unread_servers:
+        lines += ["", f"{_unread(plan)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -195,6 +242,11 @@ def applied(result: Applied) -> Iterator[Text]:
             "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
         )
         yield Text("then run `vstream apply` again for what had to wait.")
+    if result.waits_for:
+        yield Text(
+            "Nothing was removed: it is not known whether the mappings of "
+            f"{', '.join(result.waits_for)} still lead there."
+        )
 
 
 def _verb(change: Change) -> str:

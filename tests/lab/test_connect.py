@@ -1,0 +1,98 @@
+"""Plan and apply over `connect`, where vstream cannot load mappings and may not know what servers have loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import vstream
+
+pytestmark = pytest.mark.lab
+
+HEAD = """\
+version: 1
+name: two
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>]}
+"""
+BAR = "  bar: {subjects: [bar.>]}\n"
+
+
+@pytest.fixture
+def servers(state: Path, tmp_path: Path) -> Iterator[dict[str, dict[str, str]]]:
+    """A lab with `foo` and `bar` applied, by server name."""
+    file = tmp_path / "lab.yaml"
+    file.write_text(HEAD + BAR)
+    try:
+        up = vstream("lab", "up", file)
+        assert up.code == 0, up.err
+        assert vstream("apply", file, "--yes").code == 0
+        (lab,) = json.loads(vstream("lab", "status", "--json").out)
+        yield {server["name"]: server for server in lab["servers"]}
+    finally:
+        vstream("lab", "down", "two", "--purge")
+
+
+def connected(
+    directory: Path, servers: dict[str, dict[str, str]], monitors: dict[str, str], streams: str = HEAD
+) -> Path:
+    """A topology that reaches *servers* by `connect`; *monitors* names the server that each region's address leads to."""
+    lines = [streams, "connect:"]
+    for region in ("west", "east"):
+        server = monitors.get(region)
+        monitor = f", monitor: ['{servers[server]['monitor']}']" if server else ""
+        lines.append(f"  {region}: {{urls: ['{servers[f'{region}-1']['url']}']{monitor}}}")
+    file = directory / "connected.yaml"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def test_nothing_is_removed_while_nobody_knows_what_servers_map_to_it(
+    servers: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    for monitors, unread in ({}, "east-1, west-1"), ({"west": "west-1"}, "east-1"):
+        file = connected(tmp_path, servers, monitors)
+        planned = vstream("plan", file)
+        assert f"could not be read on {unread}" in planned.out
+        assert "4 removals must wait" in planned.out
+        ran = vstream("apply", file, "--yes", "--allow-destructive")
+        assert ran.code == 1, ran.out + ran.err
+        assert "not tried: bar-read-east" in ran.out
+        assert "0 to create, 0 to update, 4 to delete" in ran.out
+        assert vstream("plan", tmp_path / "lab.yaml", "--detailed-exitcode").code == 0
+
+
+def test_mappings_that_are_not_loaded_yet_keep_what_they_lead_to(
+    servers: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    ran = vstream(
+        "apply",
+        connected(tmp_path, servers, {"west": "west-1", "east": "east-1"}),
+        "--yes",
+        "--allow-destructive",
+    )
+    assert ran.code == 1, ran.out + ran.err
+    assert "The mappings are yours to load" in ran.out
+    assert vstream("plan", tmp_path / "lab.yaml", "--detailed-exitcode").code == 0
+
+
+def test_a_monitoring_address_of_another_region_is_refused(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    file = connected(tmp_path, servers, {"west": "west-1", "east": "west-1"}, HEAD + BAR)
+    for command in (("plan", file), ("apply", file, "--yes")):
+        ran = vstream(*command)
+        assert ran.code == 3, ran.out
+        assert "of region `east` leads to cluster `west` (server `west-1`), not to `east`" in ran.err
+
+
+def test_creating_needs_no_monitoring_address(servers: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    file = connected(tmp_path, servers, {}, HEAD + BAR + "  neu: {subjects: [neu.>]}\n")
+    ran = vstream("apply", file, "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert "Applied: 4 streams." in ran.out
+    assert "could not be read on east-1, west-1" in ran.out
