@@ -99,6 +99,13 @@ def test_notes_alone_are_no_reason_to_fail(here: Path) -> None:
     assert "note VS007" in ran.out
 
 
+def test_the_assumed_version_can_be_stated_too(here: Path) -> None:
+    (here / "m.cfg").write_text('mappings { "foo.*": "bar.{{random(3)}}" }\n')
+    assert vstream("lint", "m.cfg").code == 0
+    ran = vstream("lint", "m.cfg", "--server-version", "2.10", "--format", "concise")
+    assert (ran.code, "error VS309" in ran.out) == (1, True)
+
+
 def test_standard_input_is_a_file_too() -> None:
     ran = vstream("lint", "-", "--format", "concise", stdin=DEAD)
     assert ran.code == 1

@@ -85,6 +85,7 @@ class Gathered:
             streams=tuple(self.streams),
             topology=topology,
             server_version=server_version or known,
+            is_version_stated=server_version is not None or topology is not None,
         )
 
 

@@ -332,6 +332,14 @@ class Workspace:
     topology: Topology | None = None
     server_version: ServerVersion = DEFAULT_SERVER_VERSION
     """The oldest server that has to understand the files."""
+    is_version_stated: bool = False
+    """Whether somebody said so; anything but the default, and that of a topology, was said."""
+
+    @property
+    def stated_version(self) -> ServerVersion | None:
+        """The oldest server that somebody said has to understand the files, None if nobody did."""
+        is_default = self.topology is None and self.server_version == DEFAULT_SERVER_VERSION
+        return self.server_version if self.is_version_stated or not is_default else None
 
     @property
     def cluster_names(self) -> tuple[str, ...]:

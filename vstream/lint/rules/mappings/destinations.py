@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import place, place_of, view, with_server
-from vstream.lint.subject import DEFAULT_SERVER_VERSION, MappingForm
+from vstream.lint.subject import MappingForm
 from vstream.mapping.compile import MappingErrorKind
 from vstream.mapping.functions import ErrorKind, looks_like_call
 from vstream.mapping.transform import SubjectTransform
@@ -190,7 +190,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Finding]:
     ```
     """
     oldest = workspace.server_version
-    is_stated = oldest != DEFAULT_SERVER_VERSION
+    is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
         for entry in view(block).accepted:
             for one in entry.destinations:

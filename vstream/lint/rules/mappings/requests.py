@@ -8,7 +8,6 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.view import ApiRule, place, view
-from vstream.lint.subject import DEFAULT_SERVER_VERSION
 from vstream.mapping.transform import effective_source
 from vstream.subjects import SEPARATOR
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders
@@ -139,7 +138,7 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Finding]:
     ```
     """
     oldest = workspace.server_version
-    is_stated = oldest != DEFAULT_SERVER_VERSION
+    is_stated = workspace.stated_version is not None
     for block in workspace.blocks:
         for one in view(block).api:
             known = one.request.operations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from vstream.lint.subject import DEFAULT_SERVER_VERSION, StreamRole
+from vstream.lint.subject import StreamRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -177,5 +177,4 @@ def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 
 def stated_version(workspace: Workspace) -> ServerVersion | None:
     """The oldest server that somebody said has to run this, None if nobody did."""
-    is_stated = workspace.topology is not None or workspace.server_version != DEFAULT_SERVER_VERSION
-    return workspace.server_version if is_stated else None
+    return workspace.stated_version
