@@ -247,7 +247,7 @@ def test_a_directory_of_templates_that_is_not_there_is_never_replaced_by_the_bui
 ) -> None:
     ran = vstream(command, good, "--templates", good.parent / "templats")
     assert ran.code == 2
-    assert "does not exist" in ran.err
+    assert "does not exist" in " ".join(ran.err.replace("│", " ").split())  # as wide as the path, it may be broken
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

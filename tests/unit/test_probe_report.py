@@ -9,6 +9,7 @@ import pytest
 
 from vstream.probe.junit import to_junit
 from vstream.probe.report import Check, Hop, ProbeReport, Status
+from vstream.ui import probe as view
 
 
 def check(status: Status, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
@@ -60,9 +61,12 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
     assert found.matrix("nope") == {}
 
 
-def test_what_was_never_tried_is_not_shown_as_missing() -> None:
+def test_a_pair_that_was_not_tried_is_not_called_missing() -> None:
     skipped = check(Status.SKIPPED, Hop.CANARY, region="east", origin="west")
-    assert report(arrival("west", "west", 1.0), skipped).matrix() == {"west": {"west": 1.0}}
+    table = view.matrix(report(arrival("west", "west", 1.0), arrival("east", "west", None), skipped))
+    assert table is not None
+    shown = [[str(cell) for cell in column.cells] for column in table.columns]
+    assert shown == [["west", "east"], ["✓ 1.0 ms", "✗ missing"], ["– not tried", "-"]]
 
 
 def test_a_failure_stays_in_the_matrix_whatever_comes_later() -> None:

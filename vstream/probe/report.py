@@ -132,8 +132,6 @@ class ProbeReport:
         for check in self.checks:
             if check.hop is not Hop.CANARY or check.region is None or check.origin is None:
                 continue
-            if check.status is Status.SKIPPED:
-                continue
             if stream is not None and check.stream != stream:
                 continue
             row = times.setdefault(check.origin, {})

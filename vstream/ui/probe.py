@@ -12,7 +12,7 @@ from rich.text import Text
 from vstream.probe.report import Hop, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.probe.report import Check, ProbeReport
 
@@ -76,6 +76,11 @@ def matrix(report: ProbeReport) -> Table | None:
     times = report.matrix()
     if not times:
         return None
+    tried = {
+        (check.origin, check.region)
+        for check in report.checks
+        if check.hop is Hop.CANARY and check.status is not Status.SKIPPED
+    }
     table = Table(
         box=box.SIMPLE_HEAD, title="canaries: published in → found in", title_justify="left", title_style="bold"
     )
@@ -84,15 +89,19 @@ def matrix(report: ProbeReport) -> Table | None:
         table.add_column(reader, justify="right", no_wrap=True)
     for origin in report.regions:
         if origin in times:
-            table.add_row(Text(origin, style="bold"), *(_time_cell(times[origin], reader) for reader in report.regions))
+            cells = (
+                _time_cell(times[origin], reader, was_tried=(origin, reader) in tried) for reader in report.regions
+            )
+            table.add_row(Text(origin, style="bold"), *cells)
     return table
 
 
-def _time_cell(row: object, reader: str) -> Text:
-    assert isinstance(row, dict)
+def _time_cell(row: Mapping[str, float | None], reader: str, *, was_tried: bool) -> Text:
     if reader not in row:
         return Text("-", style="dim")
     time = row[reader]
+    if not was_tried:
+        return Text("– not tried", style="dim")
     if time is None:
         return Text("✗ missing", style="bold red")
     return Text(f"✓ {time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"✓ {time:,.0f} ms", style="green")
