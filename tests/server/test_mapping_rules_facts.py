@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,11 +19,12 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import BadRequestError
 
+from vstream.lab import binaries
 from vstream.lab.ports import is_free
 
 pytestmark = pytest.mark.server
 
-NATS_SERVER = shutil.which("nats-server") or ""
+NATS_SERVER = str(binaries.locate("2.15.1"))
 DEADLINE_S = 20
 Start = Callable[..., "Server"]
 

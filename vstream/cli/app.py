@@ -60,7 +60,11 @@ def run() -> None:
     # of the time.
     gc.set_threshold(200_000, 20, 100)
     try:
-        app()
+        try:
+            app()
+        finally:
+            # What cannot be written is to fail here, where it can be said, and not when Python ends.
+            sys.stdout.flush()
     except SystemExit as ended:
         # Typer ends with 1 where Ctrl-C came outside of `running.run`, such as at a question.
         if isinstance(ended.__context__, typer.Abort):

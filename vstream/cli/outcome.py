@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 
 from vstream.errors import InvalidInputError, VstreamError
 
@@ -16,6 +18,8 @@ INTERRUPTED = 130
 def exit_code(error: Exception) -> int:
     """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         error = VstreamError(f"the output cannot be written: {error.strerror}")
     if not isinstance(error, VstreamError):
         raise error

@@ -8,10 +8,12 @@ not know, which would reset it at the next update.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError, VstreamError
 from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
@@ -20,6 +22,7 @@ API = "$JS.API"
 DEADLINE = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
+_PAUSE = 0.25
 
 
 class JetStreamAdmin:
@@ -49,7 +52,15 @@ class JetStreamAdmin:
         return found, tuple(sorted(missing - found.keys()))
 
     async def _page(self, offset: int) -> dict[str, Any]:
-        return await self._api("STREAM.LIST", {"offset": offset}, timeout=2 * DEADLINE)
+        # Right after the meta leader was lost, requests are refused until there is another.
+        until = time.monotonic() + DEADLINE
+        while True:
+            try:
+                return await self._api("STREAM.LIST", {"offset": offset}, timeout=2 * DEADLINE)
+            except ServerError as failure:
+                if failure.err_code not in TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_PAUSE)
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
