@@ -160,6 +160,9 @@ def test_streams_of_others_are_blocked_until_they_are_adopted(work: Path) -> Non
     blocked = vstream("apply", other, "--yes", "--lab", "small")
     assert blocked.code == 1
     assert "belongs to the topology `small`" in blocked.out
+    misspelt = vstream("plan", other, "--lab", "small", "--adopt", "foo")
+    assert misspelt.code == 3
+    assert "no stream `foo` to adopt" in misspelt.err
     adopted = vstream("apply", other, "--yes", "--lab", "small", "--adopt", "all", "--allow-many")
     assert adopted.code == 0, adopted.out + adopted.err
     assert vstream("plan", other, "--lab", "small", "--detailed-exitcode").code == 0

@@ -12,6 +12,7 @@ import typer
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
 from vstream.cli.running import run
+from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
@@ -94,6 +95,12 @@ async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], 
     """Render, read the servers and compare. Raises VstreamError if that is not possible."""
     where = inputs.target(topology, lab_name)
     bundle = inputs.bundle_for(topology, where, templates)
+    known = {stream.config.name for stream in bundle.streams}
+    for name in sorted(adopt - known - {"all"}):
+        raise VstreamError(
+            f"there is no stream `{name}` to adopt in topology `{topology.name}`",
+            hint="name physical streams, such as " + ", ".join(sorted(known)[:2]) if known else None,
+        )
     return Planned(topology=topology, where=where, bundle=bundle, plan=await compare(topology, where, bundle, adopt))
 
 
@@ -108,8 +115,6 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
 
 
 def _save(path: Path, text: str) -> None:
-    from vstream.errors import VstreamError  # noqa: PLC0415
-
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
