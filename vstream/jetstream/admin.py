@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import ServerError, VstreamError
+from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
 
@@ -52,13 +52,16 @@ class JetStreamAdmin:
         return found, tuple(sorted(missing - found.keys()))
 
     async def _page(self, offset: int) -> dict[str, Any]:
-        # Right after the meta leader was lost, requests are refused until there is another.
-        until = time.monotonic() + DEADLINE
+        # Right after the meta leader was lost, requests are refused or not answered until there is another.
+        until = time.monotonic() + 2 * DEADLINE
         while True:
             try:
-                return await self._api("STREAM.LIST", {"offset": offset}, timeout=2 * DEADLINE)
+                return await self._api("STREAM.LIST", {"offset": offset})
             except ServerError as failure:
                 if failure.err_code not in TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
+                    raise
+            except NotReachableError:
+                if time.monotonic() > until:
                     raise
             await asyncio.sleep(_PAUSE)
 
@@ -74,9 +77,9 @@ class JetStreamAdmin:
         """See StreamAdmin."""
         await self._api(f"STREAM.DELETE.{name}", None)
 
-    async def _api(self, subject: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
+    async def _api(self, subject: str, body: dict[str, Any] | None) -> dict[str, Any]:
         full = f"{API}.{subject}"
-        answer = await self._connection.request_json(full, body, timeout=timeout)
+        answer = await self._connection.request_json(full, body, timeout=DEADLINE)
         error = answer.get("error")
         if error:
             raise ServerError(
