@@ -5,10 +5,13 @@ What goes wrong in the world: one exception tree.
     ├── InvalidInputError           the user's files have errors: carries the diagnostics (exit code 1)
     ├── NotReachableError           no connection, or no answer before the deadline
     ├── NoRespondersError           nobody listens on a subject: what was asked has not happened
+    ├── NotConnectedError           the connection does not stand: nothing was sent
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
+    ├── RefusedError                it would do more than was asked for; nothing was done (exit code 1)
     └── LabError                    a lab cannot be started, found or stopped
+        └── UnsupportedError        what was asked is beyond this lab or this machine
 
 Each message is one sentence that names the thing and the place; `hint` is the way out.
 """
@@ -49,6 +52,10 @@ class NoRespondersError(VstreamError):
     """Nobody listens on the subject: what was asked has not happened."""
 
 
+class NotConnectedError(VstreamError):
+    """The connection does not stand at this moment: nothing was sent, so nothing has happened."""
+
+
 class ServerError(VstreamError):
     """The JetStream API answered with an error."""
 
@@ -68,5 +75,13 @@ class StalePlanError(PlanError):
     """The servers have changed since the plan was made."""
 
 
+class RefusedError(VstreamError):
+    """What was asked would do more than that. Nothing was done."""
+
+
 class LabError(VstreamError):
     """A lab cannot be started, found or stopped."""
+
+
+class UnsupportedError(LabError):
+    """What was asked is beyond this lab or this machine: it was not tried, and nothing has changed."""

@@ -12,8 +12,9 @@ from vstream.lint import registry
 from vstream.lint.rules.topology import RULES, TopologySubject
 from vstream.render.bundle import default_addresses, render
 from vstream.syntax import yaml
+from vstream.syntax.shape import readable_part, shape
 from vstream.topology import decode
-from vstream.topology.shape import readable_part, shape
+from vstream.topology.shape import LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,14 +42,18 @@ class Loaded:
 
 def load(content: bytes, file: str) -> Loaded:
     """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
-    document = yaml.parse(content, file)
+    return check(yaml.parse(content, file))
+
+
+def check(document: Document) -> Loaded:
+    """Decode and check a document that is a topology, or was written as a part of another one."""
     topology, found = _read(document) if document.is_readable else (None, ())
     ordered = tuple(sorted((*document.diagnostics, *found), key=Diagnostic.sort_key))
     return Loaded(text=document.text, topology=topology, diagnostics=ordered)
 
 
 def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
-    shaped, diagnostics = shape(document)
+    shaped, diagnostics = shape(document, LANGUAGE)
     if shaped is None:
         return None, (*diagnostics, *_rest(document))
     topology = decode.resolve(shaped)
@@ -57,7 +62,7 @@ def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
 
 def _rest(document: Document) -> tuple[Diagnostic, ...]:
     """What the rules find in a document with wrong values, apart from these."""
-    part = readable_part(document)
+    part = readable_part(document, LANGUAGE)
     if part is None:
         return ()
     shaped, unsure = part

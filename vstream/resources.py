@@ -7,6 +7,12 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parent
 
 
+def scenarios() -> Path:
+    """The directory of the shipped scenarios: packaged in a wheel, at the top of a checkout."""
+    packaged = _PACKAGE / "_scenarios"
+    return packaged if packaged.is_dir() else _PACKAGE.parent / "scenarios"
+
+
 def templates() -> Path:
     """The directory of the built-in templates: packaged in a wheel, at the top of a checkout."""
     packaged = _PACKAGE / "_templates"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vstream.lint.subject import Workspace
     from vstream.model.artifacts import Bundle
     from vstream.model.topology import ServerVersion, Topology
+    from vstream.syntax.yaml import Document
 
 _COULD_NOT = "VS004"
 
@@ -36,7 +37,20 @@ class LoadedTopology(Protocol):
         """What is wrong with the file."""
 
 
+class LoadedScenario(Protocol):
+    """A scenario file that was read and checked, with its topology (vstream.load_scenario.Loaded)."""
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What is wrong with the file, or with its topology."""
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The texts of these."""
+
+
 Load: TypeAlias = "Callable[[bytes, str], LoadedTopology]"
+LoadScenario: TypeAlias = "Callable[[bytes, str], LoadedScenario]"
 Render: TypeAlias = "Callable[[Topology], Bundle]"
 
 
@@ -47,6 +61,7 @@ class Surroundings:
     read: Read
     env: Mapping[str, str]
     load: Load
+    load_scenario: LoadScenario
     render: Render
 
 
@@ -95,13 +110,19 @@ def lint(
         shown |= one.shown
         texts |= one.texts
         comments += one.comments
+    for source in gathered.scenarios:
+        scenario = around.load_scenario(source.content, source.name)
+        found += scenario.diagnostics
+        texts |= scenario.texts
+        comments += _comments(yaml.parse(source.content, source.name), source.name)
+    declared = (*gathered.topologies, *gathered.scenarios)
     placed = {_placed(one, shown): None for one in found}
     suppressions = suppress.collect(comments, texts, streams, _exists)
     kept = suppress.apply(placed, suppressions)
     return Report(
         diagnostics=tuple(sorted(kept, key=Diagnostic.sort_key)),
         texts=texts,
-        files=tuple(sorted({*gathered.checked, *(source.name for source in gathered.topologies)})),
+        files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
     )
 
 
@@ -110,6 +131,14 @@ def _exists(code: str) -> bool:
     from vstream.lint.manual import CODES  # noqa: PLC0415 - the rules of topologies too, which few runs need
 
     return code in CODES
+
+
+def _comments(document: Document, file: str) -> list[Comment]:
+    """The comments of a YAML file that may suppress something."""
+    places = document.source
+    spans = {*places.values.values(), *places.keys.values()}
+    leaves = [span for span in spans if span != places.value(()) and span.line == span.end_line]
+    return list(suppress.yaml_comments(document.text, file, Comment, leaves))
 
 
 def _judge(workspace: Workspace) -> tuple[Diagnostic, ...]:
@@ -125,10 +154,7 @@ class _Declared:
         loaded = around.load(source.content, source.name)
         self.diagnostics = list(loaded.diagnostics)
         self._document = yaml.parse(source.content, source.name)
-        places = self._document.source
-        spans = {*places.values.values(), *places.keys.values()}
-        leaves = [span for span in spans if span != places.value(()) and span.line == span.end_line]
-        self.comments = list(suppress.yaml_comments(self._document.text, source.name, Comment, leaves))
+        self.comments = _comments(self._document, source.name)
         if loaded.topology is not None and not any(one.is_error for one in self.diagnostics):
             try:
                 bundle = around.render(loaded.topology)

@@ -67,13 +67,14 @@ class Gathered:
     claims: list[MappingsBlock] = field(default_factory=list)
     streams: list[StreamFile] = field(default_factory=list)
     topologies: list[Source] = field(default_factory=list)
+    scenarios: list[Source] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
     shown: dict[str, Shown] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
-    """The files that had something to check, but for the topologies."""
+    """The files that had something to check, but for the topologies and scenarios."""
 
     def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
         """Everything as rules see it. A version that is given wins over that of *topology*."""
@@ -119,6 +120,8 @@ class _Gatherer:
         match kind:
             case Kind.TOPOLOGY:
                 self.gathered.topologies.append(source)
+            case Kind.SCENARIO:
+                self.gathered.scenarios.append(source)
             case Kind.TOKEN:
                 self._token(text, source)
             case Kind.JSON:
@@ -137,7 +140,7 @@ class _Gatherer:
                     severity=Severity.NOTE,
                     message="nothing in this file is checked",
                     span=Span.point(source.name, 1, 1),
-                    hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs and topologies",
+                    hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios",
                 )
             )
 

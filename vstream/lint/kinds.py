@@ -22,6 +22,7 @@ _TOKEN: Final = re.compile(r"(?<![\w.-])eyJ[\w-]+\.([\w-]+)\.[\w-]+(?![\w.-])")
 _DECORATION: Final = re.compile(r"-----BEGIN NATS [A-Z ]*JWT-----")
 _TOPOLOGY: Final = re.compile(r"""(?m)^(?:[{ ]\s*)?["']?(regions|streams)["']?\s*:""")
 _VERSION: Final = re.compile(r"""(?m)^["']?(?:version|name|server_version)["']?\s*:\s""")
+_SCENARIO: Final = re.compile(r"""(?m)^[{ ]?\s*["']?(scenario|steps)["']?\s*:""")
 _STREAM: Final = re.compile(r'"(?:subjects|sources|mirror|mappings|num_replicas|max_age|nats)"\s*:')
 _OPTIONS: Final = re.compile(
     r"""(?mi)^[\s{]*["']?(?:accounts|authorization|cluster|gateway|https?(?:_port)?|include|jetstream|lame_duck_duration|"""
@@ -37,6 +38,7 @@ class Kind(Enum):
     JSON = "JSON"
     TOKEN = "JWT"
     TOPOLOGY = "topology"
+    SCENARIO = "scenario"
     OTHER = "other"
     """Nothing of ours: another program's file."""
 
@@ -82,6 +84,8 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     start = text[:1]
     if _DECORATION.search(text) or (start == "e" and token(text.rstrip(_BLANKS)) is not None):
         return Kind.TOKEN
+    if start not in {"{", "["} and len({found[1] for found in _SCENARIO.finditer(text)}) > 1:
+        return Kind.SCENARIO
     if name.endswith((".yaml", ".yml")):
         spoken = {found[1] for found in _TOPOLOGY.finditer(text)}
         return Kind.TOPOLOGY if len(spoken) > (not is_named) else Kind.OTHER
@@ -89,9 +93,7 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
         return Kind.CONF if _OPTIONS.search(text) else Kind.OTHER
     if name.endswith(".json") or start in {"{", "["}:
         return Kind.JSON
-    if _TOPOLOGY.search(text) and _VERSION.search(text):
-        return Kind.TOPOLOGY
-    return Kind.CONF
+    return Kind.TOPOLOGY if _TOPOLOGY.search(text) and _VERSION.search(text) else Kind.CONF
 
 
 def speaks_of_nats(text: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from vstream.diagnostics import Severity
 from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
+from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
 if TYPE_CHECKING:
@@ -91,17 +92,18 @@ _FILES: Final = (
         "VS005",
         "wrong-value",
         """
-        A value of a topology is missing, of the wrong type, or outside its range.
+        A value of a topology or a scenario is missing, of the wrong type, or outside its range.
 
         ## Why is this bad?
-        The topology does not say what it is meant to say. `vstream schema` prints what it may say, for editors.
+        The file does not say what it is meant to say. `vstream schema` prints what a topology may say, for editors,
+        and `vstream schema scenario` what a scenario may.
         """,
     ),
     _page(
         "VS006",
         "unknown-key",
         """
-        A topology has a key that means nothing there.
+        A topology or a scenario has a key that means nothing there.
 
         ## Why is this bad?
         It is a typo, or a setting at the wrong place: what was meant does not happen.
@@ -115,7 +117,7 @@ _FILES: Final = (
 
         ## Why is this bad?
         It is not, unless the file was meant to be checked: NATS configurations, streams and account claims as JSON,
-        account tokens (JWT) and topologies are. In directories, other files are passed over without this note.
+        account tokens (JWT), topologies and scenarios are. In directories, other files are passed over without this note.
         """,
         Severity.NOTE,
     ),
@@ -200,6 +202,7 @@ CHAPTERS: Final = (
     _chapter("Streams", "VS2", STREAM_RULES),
     _chapter("Mappings", "VS3", MAPPING_RULES),
     _chapter("Servers", "VS4", SERVER_RULES),
+    _chapter("Scenarios", "VS5", SCENARIO_RULES),
 )
 
 PAGES: Final = {page.code: page for chapter in CHAPTERS for page in chapter.pages}
@@ -208,13 +211,18 @@ CODES: Final = frozenset(PAGES)
 
 
 def markdown() -> str:
-    """The whole manual, as docs/rules.md has it."""
+    """The whole manual of rules, as docs/rules.md has it."""
+    return written("Rules", "What `vstream validate` and `vstream lint` report.", CHAPTERS)
+
+
+def written(title: str, about: str, chapters: Sequence[Chapter]) -> str:
+    """*chapters* as one Markdown document."""
     parts = [
-        "# Rules\n",
-        "What `vstream validate` and `vstream lint` report. `vstream explain CODE` prints a page.\n",
-        "Generated from the rules by `scripts/docs`.\n",
+        f"# {title}\n",
+        f"{about} `vstream explain CODE` prints a page.\n",
+        f"Generated from the {title.lower()} by `scripts/docs`.\n",
     ]
-    for chapter in CHAPTERS:
+    for chapter in chapters:
         parts.append(f"## {chapter.title}\n")
         parts.append("| Code | Name | Severity | |\n|---|---|---|---|")
         parts += [

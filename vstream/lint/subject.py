@@ -291,8 +291,20 @@ class StreamRole(Enum):
     """What a stream seems to be for, by its metadata, or else by its sources and subjects."""
 
     WRITE = "write"
+    ORIGIN = "origin"
+    ORDER = "order"
     READ = "read"
     PLAIN = "plain"
+
+    @property
+    def is_of_virtual(self) -> bool:
+        """Whether it is a part of a virtual stream."""
+        return self is not StreamRole.PLAIN
+
+    @property
+    def may_source(self) -> bool:
+        """Whether it is there to take what other streams hold."""
+        return self in {StreamRole.READ, StreamRole.ORDER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +357,7 @@ class Workspace:
     def cluster_names(self) -> tuple[str, ...]:
         """The clusters that are known to exist: those of the topology, else of the servers. Empty if none are known."""
         if self.topology is not None:
-            return tuple(region.cluster for region in self.topology.regions)
+            return self.topology.clusters
         names: dict[str, None] = {}
         for server in self.servers:
             remotes = server.gateway.remotes if server.gateway else ()

@@ -28,6 +28,7 @@ class PhysicalStream:
     config: StreamConfig
     virtual: str
     region: str
+    """Where it lives: a region, or the stretch cluster's name."""
     role: Role
     path: str
 
@@ -38,6 +39,9 @@ class ServerAddress:
 
     server: Server
     region: str
+    """Where it stands. A member of the stretch cluster stands in a region too, and is lost with it."""
+    cluster_name: str
+    """The NATS cluster that it belongs to: the region's own, or the stretch cluster."""
     host: str
     client: int
     monitor: int
@@ -46,6 +50,29 @@ class ServerAddress:
     store_dir: str
     log_file: str | None = None
     pid_file: str | None = None
+    is_stretch: bool = False
+    """Whether it is a member of the stretch cluster."""
+    link_host: str | None = None
+    """Where other servers reach it, if not at *host*: in a lab whose regions are networks of their own."""
+    gateway_front: int | None = None
+    """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
+    route_front: int | None = None
+    """The port at which the other members of the stretch cluster reach it, in the same way."""
+
+    @property
+    def peer_host(self) -> str:
+        """Where it listens for other servers."""
+        return self.link_host or self.host
+
+    @property
+    def gateway_url(self) -> str:
+        """Where other clusters dial it."""
+        return f"nats://{self.peer_host}:{self.gateway_front or self.gateway}"
+
+    @property
+    def route_url(self) -> str:
+        """Where the other members of its cluster dial it."""
+        return f"nats://{self.peer_host}:{self.route_front or self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,12 @@ class StreamConfig:
         return tuple(str(source["name"]) for source in sources if isinstance(source, dict) and "name" in source)
 
     @property
+    def mirror_name(self) -> str | None:
+        """The name of the stream that this one mirrors, None if it is no mirror."""
+        mirror = self.fields.get("mirror")
+        return str(mirror["name"]) if isinstance(mirror, dict) and "name" in mirror else None
+
+    @property
     def owner(self) -> str | None:
         """The topology that created this stream, None if vstream did not."""
         return self.metadata.get(TOPOLOGY_KEY)

@@ -21,7 +21,41 @@ class Role(Enum):
     """What a physical stream does for its virtual stream."""
 
     WRITE = "write"
+    """Takes what is published in one region."""
+    ORIGIN = "origin"
+    """Takes what is published everywhere, and carries the virtual name."""
+    ORDER = "order"
+    """Sources all write streams, and so decides on one order."""
     READ = "read"
+    """Answers reads in one region: it sources all write streams, or mirrors the one stream that decides."""
+
+
+class Consistency(Enum):
+    """What a virtual stream promises, and with it, which physical streams it has."""
+
+    VIRTUAL = "virtual"
+    """Local writes and reads; regions agree eventually, each in an order of its own."""
+    ORDERED = "ordered"
+    """Local writes and reads; one order everywhere, decided in the stretch cluster."""
+    STRETCH = "stretch"
+    """One stream across regions in the stretch cluster; local, possibly stale, reads from mirrors."""
+    HOMED = "homed"
+    """One stream in one region; local, possibly stale, reads from mirrors."""
+
+    @property
+    def has_origin(self) -> bool:
+        """Whether one physical stream takes all publishes under the virtual name, so that nothing is mapped."""
+        return self in {Consistency.STRETCH, Consistency.HOMED}
+
+    @property
+    def needs_stretch(self) -> bool:
+        """Whether a physical stream lives in the stretch cluster."""
+        return self in {Consistency.STRETCH, Consistency.ORDERED}
+
+    @property
+    def has_mirrors(self) -> bool:
+        """Whether the read streams are mirrors."""
+        return self is not Consistency.VIRTUAL
 
 
 class Naming(Enum):
@@ -95,10 +129,59 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The network between two regions of a lab. None says nothing: it is as good as it gets."""
+
+    between: tuple[str, str]
+    """Two regions, in the order of the topology."""
+    rtt: int | None = None
+    """Nanoseconds there and back."""
+    jitter: int | None = None
+    """Nanoseconds, at most, that some traffic is later than that, there and back."""
+    rate: int | None = None
+    """Bits per second in each direction; 0 for no limit."""
+    loss: float | None = None
+    """The share of packets that is lost in each direction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """The cluster that has one server in each of several regions."""
+
+    cluster: str
+    members: Mapping[str, Server]
+    """By region, in the order of the topology's regions."""
+    ports: Ports
+    jetstream: JetStreamLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A server, the region that it stands in, and the cluster that it belongs to."""
+
+    server: Server
+    region: str
+    cluster: str
+    ports: Ports
+    jetstream: JetStreamLimits
+    is_stretch: bool = False
+    """Whether the cluster is the stretch cluster: such a server shares its region's fate, and is none of its cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
     """What the topology says of one physical stream: fields of the JetStream API, in its spelling and units."""
 
     fields: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalPart:
+    """One physical stream of a virtual stream. *place* is a region's name, or the stretch cluster's."""
+
+    role: Role
+    place: str
+    settings: StreamSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +192,28 @@ class VirtualStream:
     subjects: tuple[str, ...]
     regions: tuple[str, ...]
     write: Mapping[str, StreamSettings]
-    """By region."""
+    """By region; empty where there is an origin."""
     read: Mapping[str, StreamSettings]
-    """By region."""
+    """By region; the home of a homed stream has none."""
+    origin: Mapping[str, StreamSettings] = field(default_factory=dict)
+    """By place, one at most: its home region, or the stretch cluster."""
+    order: Mapping[str, StreamSettings] = field(default_factory=dict)
+    """By place, one at most: the stretch cluster."""
+    consistency: Consistency = Consistency.VIRTUAL
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
+
+    @property
+    def physical(self) -> tuple[PhysicalPart, ...]:
+        """Every physical stream, place by place: the regions in order, then the stretch cluster."""
+        by_role = {Role.WRITE: self.write, Role.ORIGIN: self.origin, Role.ORDER: self.order, Role.READ: self.read}
+        places = dict.fromkeys((*self.regions, *self.origin, *self.order))
+        return tuple(
+            PhysicalPart(role=role, place=place, settings=settings[place])
+            for place in places
+            for role, settings in by_role.items()
+            if place in settings
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +225,58 @@ class Topology:
     naming: Naming
     regions: tuple[Region, ...]
     streams: tuple[VirtualStream, ...]
+    stretch: Stretch | None = None
+    links: tuple[Link, ...] = ()
+    """Those that are not as good as it gets."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of all clusters: those of the regions, then the stretch cluster."""
+        return (*(region.cluster for region in self.regions), *((self.stretch.cluster,) if self.stretch else ()))
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Every server: those of the regions' own clusters, in order, then the members of the stretch cluster."""
+        own = [
+            Seat(
+                server=server,
+                region=region.name,
+                cluster=region.cluster,
+                ports=region.ports,
+                jetstream=region.jetstream,
+            )
+            for region in self.regions
+            for server in region.servers
+        ]
+        stretch = self.stretch
+        members = (
+            [
+                Seat(
+                    server=server,
+                    region=region,
+                    cluster=stretch.cluster,
+                    ports=stretch.ports,
+                    jetstream=stretch.jetstream,
+                    is_stretch=True,
+                )
+                for region, server in stretch.members.items()
+            ]
+            if stretch
+            else []
+        )
+        return (*own, *members)
+
+    def servers_at(self, place: str) -> tuple[Server, ...]:
+        """The servers that a stream at *place*, a region or the stretch cluster, can live on. Raises KeyError."""
+        if self.stretch is not None and place == self.stretch.cluster:
+            return tuple(self.stretch.members.values())
+        return self.region(place).servers
+
+    def cluster_at(self, place: str) -> str:
+        """The cluster of *place*, a region or the stretch cluster. Raises KeyError."""
+        if self.stretch is not None and place == self.stretch.cluster:
+            return place
+        return self.region(place).cluster
 
     def region(self, name: str) -> Region:
         """The region called *name*. Raises KeyError if there is none."""

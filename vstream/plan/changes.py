@@ -6,24 +6,29 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from vstream.model.topology import Role
 from vstream.plan.risk import Risk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vstream.model.json import Json
     from vstream.model.streams import StreamConfig
-    from vstream.model.topology import Role
 
 
 class Phase(IntEnum):
     """When a change is carried out. What is needed comes first, what others still need goes last."""
 
     WRITE_STREAMS = 1
-    READ_STREAMS = 2
-    MAPPINGS = 3
-    DROPPED_SOURCES = 4
+    """Origins too: whatever clients publish into."""
+    ORDER_STREAMS = 2
+    READ_STREAMS = 3
+    MAPPINGS = 4
+    DROPPED_SOURCES = 5
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 5
-    DELETED_WRITE_STREAMS = 6
+    DELETED_READ_STREAMS = 6
+    DELETED_ORDER_STREAMS = 7
+    DELETED_WRITE_STREAMS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +159,20 @@ def risk_of(change: Change) -> Risk:
 
 def phase_of(change: Change) -> Phase:
     """When a change is carried out."""
-    is_write = change.role is not None and change.role.value == "write"
+    created, deleted = _PHASES[change.role] if change.role else (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS)
     match change:
         case Delete():
-            return Phase.DELETED_WRITE_STREAMS if is_write else Phase.DELETED_READ_STREAMS
+            return deleted
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
             return Phase.DROPPED_SOURCES
         case _:
-            return Phase.WRITE_STREAMS if is_write else Phase.READ_STREAMS
+            return created
+
+
+_PHASES: Mapping[Role, tuple[Phase, Phase]] = {
+    Role.WRITE: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
+    Role.ORIGIN: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
+    Role.ORDER: (Phase.ORDER_STREAMS, Phase.DELETED_ORDER_STREAMS),
+    Role.READ: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
+}
+"""By role: when a stream is created or changed, and when it is deleted."""

@@ -90,9 +90,7 @@ def diff(
         observed=_fingerprint(wanted, observed, forms),
         changes=tuple(changes),
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
-        rules=tuple(
-            _rule_changes(mappings, observed.rules, _Ours(wanted | owned.keys(), [forms[name] for name in owned]))
-        ),
+        rules=tuple(_rule_changes(mappings, observed.rules, _ours(desired, owned, forms))),
         unread_servers=observed.unread_servers,
         notes=tuple(notes),
         owned=len(owned),
@@ -122,7 +120,7 @@ def _compare(
                 name=name,
                 region=stream.region,
                 reason="it exists, but no server answered for it",
-                hint=f"is region `{stream.region}` down? plan again when it is back",
+                hint=f"is `{stream.region}` down? plan again when it is back",
             )
         return Create(config=stream.config, region=stream.region, role=stream.role)
     is_adopted = found.config.owner != topology
@@ -227,6 +225,15 @@ def _delete(found: ObservedStream) -> Delete:
     metadata = found.config.metadata
     role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
     return Delete(config=found.config, region=metadata.get(REGION_KEY), role=role, messages=found.messages)
+
+
+def _ours(
+    desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
+) -> _Ours:
+    # Nothing of ours maps to an origin: clients publish on its subjects, and whoever maps to them is a client.
+    mapped = {name for name, one in owned.items() if one.config.metadata.get(ROLE_KEY) != Role.ORIGIN.value}
+    names = {stream.config.name for stream in desired if stream.role is not Role.ORIGIN}
+    return _Ours(names | mapped, [forms[name] for name in mapped])
 
 
 class _Ours:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
 
 
+_PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
+
+
 class Risk(Enum):
     """The worst that a change can do."""
 
@@ -53,7 +56,7 @@ def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     if not _is_tighter(before, after):
         return Risk.SAFE, "keeps more than before"
     what = "messages beyond the new limit are removed at once"
-    if role is Role.WRITE:
+    if role in {Role.WRITE, Role.ORDER}:
         what += ", perhaps before another region has sourced them"
     return Risk.DATA_LOSS, what
 
@@ -61,7 +64,9 @@ def _limit(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
 def _max_msg_size(before: Json, after: Json, role: Role | None) -> tuple[Risk, str]:
     if not _is_tighter(before, after):
         return Risk.SAFE, "allows more than before"
-    return Risk.DISRUPTIVE, "larger messages are refused" + ("" if role is Role.WRITE else ", and their source stalls")
+    return Risk.DISRUPTIVE, "larger messages are refused" + (
+        "" if role in _PUBLISHED_TO else ", and their source stalls"
+    )
 
 
 def _replicas(before: Json, after: Json, _role: Role | None) -> tuple[Risk, str]:
@@ -134,7 +139,11 @@ def _workqueue(before: Json, after: Json) -> bool:
 IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
     ("storage", _always, "servers cannot change the storage of a stream"),
     ("retention", _workqueue, "servers cannot change retention to or from workqueue"),
-    ("mirror", _always, "servers cannot turn a stream into a mirror or back"),
+    (
+        "mirror",
+        _always,
+        "that is another consistency model, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
+    ),
     ("deny_delete", _turned_off, "servers never allow deletes again once they are denied"),
     ("deny_purge", _turned_off, "servers never allow purges again once they are denied"),
     ("sealed", _turned_off, "a sealed stream stays sealed"),

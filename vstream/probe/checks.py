@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
+from vstream.model.topology import Role
 from vstream.probe import hops
 from vstream.probe.cleanup import Cleanup
 from vstream.probe.flight import Flight
@@ -112,8 +113,9 @@ class _Probe:
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2)
         if _grounded(stream) is not None:
             return checks + 1
-        # Every pair; and for what is reached a publish and its removal, if anything is, and each read stream's.
-        return checks + len(regions) ** 2 + 2 * len(reached) + (len(stream.regions) if reached else 0)
+        # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
+        copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
+        return checks + len(regions) ** 2 + 2 * len(reached) + (copies if reached else 0)
 
     def _done(self, checks: Iterable[Check]) -> None:
         for check in checks:
@@ -194,8 +196,7 @@ def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.canary is None:
         return _NO_CANARY, _how_to_agree(stream)
-    settings = [*stream.write.values(), *stream.read.values()]
-    if any(one.fields.get("deny_delete") for one in settings):
+    if any(part.settings.fields.get("deny_delete") for part in stream.physical):
         return (
             "no canary: it could never be removed from a stream with `deny_delete`",
             "a stream of its own for canaries",

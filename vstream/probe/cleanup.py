@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.model.topology import Topology, VirtualStream
+    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
 
 PATIENCE = 10.0
 """Seconds for the cleanup after one stream's canaries, on top of the probe's own deadline. It needs 20 ms."""
@@ -56,7 +56,7 @@ class Cleanup:
         self._deadline = 0.0
 
     async def run(self, slots: asyncio.Semaphore) -> list[Check]:
-        """One check for each write stream, and for each read stream. Ends within PATIENCE once it has one of *slots*."""
+        """One check for each canary's first stream, and for each copy. Ends within PATIENCE once it has one of *slots*."""
         async with slots:
             return await self._run()
 
@@ -67,17 +67,21 @@ class Cleanup:
         canaries = [canary for canary in self._flight.canaries.values() if canary.fate is not Fate.NOT_STORED]
         writes = await asyncio.gather(*(self._write(canary) for canary in self._flight.canaries.values()))
         self._deadline = begun + PATIENCE
-        reads = await asyncio.gather(*(self._read(region, canaries) for region in self._stream.regions))
-        return [*writes, *reads]
+        checks = [*writes]
+        # A mirror passes over what is deleted too, so what it mirrors comes first.
+        for role in (Role.ORDER, Role.READ):
+            parts = [part for part in self._stream.physical if part.role is role]
+            checks += await asyncio.gather(*(self._copy(part, canaries) for part in parts))
+        return checks
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
-        name = canary.stream or naming.physical_name(self._stream.name, Role.WRITE, region)
+        name = canary.stream or naming.written_in(self._stream, region)
         if canary.fate is Fate.NOT_STORED:
             return self._check(region, name, Status.SKIPPED, "nothing was published")
         seq: int | None = canary.seq
         if canary.fate is Fate.UNKNOWN:
-            subject = naming.physical_subject(self._naming, self._stream.name, region, canary.subject)
+            subject = naming.stored_subject(self._naming, self._stream, region, canary.subject)
             until = self._deadline - _REQUEST
             seq, problem = await self._find(region, name, subject, canary, from_seq=1, until=until)
             if problem is not None:
@@ -92,8 +96,8 @@ class Cleanup:
             )
         return await self._removed(region, name, {canary.origin: seq})
 
-    async def _read(self, region: str, canaries: Sequence[Canary]) -> Check:
-        name = naming.physical_name(self._stream.name, Role.READ, region)
+    async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
+        region, name = part.place, naming.physical_name(self._stream.name, part.role, part.place)
         if not canaries:
             return self._check(region, name, Status.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
@@ -102,7 +106,7 @@ class Cleanup:
             origin: sighting.seq
             for other in self._flight.readers.values()
             for origin, sighting in other.seen.items()
-            if sighting.stream == name
+            if sighting.stream == name or part.role is Role.ORDER  # whose sequences its mirrors keep
         }
         until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
         absent = [canary for canary in canaries if canary.origin not in known]

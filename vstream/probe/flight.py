@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct
-from vstream.probe.hops import EXPECTED_STREAM, WRONG_STREAM, ack_of, stream_info
+from vstream.probe.hops import EXPECTED_STREAM, WRONG_STREAM, ack_of, copy_info
 from vstream.probe.report import Check, Hop, Status
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
 from vstream.topology import naming
@@ -150,7 +150,7 @@ class Flight:
         # All publish at the same time: a region that hangs may not use up the time of the others.
         patience = max(FAIR_PATIENCE, (reader.target.deadline - now) / 4)
         hurried = replace(reader.target, deadline=min(reader.target.deadline, now + patience))
-        check, reader.facts = await stream_info(hurried)
+        check, reader.facts = await copy_info(hurried)
         if reader.facts is None:
             reader.problem = check
         else:
@@ -253,7 +253,7 @@ async def _look(reader: Reader, canary: Canary) -> None:
 
 
 async def _next(target: Target, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
-    return await direct.next_by_subject(target.connection, target.stream.name, subject, from_seq, timeout=timeout)
+    return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
 
 
 def _arrival(canary: Canary, reader: Reader) -> Check:
@@ -294,8 +294,10 @@ def _absence(canary: Canary, reader: Reader) -> tuple[Status, str, str | None]:
         return Status.UNKNOWN, "not seen; whether it was stored is unknown", None
     facts = reader.facts
     what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
-    if facts is not None and canary.stream not in facts.sources:
-        detail = f"{what}, which does not source `{canary.stream}`"
+    needed = naming.mirrored(target.stream) or canary.stream
+    if facts is not None and facts.name != canary.stream and needed not in facts.sources:
+        verb = "mirror" if target.stream.consistency.has_mirrors else "source"
+        detail = f"{what}, which does not {verb} `{needed}`"
         return Status.FAILED, detail, "`vstream plan` shows the missing source, `vstream apply` adds it"
     if reader.trouble:
         return (
@@ -313,5 +315,5 @@ def _absence(canary: Canary, reader: Reader) -> tuple[Status, str, str | None]:
     return (
         Status.FAILED,
         f"{what} within {waited:.1f} s",
-        f"`nats stream info {target.read}`: is its source `{canary.stream}` active, and are the gateways between up?",
+        f"`nats stream info {target.read}`: is its source `{needed}` active, and are the gateways between up?",
     )

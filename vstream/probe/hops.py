@@ -112,12 +112,15 @@ def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], 
 
 async def _nobody_listens(target: Target, subject: str, pattern: str) -> Check:
     found = await _physical(target, target.write)
-    stored_as = naming.physical_subject(target.topology.naming, target.stream.name, target.region, subject)
+    stored_as = naming.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = found.hint
     if found.facts is None:
         detail = f"nobody listens: {found.problem}"
     elif not any(algebra.matches(stored_as, listened) for listened in found.facts.subjects):
         detail, hint = f"nobody listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CREATE
+    elif target.stream.consistency.has_origin:
+        detail = f"nobody listens, although `{target.write}` exists: this region does not reach it"
+        hint = "are the gateways to its cluster up, and does no mapping rule match the subject?"
     else:
         detail = (
             f"nobody listens, although `{target.write}` exists: the mapping of `{pattern}` is missing on server "
@@ -128,7 +131,7 @@ async def _nobody_listens(target: Target, subject: str, pattern: str) -> Check:
 
 
 async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
-    """Whether STREAM.INFO by the virtual name reaches this region's read stream, and what it says."""
+    """Whether STREAM.INFO by the virtual name reaches the stream that shall answer to it, and what it says."""
     subject = f"$JS.API.STREAM.INFO.{target.stream.name}"
     try:
         facts, elapsed_ms = await target.timed(
@@ -137,22 +140,22 @@ async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
     except ServerError as error:
         if error.err_code != STREAM_NOT_FOUND:
             return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
-        found = await _physical(target, target.read)
+        found = await _physical(target, target.named)
         if found.facts is None:
             detail = f"no stream: {found.problem}"
             return target.check(Hop.STREAM_INFO, Status.FAILED, detail, hint=found.hint), None
         detail = (
-            f"no stream, although `{target.read}` exists: the mapping of `{subject}` is missing on server "
+            f"no stream, although `{target.named}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
         )
         return target.check(Hop.STREAM_INFO, Status.FAILED, detail, hint=_MAPPINGS), None
     except VstreamError as error:
         return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
-    if facts.name != target.read:
+    if facts.name != target.named:
         check = target.check(
             Hop.STREAM_INFO,
             Status.FAILED,
-            f"answered by {target.whose(facts.name)}, not by `{target.read}`",
+            f"answered by {target.whose(facts.name)}, not by `{target.named}`",
             hint=f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
             answered_by=facts.name,
             elapsed_ms=elapsed_ms,
@@ -166,7 +169,11 @@ async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
 
 
 async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
-    """Whether Direct Get by the virtual name reaches this region's read stream, of which *facts* are known."""
+    """
+    Whether Direct Get by the virtual name is answered by this region's copy. *facts* are of what answers STREAM.INFO.
+
+    An origin and all of its mirrors may answer: one that is not here is correct, and only slower.
+    """
     subject = f"$JS.API.DIRECT.GET.{target.stream.name}"
     try:
         for _ in range(_LOOKS):
@@ -189,7 +196,7 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
             return target.check(
                 Hop.DIRECT_GET,
                 Status.FAILED,
-                f"answered that there are no messages, and `{target.read}` holds {facts.messages}: somebody else answers",
+                f"answered that there are no messages, and `{target.named}` holds {facts.messages}: somebody else answers",
                 hint=f"where does server {target.connection.server_name} map `{subject}` to?",
                 elapsed_ms=elapsed_ms,
             )
@@ -197,6 +204,10 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
         return target.check(Hop.DIRECT_GET, Status.OK, detail, elapsed_ms=elapsed_ms)
     if message.stream == target.read:
         status, detail, hint = Status.OK, f"answered by `{message.stream}`", None
+    elif target.stream.consistency.has_origin and naming.is_copy(target.stream, message.stream):
+        # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
+        detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
+        status, hint = Status.OK, None
     else:
         status, detail = Status.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
         hint = f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}"
@@ -204,11 +215,14 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
 
 
 async def _nobody_gets(target: Target, subject: str) -> Check:
-    found = await _physical(target, target.read)
+    found = await _physical(target, target.named)
     if found.facts is None:
         detail, hint = f"nobody answers: {found.problem}", found.hint
     elif not found.facts.is_direct:
-        detail, hint = f"nobody answers: `allow_direct` of `{target.read}` is off", _CREATE
+        detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CREATE
+    elif target.stream.consistency.has_origin:
+        detail = f"nobody answers, although `{target.named}` exists and allows it: this region does not reach it"
+        hint = "are the gateways to its cluster up? its mirrors here join in when they take a message"
     else:
         detail = (
             f"nobody answers, although `{target.read}` exists and allows it: the mapping of `{subject}` is missing on "
@@ -216,6 +230,15 @@ async def _nobody_gets(target: Target, subject: str) -> Check:
         )
         hint = _MAPPINGS
     return target.check(Hop.DIRECT_GET, Status.FAILED, detail, hint=hint)
+
+
+async def copy_info(target: Target) -> tuple[Check, StreamFacts | None]:
+    """As `stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
+    if target.read_by == target.stream.name:
+        return await stream_info(target)
+    found = await _physical(target, target.read)
+    status = Status.OK if found.facts else Status.FAILED
+    return target.check(Hop.STREAM_INFO, status, found.problem, hint=found.hint), found.facts
 
 
 async def _physical(target: Target, name: str) -> _Physical:

@@ -28,6 +28,7 @@ class StreamFacts:
     """Whether it answers Direct Get."""
     subjects: tuple[str, ...]
     sources: tuple[str, ...]
+    """The streams that it takes messages from, the one that it mirrors included."""
     keeps_per_subject: int
     """`max_msgs_per_subject`; 0 or less: no limit."""
 
@@ -51,7 +52,9 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
             last_seq=int(state["last_seq"]),
             is_direct=bool(config.get("allow_direct")),
             subjects=_strings(config.get("subjects")),
-            sources=_strings(source["name"] for source in config.get("sources") or ()),
+            sources=_strings(
+                source["name"] for source in (*(config.get("sources") or ()), config.get("mirror")) if source
+            ),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )
     except (KeyError, TypeError, ValueError) as problem:

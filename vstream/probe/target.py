@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT
-from vstream.model.topology import Role
 from vstream.probe.report import Check, Status
 from vstream.topology import naming
 
@@ -43,13 +42,27 @@ class Target:
 
     @property
     def write(self) -> str:
-        """The write stream that this region's publishes belong into."""
-        return naming.physical_name(self.stream.name, Role.WRITE, self.region)
+        """The physical stream that this region's publishes belong into."""
+        return naming.written_in(self.stream, self.region)
 
     @property
     def read(self) -> str:
-        """The read stream that shall answer to the virtual name here."""
-        return naming.physical_name(self.stream.name, Role.READ, self.region)
+        """The physical stream that holds this region's copy."""
+        return naming.read_in(self.stream, self.region)
+
+    @property
+    def named(self) -> str:
+        """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else the origin."""
+        return self.stream.name if self.stream.consistency.has_origin else self.read
+
+    @property
+    def read_by(self) -> str:
+        """
+        The name by which canaries are looked for here.
+
+        An origin's name may be answered by any copy: what has arrived here is asked of the one here.
+        """
+        return self.read if self.stream.consistency.has_origin else self.stream.name
 
     async def timed(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
         """
@@ -108,8 +121,8 @@ class Target:
 
     def whose(self, name: str) -> str:
         """Which stream *name* is, seen from this virtual stream."""
-        for region in self.stream.regions:
-            for role in Role:
-                if name == naming.physical_name(self.stream.name, role, region):
-                    return f"`{name}`, the {role.value} stream of region `{region}`"
+        for part in self.stream.physical:
+            if name == naming.physical_name(self.stream.name, part.role, part.place):
+                where = "the stretch cluster" if part.place not in self.stream.regions else f"region `{part.place}`"
+                return f"`{name}`, the {part.role.value} stream of {where}"
         return f"`{name}`, which is no stream of `{self.stream.name}`"

@@ -11,8 +11,8 @@ from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.errors import InvalidInputError
 from vstream.mapping.conf import read_mappings
 from vstream.model.artifacts import Artifact, Bundle, PhysicalStream, ServerAddress
-from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig
-from vstream.model.topology import Role
+from vstream.model.streams import StreamConfig
+from vstream.render import physical
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
 from vstream.syntax import natsconf
@@ -24,31 +24,36 @@ if TYPE_CHECKING:
 
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
-    from vstream.model.topology import Region, Topology, VirtualStream
+    from vstream.model.topology import PhysicalPart, Region, Topology, VirtualStream
 
 MAPPINGS_PATH = "mappings.cfg"
 
 
 def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
     """Addresses of every server: its host with the region's ports, or a fixed layout on loopback where hosts are open."""
+    clusters = {cluster: index for index, cluster in enumerate(topology.clusters)}
+    numbers = dict.fromkeys(clusters, 0)
     addresses = []
-    for index, region in enumerate(topology.regions):
-        for number, server in enumerate(region.servers):
-            store = region.jetstream.store_dir or "./data"
-            base = naming.base_port(topology, index, number)
-            loopback = server.host is None
-            addresses.append(
-                ServerAddress(
-                    server=server,
-                    region=region.name,
-                    host=server.host or "127.0.0.1",
-                    client=base if loopback else region.ports.client,
-                    monitor=base + 1 if loopback else region.ports.monitor,
-                    cluster=base + 2 if loopback else region.ports.cluster,
-                    gateway=base + 3 if loopback else region.ports.gateway,
-                    store_dir=f"{store.rstrip('/')}/{server.name}",
-                )
+    for seat in topology.seats:
+        server, ports = seat.server, seat.ports
+        store = seat.jetstream.store_dir or "./data"
+        base = naming.base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
+        numbers[seat.cluster] += 1
+        loopback = server.host is None
+        addresses.append(
+            ServerAddress(
+                server=server,
+                region=seat.region,
+                cluster_name=seat.cluster,
+                host=server.host or "127.0.0.1",
+                client=base if loopback else ports.client,
+                monitor=base + 1 if loopback else ports.monitor,
+                cluster=base + 2 if loopback else ports.cluster,
+                gateway=base + 3 if loopback else ports.gateway,
+                store_dir=f"{store.rstrip('/')}/{server.name}",
+                is_stretch=seat.is_stretch,
             )
+        )
     return tuple(addresses)
 
 
@@ -117,56 +122,36 @@ class _Renderer:
 
     def streams(self, topology: Topology) -> Iterator[Artifact]:
         for stream in topology.streams:
-            for region in stream.regions:
-                for role in Role:
-                    artifact = self._stream(topology, stream, region, role)
-                    if artifact:
-                        yield artifact
+            for part in stream.physical:
+                artifact = self._stream(topology, stream, part)
+                if artifact:
+                    yield artifact
 
-    def _stream(self, topology: Topology, stream: VirtualStream, region: str, role: Role) -> Artifact | None:
-        name = naming.physical_name(stream.name, role, region)
-        settings = (stream.write if role is Role.WRITE else stream.read)[region].fields
-        user_metadata = settings["metadata"]
-        metadata: dict[str, Json] = {
-            **(user_metadata if isinstance(user_metadata, dict) else {}),
-            TOPOLOGY_KEY: topology.name,
-            STREAM_KEY: stream.name,
-            REGION_KEY: region,
-            ROLE_KEY: role.value,
-        }
-        view: dict[str, Any] = {
+    def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Artifact | None:
+        role, place, settings = part.role, part.place, part.settings.fields
+        name, metadata = naming.physical_name(stream.name, role, place), physical.metadata(topology, stream, part)
+        kind = physical.kind(stream, role)
+        template = kind.template
+        view = {
             "name": name,
             "settings": sorted((field, value) for field, value in settings.items() if field != "metadata"),
             "metadata": dict(sorted(metadata.items())),
+            kind.takes: physical.taken(topology, stream, part),
         }
-        if role is Role.WRITE:
-            view["subjects"] = naming.write_subjects(topology, stream, region)
-        else:
-            view["sources"] = [
-                {
-                    "name": naming.physical_name(stream.name, Role.WRITE, origin),
-                    "transforms": [
-                        {"src": source, "dest": destination}
-                        for source, destination in naming.source_transforms(topology, stream, origin)
-                    ],
-                }
-                for origin in stream.regions
-            ]
-        template = f"streams/{role.value}.json.j2"
         text = self._text("VS201", template, view)
         if text is None:
             return None
         fields = self._json("VS201", template, text)
-        path = f"streams/{region}/{name}.json"
+        path = f"streams/{place}/{name}.json"
         if fields is None:
             return None
-        problem = _stream_problem(fields, name, role, metadata)
+        problem = physical.problem(fields, name, kind, metadata)
         if problem:
             self._fail("VS201", template, problem)
             return None
         self.parsed_streams.append(
             PhysicalStream(
-                config=StreamConfig(name=name, fields=fields), virtual=stream.name, region=region, role=role, path=path
+                config=StreamConfig(name=name, fields=fields), virtual=stream.name, region=place, role=role, path=path
             )
         )
         return Artifact(path=path, text=text, origin=("streams", stream.name))
@@ -215,13 +200,10 @@ class _Renderer:
         return None if errors else document.root
 
     def servers(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
-        by_region: dict[str, list[ServerAddress]] = {region.name: [] for region in topology.regions}
+        members: dict[str, list[ServerAddress]] = {cluster: [] for cluster in topology.clusters}
         for address in addresses:
-            by_region[address.region].append(address)
-        gateways = [
-            {"name": region.cluster, "urls": [f"nats://{one.host}:{one.gateway}" for one in by_region[region.name]]}
-            for region in topology.regions
-        ]
+            members[address.cluster_name].append(address)
+        jetstream = {seat.server.name: seat.jetstream for seat in topology.seats}
         template = "server.conf.j2"
         for address in addresses:
             text = self._text(
@@ -232,15 +214,21 @@ class _Renderer:
                     "region": topology.region(address.region),
                     "server": address.server,
                     "address": address,
-                    "peers": by_region[address.region],
+                    "jetstream": jetstream[address.server.name],
+                    # Through its own front a server would not know itself.
+                    "peers": [
+                        one for one in members[address.cluster_name] if one is not address or not one.route_front
+                    ],
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(addresses) > 1,
-                    "gateways": gateways if len(topology.regions) > 1 else [],
+                    "gateways": _gateways(address, members) if len(members) > 1 else [],
                 },
             )
             if text is not None and self._conf("VS401", template, text) is not None:
                 yield Artifact(
-                    path=f"servers/{address.server.name}.conf", text=text, origin=("regions", address.region)
+                    path=f"servers/{address.server.name}.conf",
+                    text=text,
+                    origin=("stretch",) if address.is_stretch else ("regions", address.region),
                 )
 
     def contexts(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
@@ -254,36 +242,32 @@ class _Renderer:
                 )
 
 
+def _gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
+    """The clusters that the server at *address* dials, its own included, and where."""
+    return [
+        {"name": cluster, "urls": [one.gateway_url for one in _dialled(address, servers)]}
+        for cluster, servers in members.items()
+    ]
+
+
+def _dialled(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
+    """
+    Those of one cluster's *servers* that *address* shall dial: of the stretch cluster the member in its region.
+
+    A gateway picks any of the addresses that it is given. Through a member elsewhere, each publish
+    would cross to that region first, and then perhaps to the leader's in a third.
+    """
+    near = [one for one in servers if one.is_stretch and one.region == address.region]
+    return servers if address.is_stretch else near or servers
+
+
 def _refuse_constant(name: str) -> Json:
     raise ValueError(f"`{name}` is no JSON value")
 
 
-def _stream_problem(fields: Mapping[str, Json], name: str, role: Role, ownership: Mapping[str, Json]) -> str | None:
-    """What of a rendered stream is not what the rest of vstream relies on."""
-    if fields.get("name") != name:
-        return f"the stream `{name}` comes out with the name `{fields.get('name')}`"
-    metadata = fields.get("metadata")
-    if not isinstance(metadata, dict) or any(not isinstance(value, str) for value in metadata.values()):
-        return f"the stream `{name}` needs `metadata`, a map of texts"
-    missing = next((key for key in _OWNERSHIP if metadata.get(key) != ownership[key]), None)
-    if missing:
-        return (
-            f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
-        )
-    items = fields.get("subjects" if role is Role.WRITE else "sources")
-    kind: type = str if role is Role.WRITE else dict
-    if not isinstance(items, list) or not items or any(not isinstance(item, kind) for item in items):
-        what = "`subjects`, a list of texts" if role is Role.WRITE else "`sources`, a list of objects"
-        return f"the stream `{name}` needs {what}"
-    return None
-
-
-_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
-
-
 def _context_view(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
     endpoint = region.endpoint
-    urls = [f"nats://{one.host}:{one.client}" for one in addresses if one.region == region.name]
+    urls = [f"nats://{one.host}:{one.client}" for one in addresses if one.region == region.name and not one.is_stretch]
     credentials: list[tuple[str, str]] = []
     if endpoint is not None:
         urls = list(endpoint.urls) or urls

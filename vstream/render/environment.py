@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def environment(directories: Sequence[Path]) -> jinja2.Environment:
-    """Templates from *directories*, the first that has a file wins. `<< >>`, `<% %>` and `<# #>` delimit."""
-    env = jinja2.Environment(  # noqa: S701 - conf files and JSON, not HTML
+def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2.Environment:
+    """
+    Templates from *directories*, the first that has a file wins. `<< >>`, `<% %>` and `<# #>` delimit.
+
+    With *is_html* every value is escaped; configurations and JSON quote theirs by a filter.
+    """
+    env = jinja2.Environment(
+        autoescape=is_html,  # noqa: S701 - only pages are HTML
         loader=jinja2.FileSystemLoader(directories),
         variable_start_string="<<",
         variable_end_string=">>",

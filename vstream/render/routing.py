@@ -4,7 +4,9 @@ Which subject mappings a topology needs: the one module that decides.
 Every publish of every client of the account walks all rules in turn, so each rule
 here must earn its place. This is the single-account set: publishes go to the
 region's write stream, the API requests that name the virtual stream go to the
-region's read stream. What is left out on purpose: purging and deleting messages
+region's read stream. A stream with an origin needs none: the origin is called like the
+virtual stream and listens on its subjects, and mirrors answer Direct Get in its
+name, nearest first (`mirror_direct`). What is left out on purpose: purging and deleting messages
 (they would change one region only), and creating, updating or deleting streams.
 """
 
@@ -44,6 +46,8 @@ def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
 
 
 def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+    if stream.consistency.has_origin:
+        return
     clusters = [(region, topology.region(region).cluster) for region in stream.regions]
     for subject in stream.subjects:
         spelled = naming.with_placeholders(subject)

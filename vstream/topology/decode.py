@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.topology import (
     DEDUPE_OFF_SINCE,
+    Consistency,
     Endpoint,
     JetStreamLimits,
+    Link,
     Naming,
     Ports,
     Region,
     Role,
     Server,
     StreamSettings,
+    Stretch,
     Topology,
     VirtualStream,
 )
 from vstream.topology import naming
-from vstream.topology.document import SettingsDocument
+from vstream.topology.document import LinkDocument, SettingsDocument
 from vstream.topology.values import SMALLEST_AGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from vstream.model.json import Json
     from vstream.syntax.yaml import Path
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 _TWO_MINUTES = 120 * 10**9
 _SURVIVES_ONE = 3
 """Replicas: the fewest of which one can be lost without stopping."""
+_SURVIVES_TWO = 5
 
 _API_NAMES = {"replicas": "num_replicas", "allow_rollup": "allow_rollup_hdrs"}
 
@@ -49,7 +54,45 @@ def resolve(document: TopologyDocument) -> Topology:
         naming=Naming(document.naming),
         regions=regions,
         streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),
+        links=tuple(_links(document)),
+        stretch=_stretch(document),
     )
+
+
+def _stretch(document: TopologyDocument) -> Stretch | None:
+    stretch = document.stretch
+    if stretch is None:
+        return None
+    hosts = dict.fromkeys(document.regions) if stretch.members == "all" else stretch.members
+    return Stretch(
+        cluster=stretch.cluster,
+        members={
+            region: Server(name=naming.stretch_server_name(stretch.cluster, region), host=hosts[region])
+            for region in document.regions
+            if region in hosts
+        },
+        ports=Ports(**stretch.ports.model_dump()),
+        jetstream=JetStreamLimits(**(stretch.jetstream or document.jetstream).model_dump()),
+    )
+
+
+def _links(document: TopologyDocument) -> Iterator[Link]:
+    """The links between regions: what is said of each, over what is said of all."""
+    default = document.links.get(naming.DEFAULT_LINK, LinkDocument())
+    own = {
+        frozenset(pairs[0]): link
+        for key, link in document.links.items()
+        if len(pairs := naming.link_ends(key, document.regions)) == 1
+    }
+    for between in combinations(document.regions, 2):
+        link = own.get(frozenset(between), LinkDocument())
+        said = {**_said(default), **_said(link)}
+        if said:
+            yield Link(between=between, **said)
+
+
+def _said(link: LinkDocument) -> dict[str, Any]:
+    return link.model_dump(exclude_none=True)
 
 
 def _region(document: TopologyDocument, name: str, region: RegionDocument) -> Region:
@@ -84,17 +127,32 @@ def _endpoint(document: TopologyDocument, region: str) -> Endpoint | None:
 def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> VirtualStream:
     wanted = document.regions if stream.regions == "all" else stream.regions
     regions = tuple(region for region in document.regions if region in wanted)
+    consistency = Consistency(stream.consistency)
+    stretch = _stretch(document)
+    home = stream.home if consistency is Consistency.HOMED and stream.home in regions else None
+    wide = stretch.cluster if stretch and consistency.needs_stretch else None
+
+    def settings(role: Role, places: Iterable[str | None]) -> dict[str, StreamSettings]:
+        return {place: _settings(document, name, regions, place, role) for place in places if place is not None}
+
     return VirtualStream(
         name=name,
         subjects=stream.subjects,
         regions=regions,
-        write={region: _settings(document, name, regions, region, Role.WRITE) for region in regions},
-        read={region: _settings(document, name, regions, region, Role.READ) for region in regions},
+        write=settings(Role.WRITE, () if consistency.has_origin else regions),
+        read=settings(Role.READ, (region for region in regions if region != home)),
+        origin=settings(Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
+        order=settings(Role.ORDER, () if consistency.has_origin else (wide,)),
+        consistency=consistency,
         canary=stream.canary,
     )
 
 
-def levels(document: TopologyDocument, name: str, region: str, role: Role) -> Iterator[tuple[Path, SettingsDocument]]:
+_WORDS = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
+"""Under which word the settings of a role are written."""
+
+
+def levels(document: TopologyDocument, name: str, place: str, role: Role) -> Iterator[tuple[Path, SettingsDocument]]:
     """The settings that apply to one physical stream of the stream called *name*, each with its path, weakest first."""
     stream = document.streams[name]
     chain: list[tuple[Path, LevelDocument]] = [(("defaults",), document.defaults)]
@@ -102,32 +160,33 @@ def levels(document: TopologyDocument, name: str, region: str, role: Role) -> It
         (("presets", preset), document.presets[preset]) for preset in stream.extends if preset in document.presets
     )
     chain.append((("streams", name), stream))
-    if region in stream.overrides:
-        chain.append((("streams", name, "overrides", region), stream.overrides[region]))
+    if place in stream.overrides:
+        chain.append((("streams", name, "overrides", place), stream.overrides[place]))
     for path, level in chain:
         yield path, level
-        yield (*path, role.value), level.write if role is Role.WRITE else level.read
+        yield (*path, _WORDS[role]), getattr(level, _WORDS[role])
 
 
 def _settings(
-    document: TopologyDocument, name: str, regions: tuple[str, ...], region: str, role: Role
+    document: TopologyDocument, name: str, regions: tuple[str, ...], place: str, role: Role
 ) -> StreamSettings:
     said: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     config: dict[str, Json] = {}
-    for _, level in levels(document, name, region, role):
+    for _, level in levels(document, name, place, role):
         for field in level.model_fields_set & _SETTING_FIELDS:
             value = getattr(level, field)
             if value is not None:
                 said[field] = value
         metadata.update(level.metadata or {})
         config.update(level.config or {})
-    smallest = min(len(document.regions[one].servers) for one in regions)
+    in_region = place in document.regions
+    is_mirror = role is Role.READ and Consistency(document.streams[name].consistency).has_mirrors
     placement_tags = said.pop("placement_tags", ())
     fields: dict[str, Json] = {
         "retention": "limits",
         "storage": "file",
-        "num_replicas": _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1,
+        "num_replicas": _default_replicas(document, regions, place),
         "max_age": 0,
         "max_bytes": -1,
         "max_msgs": -1,
@@ -143,9 +202,15 @@ def _settings(
         "deny_purge": False,
         **{_API_NAMES.get(field, field): value for field, value in said.items()},
     }
+    if role is Role.ORDER:
+        # It hands on what write streams hold, and has to hold it as long.
+        fields["max_age"] = said.get("max_age", _longest_write(document, name, regions))
+    if is_mirror:
+        # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
+        fields |= {"duplicate_window": 0, "mirror_direct": True}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
-    placement: Mapping[str, Json] = {"cluster": document.regions[region].cluster or region}
-    if placement_tags:
+    placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
+    if placement_tags and in_region:
         placement = {**placement, "tags": list(placement_tags)}
     return StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
 
@@ -153,15 +218,33 @@ def _settings(
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}
 
 
+def _default_replicas(document: TopologyDocument, regions: tuple[str, ...], place: str) -> int:
+    """As many copies as survive what a place can lose: a server of a region, or one or two regions."""
+    if place in document.regions:
+        smallest = min((len(document.regions[one].servers) for one in regions), default=1)
+        return _SURVIVES_ONE if smallest >= _SURVIVES_ONE else 1
+    stretch = _stretch(document)
+    members = len(stretch.members) if stretch else 0
+    return next((number for number in (_SURVIVES_TWO, _SURVIVES_ONE) if members >= number), 1)
+
+
+def _longest_write(document: TopologyDocument, name: str, regions: tuple[str, ...]) -> int:
+    """The longest `max_age` of a write stream in nanoseconds; 0, for ever, is the longest."""
+    ages = [_settings(document, name, regions, region, Role.WRITE).fields["max_age"] for region in regions]
+    known = [age for age in ages if isinstance(age, int)]
+    # Nothing is known of a stream whose regions are all unknown.
+    return 0 if 0 in known else max(known, default=0)
+
+
 def _duplicate_window(document: TopologyDocument, fields: Mapping[str, Any], role: Role) -> int:
     """
     The default window, in nanoseconds.
 
-    A read stream must not deduplicate: of two messages with one id, from two
+    A stream that sources must not deduplicate: of two messages with one id, from two
     regions, each region would keep the one that it saw first, and they would never
     agree again.
     """
-    if role is Role.READ:
+    if role in {Role.READ, Role.ORDER}:
         return 0 if document.server_version >= DEDUPE_OFF_SINCE else SMALLEST_AGE
     max_age: int = fields["max_age"]
     return min(_TWO_MINUTES, max_age) if max_age else _TWO_MINUTES

@@ -16,12 +16,16 @@ from vstream.topology.values import (
     Age,
     Count,
     Limit,
+    LinkTime,
+    Members,
     MessageSize,
     Name,
     Names,
     Port,
+    Rate,
     RegionNames,
     Servers,
+    Share,
     Size,
     StreamName,
     SyncInterval,
@@ -107,18 +111,36 @@ class RegionDocument(_Closed):
 
 
 class StretchDocument(_Closed):
-    """A cluster with one server in each of several regions."""
+    """A cluster with one server in each of several regions: streams in it survive the loss of a region."""
 
-    members: Names
-    """The regions that have a server in it."""
+    members: Members = "all"
+    """The regions that have a server in it: `all`, a list, or a map of regions to host names."""
     cluster: Name = "stretch"
+    """The NATS cluster name."""
+    ports: PortsDocument = PortsDocument()
+    """Ports of members that have host names."""
+    jetstream: JetStreamDocument | None = None
+    """Overrides the topology's `jetstream` for this cluster, as a whole."""
+
+
+class LinkDocument(_Closed):
+    """The network between two regions of a lab. What is not said here is as `default` says, else as good as it gets."""
+
+    rtt: LinkTime | None = None
+    """The time that a packet takes there and back."""
+    jitter: LinkTime | None = None
+    """How much later than that some are, at most."""
+    rate: Rate | None = None
+    """What one direction carries per second: `200mbit`."""
+    loss: Share | None = None
+    """How many packets are lost, in each direction: `1%`."""
 
 
 class SettingsDocument(_Closed):
     """Settings of physical streams. What is not set here has vstream's default."""
 
     replicas: Annotated[int, Field(ge=1, le=5)] | None = None
-    """Copies in the region, 1 to 5. Default: 3 where every region has three servers, else 1."""
+    """Copies in the region, 1 to 5. Default: 3 where every region has three servers, else 1; in the stretch cluster 3 or 5."""
     storage: Literal["file", "memory"] | None = None
     max_age: Age | None = None
     """How long messages are kept. On the write stream: the longest outage that loses nothing."""
@@ -145,12 +167,14 @@ class SettingsDocument(_Closed):
 
 
 class LevelDocument(SettingsDocument):
-    """Settings for both physical streams, and for each."""
+    """Settings for all physical streams, and for each kind."""
 
     write: SettingsDocument = SettingsDocument()
-    """Settings of the write streams only."""
+    """Settings of the streams that take publishes only: the write streams, or the origin (`stretch`, `homed`)."""
     read: SettingsDocument = SettingsDocument()
     """Settings of the read streams only."""
+    order: SettingsDocument = SettingsDocument()
+    """Settings of the ordering stream only (`ordered`)."""
 
 
 class StreamDocument(LevelDocument):
@@ -159,7 +183,12 @@ class StreamDocument(LevelDocument):
     subjects: Names
     """What clients publish on: literals and wildcards."""
     consistency: Literal["virtual", "ordered", "stretch", "homed"] = "virtual"
-    """virtual: local writes and reads, eventual consistency between regions."""
+    """
+    virtual: local writes and reads, eventual consistency between regions. ordered: the same with one order everywhere.
+    stretch: one stream across regions. homed: one stream in one region. The last two have mirrors for local reads.
+    """
+    home: Name | None = None
+    """The region of a `homed` stream."""
     regions: RegionNames = "all"
     """Where the stream exists."""
     canary: Text | None = None
@@ -183,6 +212,9 @@ class TopologyDocument(_Closed):
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
     regions: Annotated[dict[Name, RegionDocument], Field(min_length=1)]
     stretch: StretchDocument | None = None
+    """A cluster with a server in each of several regions, for streams that outlive the loss of one."""
+    links: dict[Text, LinkDocument] = {}
+    """The network between regions, for labs: `west-east: {rtt: 140ms}`, or `default` for all others."""
     jetstream: JetStreamDocument = JetStreamDocument()
     connect: dict[Name, ConnectDocument] = {}
     """How plan, apply and probe reach each region. Not needed for a lab."""
@@ -196,7 +228,7 @@ class TopologyDocument(_Closed):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a topology file, for editors."""
     schema = TopologyDocument.model_json_schema()
-    _close(schema)
+    close(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vstream topology",
@@ -204,11 +236,11 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _close(schema: Any) -> None:
+def close(schema: Any) -> None:
     """Allow no other keys where a pattern says which there may be: pydantic's schema of a dict leaves them open."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema["additionalProperties"] = False
         schema = list(schema.values())
     for inner in schema if isinstance(schema, list) else ():
-        _close(inner)
+        close(inner)

@@ -8,6 +8,8 @@ from vstream.model.topology import Naming, Role
 from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from vstream.model.topology import Topology, VirtualStream
 
 PHYSICAL_PREFIX = "_vs"
@@ -28,9 +30,13 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 """
 
 
-def physical_name(stream: str, role: Role, region: str) -> str:
-    """The name of a physical stream: `foo-write-west`."""
-    return f"{stream}-{role.value}-{region}"
+def physical_name(stream: str, role: Role, place: str) -> str:
+    """
+    The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
+
+    An origin is called like the virtual stream, so that every client operation reaches it as it is.
+    """
+    return stream if role is Role.ORIGIN else f"{stream}-{role.value}-{place}"
 
 
 def server_name(region: str, number: int) -> str:
@@ -38,10 +44,33 @@ def server_name(region: str, number: int) -> str:
     return f"{region}-{number}"
 
 
+def stretch_server_name(cluster: str, region: str) -> str:
+    """The name of the stretch cluster's member in *region*: `stretch-west`."""
+    return f"{cluster}-{region}"
+
+
 def base_port(topology: Topology, region: int, server: int) -> int:
-    """The first port of a server in the default layout on loopback; *region* and *server* count from 0."""
+    """
+    The first port of a server in the default layout on loopback; *region* and *server* count from 0.
+
+    The stretch cluster is laid out as a region after the last.
+    """
     room = max(_SERVERS_PER_REGION, *(len(one.servers) for one in topology.regions))
     return LAB_BASE_PORT + PORTS_PER_SERVER * (region * room + server)
+
+
+DEFAULT_LINK = "default"
+"""The key of `links` that stands for every link that has no key of its own. No pair is called so: it has no `-`."""
+LINK_SEPARATORS = ("/", "-")
+"""Between the two regions of a link. Names of regions can contain the second, never the first."""
+
+
+def link_ends(key: str, regions: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The pairs of *regions* that a link's *key* can mean: `west-east`, `west/east`. More than one is too many."""
+    separator = LINK_SEPARATORS[0] if LINK_SEPARATORS[0] in key else LINK_SEPARATORS[1]
+    parts = key.split(separator)
+    ends = ((separator.join(parts[:cut]), separator.join(parts[cut:])) for cut in range(1, len(parts)))
+    return tuple((one, other) for one, other in ends if one in regions and other in regions)
 
 
 def is_wildcard(token: str) -> bool:
@@ -71,14 +100,47 @@ def with_placeholders(pattern: str, *, start: int = 1) -> str:
 
 
 def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
-    """What a write stream listens on."""
+    """What the stream that takes the publishes of *region* listens on."""
+    if stream.consistency.has_origin:
+        return stream.subjects
     if topology.naming is Naming.ISOLATED:
         return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
     return tuple(physical_subject(topology.naming, stream.name, region, subject) for subject in stream.subjects)
 
 
+def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
+    """The subject under which a message published on *subject* in *region* is first stored."""
+    return subject if stream.consistency.has_origin else physical_subject(kind, stream.name, region, subject)
+
+
+def written_in(stream: VirtualStream, region: str) -> str:
+    """The name of the physical stream that takes what is published in *region*."""
+    return stream.name if stream.consistency.has_origin else physical_name(stream.name, Role.WRITE, region)
+
+
+def read_in(stream: VirtualStream, region: str) -> str:
+    """The name of the physical stream that holds the messages in *region*."""
+    return physical_name(stream.name, Role.READ, region) if region in stream.read else stream.name
+
+
+def is_copy(stream: VirtualStream, name: str) -> bool:
+    """Whether *name* is a physical stream of *stream* that holds all of its messages."""
+    return any(
+        name == physical_name(stream.name, part.role, part.place)
+        for part in stream.physical
+        if part.role is not Role.WRITE
+    )
+
+
+def mirrored(stream: VirtualStream) -> str | None:
+    """The name of the stream that the read streams mirror, None if they source the write streams."""
+    if stream.consistency.has_origin:
+        return stream.name
+    return next((physical_name(stream.name, Role.ORDER, place) for place in stream.order), None)
+
+
 def source_transforms(topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
-    """How a read stream turns the physical subjects of *origin* back: (source, destination) pairs."""
+    """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
     if topology.naming is Naming.ISOLATED:
         return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
     return tuple(

@@ -31,7 +31,10 @@ _BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 MAX_INT64 = 2**63 - 1
+_LONGEST_LINK = 60 * 10**9
+"""Nanoseconds: servers give up long before."""
 _LONGEST = 64
 """Characters: beyond any value that a server can count, and far below what is slow to compute."""
 
@@ -39,8 +42,12 @@ TIME_PATTERN = r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+"
 DURATION_PATTERN = rf"^(unlimited|{TIME_PATTERN})$"
 SIZE_PATTERN = r"^(unlimited|[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?)$"
 
+RATE_PATTERN = r"^(unlimited|[0-9]+(\.[0-9]+)?(bit|kbit|mbit|gbit))$"
+SHARE_PATTERN = r"^[0-9]{1,2}(\.[0-9]+)?%$"
+
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d|w)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(bit|kbit|mbit|gbit)")
 
 
 def parse_duration(text: str) -> int:
@@ -85,6 +92,44 @@ def _unit_error(text: str, number: str, unit: str) -> str:
     if right:
         return f"{shown(text)} has its unit in the wrong case: write `{number}{right}`"
     return f"{shown(text)} has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"
+
+
+def parse_link_time(text: str) -> int:
+    """Nanoseconds of a time that a link takes, such as `140ms`: a duration of one minute at most. Raises ValueError."""
+    if text == UNLIMITED:
+        raise ValueError("a link without end is one that is cut: write a time such as `140ms`")
+    time = parse_duration(text)
+    if time > _LONGEST_LINK:
+        raise ValueError("no link is longer than 1m: to cut one, use `vstream chaos`")
+    return time
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second of a rate such as `200mbit`, in powers of ten; `unlimited` is 0. Raises ValueError."""
+    if text == UNLIMITED:
+        return 0
+    match = _RATE.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise ValueError(f"{shown(text)} is no rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`")
+    total = Decimal(match[1]) * _BITS[match[2]]
+    if not 1 <= total <= MAX_INT64:
+        raise ValueError(f"{shown(text)} is no rate at which anything could be sent")
+    return int(total)
+
+
+def parse_share(text: str) -> float:
+    """The share that a percentage such as `0.5%` is, from 0 to 1 exclusive. Raises ValueError."""
+    if len(text) > _LONGEST or text.endswith("\n") or not re.fullmatch(SHARE_PATTERN, text):
+        raise ValueError(f"{shown(text)} is no percentage below 100: write it like `1%` or `0.5%`")
+    return float(text[:-1]) / 100
+
+
+def format_rate(rate: int) -> str:
+    """A text that `parse_rate` reads back as *rate*, in the largest unit that gives a whole number."""
+    if not rate:
+        return UNLIMITED
+    unit = next(unit for unit in ("gbit", "mbit", "kbit", "bit") if rate % _BITS[unit] == 0 or unit == "bit")
+    return f"{rate // _BITS[unit]}{unit}"
 
 
 def format_duration(nanoseconds: int) -> str:

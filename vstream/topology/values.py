@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import AddressValueError, IPv6Address
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, LiteralString, TypeVar
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -39,9 +39,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _parsed(kind: Literal["duration", "size"], text: str) -> int:
+_T = TypeVar("_T", int, float)
+
+
+def _parsed(kind: LiteralString, parse: Callable[[str], _T], text: str) -> _T:
     try:
-        return (units.parse_duration if kind == "duration" else units.parse_size)(text)
+        return parse(text)
     except ValueError as error:
         raise PydanticCustomError(kind, "{reason}", {"reason": str(error)}) from None
 
@@ -53,7 +56,7 @@ def _duration(value: object) -> int:
         )
     if not isinstance(value, str):
         raise PydanticCustomError("duration", "a duration is a text such as `90s`, `1h30m` or `30d`")
-    return _parsed("duration", value)
+    return _parsed("duration", units.parse_duration, value)
 
 
 def _age(value: object) -> int:
@@ -73,10 +76,26 @@ def _window(value: object) -> int:
     return _duration(value)
 
 
+def _link_time(value: object) -> int:
+    return _parsed("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
+
+
+def _rate(value: object) -> int:
+    if not isinstance(value, str):
+        raise PydanticCustomError("rate", "a rate needs a unit: write it like `200mbit`")
+    return _parsed("rate", units.parse_rate, value)
+
+
+def _share(value: object) -> float:
+    if not isinstance(value, str):
+        raise PydanticCustomError("share", "a loss is a percentage such as `1%`")
+    return _parsed("share", units.parse_share, value)
+
+
 def _size(value: object) -> int:
     if not isinstance(value, str) and not _is_number(value):
         raise PydanticCustomError("size", "a size is a number of bytes or a text such as `512MiB`")
-    return _parsed("size", str(value))
+    return _parsed("size", units.parse_size, str(value))
 
 
 def _limit(value: object) -> int:
@@ -135,7 +154,7 @@ def _servers(value: object) -> tuple[str | None, ...]:
     return tuple(value)
 
 
-def _check_host(index: int, host: object) -> None:
+def _check_host(index: int | str, host: object) -> None:
     if isinstance(host, str) and re.fullmatch(HOST_PATTERN, host) and (host[0] != "[" or _is_ipv6(host[1:-1])):
         return
     if isinstance(host, str) and _is_ipv6(host):
@@ -197,6 +216,31 @@ def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
     return tuple(names)
 
 
+def _members(value: object) -> dict[str, str | None] | Literal["all"]:
+    if value == "all":
+        return "all"
+    if isinstance(value, dict) and value:
+        hosts = list(value.values())
+        for region, host in value.items():
+            _check_host(region, host)
+        for region, host in value.items():
+            if [one.lower() for one in hosts].count(host.lower()) > 1:
+                raise PydanticCustomError(
+                    "repeated",
+                    "the host {value} is listed twice",
+                    {"value": shown(host), "index": region},
+                )
+        return dict(value)
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError(
+            "members",
+            "members are `all`, a list of regions, or a map of regions to host names (`west: w9.example.net`)",
+        )
+    names = _region_list(value)
+    _refuse_repeated(names, "region")
+    return dict.fromkeys(names)
+
+
 def _names(value: object) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(_name_list(value))
 
@@ -230,6 +274,11 @@ Age = Annotated[int, BeforeValidator(_age), WithJsonSchema({"type": "string", "p
 Window = Annotated[
     int, BeforeValidator(_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
+LinkTime = Annotated[
+    int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+]
+Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "pattern": units.RATE_PATTERN})]
+Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string", "pattern": units.SHARE_PATTERN})]
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": _BYTES})]
 Limit = Annotated[int, BeforeValidator(_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
 MessageSize = Annotated[
@@ -256,6 +305,23 @@ Servers = Annotated[
                     "minItems": 1,
                     "maxItems": MAX_SERVERS,
                     "uniqueItems": True,
+                },
+            ]
+        }
+    ),
+]
+Members = Annotated[
+    dict[str, str | None] | Literal["all"],
+    BeforeValidator(_members),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "all"},
+                {**_TEXTS, "minItems": 1, "uniqueItems": True},
+                {
+                    "type": "object",
+                    "patternProperties": {NAME_PATTERN: {"type": "string", "pattern": HOST_PATTERN}},
+                    "minProperties": 1,
                 },
             ]
         }

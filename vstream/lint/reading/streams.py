@@ -45,7 +45,7 @@ def _stream_file(name: str, fields: dict[str, Json], prefix: Path, source: Sourc
     config = StreamConfig(name=name, fields=fields)
     metadata = config.metadata
     match = _NAME.fullmatch(name)
-    if metadata.get(ROLE_KEY) in {StreamRole.WRITE.value, StreamRole.READ.value}:
+    if metadata.get(ROLE_KEY) in {role.value for role in StreamRole if role.is_of_virtual}:
         role, virtual, region = StreamRole(metadata[ROLE_KEY]), metadata.get(STREAM_KEY), metadata.get(REGION_KEY)
     else:
         role = _guess(config, match[2] if match else None)

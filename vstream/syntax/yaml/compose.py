@@ -181,8 +181,10 @@ class _Composer:
         hint = "check the indentation and the quotes on this line and the one before"
         if written[column : column + 1] == "\t":
             problem, hint = "a tab cannot indent YAML", "use spaces"
-        elif written[column : column + 1] in {"@", "`", "%", "*"} and "cannot start" in problem:
+        elif written[column : column + 1] in {"@", "`", "%", "*", ">"} and "cannot start" in problem:
             problem, hint = f"a value cannot begin with {written[column]!r}", "put the value in quotes"
+        elif "expected comment or line break" in problem:
+            problem, hint = "a value cannot begin with '>' or '|', unless its lines follow", "put the value in quotes"
         elif "mapping values are not allowed" in problem:
             hint = "a value that contains `: ` needs quotes; a key needs the indentation of its neighbours"
         elif error.context:

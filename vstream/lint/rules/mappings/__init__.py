@@ -20,6 +20,7 @@ from vstream.lint.rules.mappings.destinations import (
     literal_function,
     missing_destination,
 )
+from vstream.lint.rules.mappings.origins import origin_mapped
 from vstream.lint.rules.mappings.permissions import permission_misses_mapped_subject
 from vstream.lint.rules.mappings.requests import (
     catches_other_streams,
@@ -67,6 +68,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     unknown_cluster,
     region_left_out,
     stream_not_mapped,
+    origin_mapped,
     unknown_api_subject,
     request_becomes_another,
     request_not_in_every_version,

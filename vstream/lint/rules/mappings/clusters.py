@@ -206,13 +206,15 @@ def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozen
     if topology is None:
         return {}
     cluster = {region.name: region.cluster for region in topology.regions}
-    wanted = {stream.name: frozenset(cluster[region] for region in stream.regions) for stream in topology.streams}
+    # What has an origin is not mapped at all.
+    mapped = [stream for stream in topology.streams if not stream.consistency.has_origin]
+    wanted = {stream.name: frozenset(cluster[region] for region in stream.regions) for stream in mapped}
     found: dict[str, frozenset[str]] = {}
     for one in view(block).api:
         for name in one.request.streams & wanted.keys():
             found[one.entry.source] = wanted[name]
     trie, entries = sources(block)
-    for stream in topology.streams:
+    for stream in mapped:
         for subject in stream.subjects:
             for number in trie.overlapping(subject):
                 found[entries[number].source] = wanted[stream.name]
@@ -282,7 +284,7 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Finding]:
         return
     indexed = [sources(block) for block in blocks]
     for stream in topology.streams:
-        for subject in stream.subjects:
+        for subject in stream.subjects if not stream.consistency.has_origin else ():
             if not any(
                 _covers(entries[number], subject) for trie, entries in indexed for number in trie.overlapping(subject)
             ):

@@ -241,7 +241,20 @@ def _meta_groups(workspace: Workspace) -> Iterator[tuple[tuple[str, ...], Mappin
     for names in super_clusters(workspace):
         voters = peers(workspace, names, sizes)
         if voters:
-            yield names, voters
+            yield names, _by_region(workspace, voters)
+
+
+def _by_region(workspace: Workspace, voters: Mapping[str, int]) -> Mapping[str, int]:
+    """*voters* with the members of the stretch cluster counted where they stand, as far as a topology says so."""
+    topology = workspace.topology
+    stretch = topology.stretch if topology else None
+    if topology is None or stretch is None or voters.get(stretch.cluster) != len(stretch.members):
+        return voters
+    counted = {cluster: number for cluster, number in voters.items() if cluster != stretch.cluster}
+    for region in stretch.members:
+        cluster = topology.region(region).cluster
+        counted[cluster] = counted.get(cluster, 0) + 1
+    return counted
 
 
 def _first(workspace: Workspace, names: tuple[str, ...], name: str) -> Span:

@@ -72,7 +72,7 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
             component[name] = merged
 
     if workspace.topology is not None:
-        join([region.cluster for region in workspace.topology.regions])
+        join(list(workspace.topology.clusters))
     for server in whole(workspace):
         own = cluster(server)
         remotes = server.gateway.remotes if server.gateway else ()

@@ -17,7 +17,6 @@ from vstream.lint.rules.streams.values import (
     sources,
     stated_version,
 )
-from vstream.lint.subject import StreamRole
 from vstream.model.topology import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
 
@@ -54,7 +53,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
-        if stream.role is StreamRole.READ and not is_stated and sources(stream):
+        if stream.role.may_source and not is_stated and sources(stream):
             yield Finding(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` states no `duplicate_window`: it is 2 minutes before nats-server 2.14, 0 since",
@@ -125,7 +124,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
     oldest = stated_version(workspace)
     means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
     for stream in workspace.streams:
-        if stream.role is not StreamRole.READ or stream.config.fields.get("duplicate_window") is None:
+        if not stream.role.may_source or stream.config.fields.get("duplicate_window") is None:
             continue
         window = number(stream, "duplicate_window")
         is_default = window == 0 and means_two_minutes
@@ -204,7 +203,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Finding]:
     """
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:
-        if stream.role is not StreamRole.READ:
+        if not stream.role.may_source:
             continue
         seen: set[str] = set()
         for _, write in known.sourced(stream):

@@ -206,7 +206,8 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
     for virtual in topology.streams:
         for role in (StreamRole.WRITE, StreamRole.READ):
             group = by_virtual.get((virtual.name, role), [])
-            lacking = [region for region in virtual.regions if region not in {stream.region for stream in group}]
+            places = [part.place for part in virtual.physical if part.role.value == role.value]
+            lacking = [region for region in places if region not in {stream.region for stream in group}]
             if group and lacking:
                 yield Finding(
                     at=group[0].at("name"),
@@ -218,10 +219,9 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
 
 def _physical_names(topology: Topology | None) -> set[str]:
     return {
-        naming.physical_name(stream.name, role, region)
+        naming.physical_name(stream.name, part.role, part.place)
         for stream in (topology.streams if topology else ())
-        for region in stream.regions
-        for role in Role
+        for part in stream.physical
     }
 
 

@@ -36,7 +36,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
     ```
     """
     for stream in workspace.streams:
-        if stream.role is StreamRole.READ and not flag(stream, "allow_direct"):
+        if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not flag(stream, "allow_direct"):
             yield Finding(
                 at=place(stream, "allow_direct"),
                 message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a cut-off region",
@@ -66,7 +66,7 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
     ```
     """
     for stream in workspace.streams:
-        if stream.role is StreamRole.READ and word(stream, "discard") == "new":
+        if stream.role.may_source and word(stream, "discard") == "new":
             yield Finding(
                 at=stream.at("discard"),
                 message=f"`{stream.config.name}` refuses what it sources once it is full",

@@ -209,7 +209,7 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
 def servers_by_cluster(workspace: Workspace) -> Mapping[str, int]:
     """How many servers each cluster has, of those for which the topology or the server configurations say all of them."""
     if workspace.topology is not None:
-        return {region.cluster: len(region.servers) for region in workspace.topology.regions}
+        return Counter(seat.cluster for seat in workspace.topology.seats)
     found: Counter[str] = Counter()
     promised: dict[str, int] = {}
     for server in workspace.servers:

@@ -154,7 +154,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
             )
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:
-        if stream.role is not StreamRole.READ:
+        if not stream.role.may_source:
             continue
         keeps = limit(stream, "max_msgs_per_subject")
         for _, write in known.sourced(stream):
@@ -204,7 +204,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     declared = workspace.topology.streams if workspace.topology else ()
     beacons = {virtual.name for virtual in declared if virtual.canary and "*" in virtual.canary.split(".")}
     for stream in workspace.streams:
-        if stream.role is not StreamRole.READ or stream.virtual in beacons:
+        if not stream.role.may_source or stream.virtual in beacons:
             continue
         if workspace.topology is None and stream.config.owner is not None:
             continue  # Its topology may have a canary, and states the servers' version.

@@ -39,8 +39,8 @@ class Source:
 
 
 def part_of_virtual(stream: StreamFile) -> bool:
-    """Whether *stream* is the write or the read stream of a virtual stream."""
-    return stream.role in {StreamRole.WRITE, StreamRole.READ}
+    """Whether *stream* is a physical stream of a virtual stream."""
+    return stream.role.is_of_virtual
 
 
 def number(stream: StreamFile, field: str) -> int:

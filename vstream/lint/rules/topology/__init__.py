@@ -14,7 +14,13 @@ from vstream.lint.rules.topology.limits import (
     rollup_without_purge,
     too_many_replicas,
 )
-from vstream.lint.rules.topology.models import key_value_diverges, model_not_available
+from vstream.lint.rules.topology.links import bad_link
+from vstream.lint.rules.topology.models import (
+    home_missing,
+    key_value_diverges,
+    model_cannot,
+    model_needs_stretch,
+)
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.servers import (
@@ -24,6 +30,7 @@ from vstream.lint.rules.topology.servers import (
     tags_do_not_match_servers,
     too_many_servers,
 )
+from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_copy
 from vstream.lint.rules.topology.subject import TopologySubject
 from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
 
@@ -37,7 +44,7 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     bad_subject,
     overlapping_subjects,
     too_many_replicas,
-    model_not_available,
+    model_cannot,
     bad_canary,
     outage_not_stated,
     reserved_name,
@@ -60,5 +67,10 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     key_value_diverges,
     even_replicas,
     rollup_without_purge,
+    stretch_members,
+    model_needs_stretch,
+    home_missing,
+    stretch_single_copy,
+    bad_link,
 )
 """In the order of their codes."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _OWNED = {
     "name": "it is derived from the virtual stream and the region",
     "subjects": "they follow from the virtual stream's `subjects` and `naming`",
-    "sources": "every read stream sources all write streams",
-    "mirror": "a virtual stream sources, it does not mirror",
+    "sources": "what is sourced follows from `consistency`",
+    "mirror": "what is mirrored follows from `consistency`",
     "subject_transform": "together with a source filter it doubles the data after a restart",
     "placement": "each physical stream lives in its region; see `placement_tags`",
     "retention": "a virtual stream can only have limits: acknowledgements in one region say nothing about another",

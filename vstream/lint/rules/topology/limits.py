@@ -49,7 +49,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
     """
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical():
-        servers = len(subject.topology.region(physical.region).servers)
+        servers = len(subject.topology.servers_at(physical.region))
         replicas = physical.fields["num_replicas"]
         if replicas <= servers:
             continue
@@ -59,8 +59,10 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
             yield Finding(
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
-                f"region `{physical.region}` has {count(servers, 'server')}",
-                hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`",
+                f"{subject.called(physical.region)} has {count(servers, 'server')}",
+                hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`"
+                if physical.region in subject.document.regions
+                else "lower `replicas`, or give the stretch cluster more members",
             )
 
 
@@ -95,7 +97,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
     """
     seen: set[str] = set()
     for physical in subject.physical():
-        if physical.role is Role.READ or physical.stream in seen or subject.places(physical, "max_age"):
+        if physical.role is not Role.WRITE or physical.stream in seen or subject.places(physical, "max_age"):
             continue
         seen.add(physical.stream)
         yield Finding(
@@ -138,7 +140,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
     """
     seen: set[Path] = set()
     for physical in subject.physical():
-        message = _window_problem(subject, physical)
+        message = None if physical.is_mirror else _window_problem(subject, physical)
         if message and (at := subject.place(physical, "duplicate_window")) not in seen:
             seen.add(at)
             window = physical.fields["duplicate_window"]
@@ -156,7 +158,9 @@ def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str
         return f"is longer than its max_age of {format_duration(max_age)}"
     if 0 < window < SMALLEST_AGE:
         return "is shorter than the 100ms that servers accept"
-    if window == 0 and (physical.role is Role.WRITE or subject.topology.server_version < DEDUPE_OFF_SINCE):
+    if window == 0 and (
+        physical.role in {Role.WRITE, Role.ORIGIN} or subject.topology.server_version < DEDUPE_OFF_SINCE
+    ):
         return "means 2 minutes to a server"
     return None
 
@@ -191,13 +195,13 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
     """
     seen: set[Path] = set()
     for physical in subject.physical():
-        refuses = physical.role is Role.READ and physical.fields["discard"] == "new"
+        refuses = physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new"
         if refuses and (at := subject.place(physical, "discard")) not in seen:
             seen.add(at)
             yield Finding(
                 at=at,
-                message=f"the read stream of `{physical.stream}` would refuse what it sources once it is full",
-                hint="use `discard: old` on read streams; `write: {discard: new}` pushes back on publishers",
+                message=f"the {physical.role.value} stream of `{physical.stream}` would refuse what it takes once it is full",
+                hint="use `discard: old` on it; `write: {discard: new}` pushes back on publishers",
             )
 
 

@@ -6,51 +6,181 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
+from vstream.model.topology import Consistency, Role
+from vstream.topology.decode import levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.subject import PhysicalSettings, TopologySubject
+    from vstream.syntax.yaml import Path
 
 
-@rule("VS105", "model-not-available", Severity.ERROR)
-def model_not_available(subject: TopologySubject) -> Iterator[Finding]:
+@rule("VS105", "model-cannot", Severity.ERROR)
+def model_cannot(subject: TopologySubject) -> Iterator[Finding]:
     """
-    The topology asks for a consistency model that this version of vstream does not run.
+    A setting asks a mirror for something that mirrors cannot do.
 
     ## Why is this bad?
-    The language has words for `ordered`, `stretch` and `homed` streams and for the
-    stretch cluster; this version renders `virtual` streams only, and doing
-    something else in silence would be worse than refusing.
+    The read streams of `ordered`, `stretch` and `homed` streams are mirrors. Servers
+    refuse a mirror that counts, schedules, takes batches, marks deletes or chooses its
+    first sequence, or that takes smaller messages than what it mirrors
+    (server/stream.go, checkStreamCfg), and `apply` stops there.
 
     ## Example
     ```yaml
     version: 1
     name: acme
     server_version: "2.12"
-    regions: {west: {servers: 3}}
+    regions: {west: {servers: 3}, east: {servers: 3}}
     streams:
-      foo: {subjects: [foo.>], consistency: homed, write: {max_age: 1h}}
+      foo: {subjects: [foo.>], consistency: homed, home: east, config: {allow_atomic: true}}
     ```
     ## Use instead
     ```yaml
     version: 1
     name: acme
     server_version: "2.12"
-    regions: {west: {servers: 3}}
+    regions: {west: {servers: 3}, east: {servers: 3}}
     streams:
-      foo: {subjects: [foo.>], consistency: virtual, write: {max_age: 1h}}
+      foo: {subjects: [foo.>], consistency: homed, home: east, write: {config: {allow_atomic: true}}}
     ```
     """
-    hint = "this version of vstream renders `virtual` streams only"
+    seen: set[Path] = set()
+    for physical in subject.physical():
+        if not physical.is_mirror:
+            continue
+        for at, key, message, hint in _refused(subject, physical):
+            if at not in seen:
+                seen.add(at)
+                yield Finding(at=at, message=message, hint=hint, on_key=key)
+
+
+def _refused(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
+    """What servers refuse of one mirror: where it is written, whether as a key, what is wrong, what to do."""
+    for path, level in levels(subject.document, physical.stream, physical.region, physical.role):
+        for key, value in (level.config or {}).items():
+            if key.lower() in _NOT_FOR_MIRRORS and value:
+                yield (
+                    (*path, "config", key),
+                    True,
+                    f"`{key}` does not go with the read streams of `{physical.stream}`, which are mirrors",
+                    "write it under `write`, where it concerns the stream that takes publishes",
+                )
+    mine = physical.fields["max_msg_size"]
+    theirs = [
+        part.settings.fields["max_msg_size"]
+        for stream in subject.topology.streams
+        if stream.name == physical.stream
+        for part in stream.physical
+        if part.role in {Role.ORIGIN, Role.ORDER}
+    ]
+    if any(isinstance(size, int) and 0 < mine < size for size in theirs):
+        yield (
+            subject.place(physical, "max_msg_size"),
+            False,
+            f"the read streams of `{physical.stream}` take smaller messages than what they mirror",
+            "give both the same `max_msg_size`",
+        )
+
+
+_NOT_FOR_MIRRORS = frozenset(
+    {
+        "allow_atomic",
+        "allow_batched",
+        "allow_msg_counter",
+        "allow_msg_schedules",
+        "first_seq",
+        "subject_delete_marker_ttl",
+    }
+)
+
+
+@rule("VS129", "model-needs-stretch", Severity.ERROR)
+def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream's consistency model needs a stretch cluster, and the topology has none.
+
+    ## Why is this bad?
+    A `stretch` stream lives in the stretch cluster, and so does the stream that gives
+    an `ordered` stream its order. No region's cluster can take their place: it is
+    lost with its region.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: stretch}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+    stretch: {members: all}
+    streams:
+      foo: {subjects: [foo.>], consistency: stretch}
+    ```
+    """
     if subject.document.stretch is not None:
-        yield Finding(at=("stretch",), message="a stretch cluster is not available yet", hint=hint, on_key=True)
-    for name, stream in subject.document.streams.items():
-        if stream.consistency != "virtual":
+        return
+    for stream in subject.topology.streams:
+        if stream.consistency.needs_stretch:
             yield Finding(
-                at=("streams", name, "consistency"),
-                message=f"consistency `{stream.consistency}` is not available yet",
-                hint=hint,
+                at=("streams", stream.name, "consistency"),
+                message=f"consistency `{stream.consistency.value}` needs a stretch cluster",
+                hint="add `stretch: {members: all}` to the topology, or choose `virtual` or `homed`",
+            )
+
+
+@rule("VS130", "home-missing", Severity.ERROR)
+def home_missing(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A homed stream has no home among its regions.
+
+    ## Why is this bad?
+    All publishes go to one stream in one region. Only you know which: it has the
+    shortest writes, and while it is down nobody can write.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: homed}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: homed, home: east}
+    ```
+    """
+    for stream in subject.topology.streams:
+        home = subject.document.streams[stream.name].home
+        if stream.consistency is not Consistency.HOMED:
+            continue
+        if home is None:
+            yield Finding(
+                at=("streams", stream.name),
+                message=f"stream `{stream.name}` is homed, and nothing says where",
+                hint=f"add `home: {stream.regions[0] if stream.regions else 'REGION'}`",
+                on_key=True,
+            )
+        elif home in subject.document.regions and home not in stream.regions:
+            yield Finding(
+                at=("streams", stream.name, "home"),
+                message=f"stream `{stream.name}` does not exist in its home `{home}`",
+                hint=f"add `{home}` to the stream's `regions`, or name one of them",
             )
 
 
@@ -63,7 +193,8 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
     Two regions that write the same key at the same time see the two writes in
     different orders, and keep different values for ever. `create` succeeds in
     several regions at once, and `update` compares revisions of two different
-    streams. Buckets whose keys are each written in one region only are safe.
+    streams. Buckets whose keys are each written in one region only are safe. An
+    `ordered` stream does not diverge, but its revisions cannot be compared either.
 
     ## Example
     ```yaml
@@ -84,15 +215,23 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
       users: {subjects: ["users.>"], write: {max_age: 1h}}
     ```
     """
-    for name, stream in subject.document.streams.items():
+    for stream in subject.topology.streams:
+        if stream.consistency.has_origin:
+            continue
         for index, one in enumerate(stream.subjects):
             root = one.partition(".")[0]
-            if root in _BUCKETS:
-                yield Finding(
-                    at=("streams", name, "subjects", index),
-                    message=f"{_BUCKETS[root]} over several regions diverges where two of them write the same key",
-                    hint="write each key in one region only, or keep the bucket out of the topology",
-                )
+            if root not in _BUCKETS:
+                continue
+            what = f"{_BUCKETS[root]} over several regions"
+            is_ordered = stream.consistency is Consistency.ORDERED
+            yield Finding(
+                at=("streams", stream.name, "subjects", index),
+                message=f"{what} compares revisions of two different streams: `create` and `update` promise nothing"
+                if is_ordered
+                else f"{what} diverges where two of them write the same key",
+                hint="write each key in one region only, choose `homed` or `stretch`, "
+                "or keep the bucket out of the topology",
+            )
 
 
 _BUCKETS = {"$KV": "a key/value bucket", "$O": "an object store"}

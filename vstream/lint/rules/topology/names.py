@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Role
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.syntax.yaml import Path
 
 
 @rule("VS108", "reserved-name", Severity.ERROR)
@@ -89,7 +89,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
     """
     taken: dict[str, str] = {}
     for stream in subject.topology.streams:
-        names = {naming.physical_name(stream.name, role, region) for role in Role for region in stream.regions}
+        names = {naming.physical_name(stream.name, part.role, part.place) for part in stream.physical}
         for name in sorted({stream.name, *names}):
             other = taken.setdefault(name, stream.name)
             if other != stream.name:
@@ -110,6 +110,38 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
                 hint="each region is a cluster of its own",
                 on_key=not written,
             )
+    yield from _stretch_collision(subject, clusters)
+
+
+def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Finding]:
+    """What the stretch cluster shares a name with. *clusters* are the regions' cluster names, and whose they are."""
+    stretch = subject.topology.stretch
+    if stretch is None:
+        return
+    names = {**{region.name: region.name for region in subject.topology.regions}, **clusters}
+    at: Path = ("stretch", "cluster") if "cluster" in _written(subject) else ("stretch",)
+    if stretch.cluster in names:
+        yield Finding(
+            at=at,
+            message=f"the stretch cluster and region `{names[stretch.cluster]}` both need the name `{stretch.cluster}`",
+            hint="write another `cluster` name: it belongs to no region",
+            on_key=at == ("stretch",),
+        )
+        return
+    servers = {server.name: region.name for region in subject.topology.regions for server in region.servers}
+    for region, member in stretch.members.items():
+        if member.name in servers:
+            yield Finding(
+                at=at,
+                message=f"the stretch cluster's server in region `{region}` and one of region `{servers[member.name]}` "
+                f"are both called `{member.name}`",
+                hint="write another `cluster` name",
+                on_key=at == ("stretch",),
+            )
+
+
+def _written(subject: TopologySubject) -> frozenset[str]:
+    return frozenset(subject.document.stretch.model_fields_set if subject.document.stretch else ())
 
 
 @rule("VS118", "names-differ-in-case", Severity.ERROR)

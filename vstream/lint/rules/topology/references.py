@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.subject import TopologySubject
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import TopologyDocument
+    from vstream.topology.document import LevelDocument, StretchDocument, TopologyDocument
 
 
 @rule("VS101", "unknown-region", Severity.ERROR)
@@ -62,12 +62,22 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
     for name, stream in document.streams.items():
         for index, region in enumerate(stream.regions if stream.regions != "all" else ()):
             yield ("streams", name, "regions", index), region, f"stream `{name}` uses", False
+        if stream.home is not None:
+            yield ("streams", name, "home"), stream.home, f"stream `{name}` has its home in", False
         for region in stream.overrides:
             yield ("streams", name, "overrides", region), region, f"stream `{name}` overrides", True
     for region in document.connect:
         yield ("connect", region), region, "`connect` names", True
-    for index, region in enumerate(document.stretch.members if document.stretch else ()):
-        yield ("stretch", "members", index), region, "the stretch cluster has a member in", False
+    members = document.stretch.members if document.stretch else "all"
+    for index, region in enumerate(members if members != "all" else ()):
+        # A list has a place for each index, a map for each key.
+        has_host = isinstance(members, dict) and members[region] is not None
+        yield (
+            ("stretch", "members", region if has_host else index),
+            region,
+            "the stretch cluster has a member in",
+            has_host,
+        )
 
 
 @rule("VS114", "unknown-preset", Severity.ERROR)
@@ -149,6 +159,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
                     hint=f"add `{region}` to the stream's `regions`, or remove the override",
                     on_key=True,
                 )
+    yield from _unused_words(document)
     for region, settings in document.regions.items():
         if "ports" in settings.model_fields_set and None in settings.servers:
             yield Finding(
@@ -157,3 +168,55 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
                 hint="list host names under `servers`, or remove the ports",
                 on_key=True,
             )
+    stretch = document.stretch
+    if stretch and "ports" in stretch.model_fields_set and not _has_hosts(stretch):
+        yield Finding(
+            at=("stretch", "ports"),
+            message="the members of the stretch cluster have no host names, so these ports have no effect",
+            hint="write `members` as a map of regions to host names, or remove the ports",
+            on_key=True,
+        )
+
+
+def _unused_words(document: TopologyDocument) -> Iterator[Finding]:
+    """Words that the consistency model of their stream gives no meaning to."""
+    for name, stream in document.streams.items():
+        if stream.home is not None and stream.consistency != "homed":
+            yield Finding(
+                at=("streams", name, "home"),
+                message=f"stream `{name}` is `{stream.consistency}`, so its `home` has no effect",
+                hint="write `consistency: homed`, or remove `home`",
+                on_key=True,
+            )
+        has_origin = stream.consistency in {"stretch", "homed"}
+        for region, override in stream.overrides.items():
+            if has_origin and region != stream.home and override.write.model_fields_set:
+                yield Finding(
+                    at=("streams", name, "overrides", region, "write"),
+                    message=f"nothing of stream `{name}` takes publishes in region `{region}`, so this has no effect",
+                    hint="write it under the stream's own `write`, or remove it",
+                    on_key=True,
+                )
+        levels: list[tuple[Path, LevelDocument]] = [(("streams", name), stream)]
+        levels.extend((("streams", name, "overrides", region), level) for region, level in stream.overrides.items())
+        for path, level in levels:
+            if level.read.duplicate_window is not None and stream.consistency != "virtual":
+                yield Finding(
+                    at=(*path, "read", "duplicate_window"),
+                    message=f"the read streams of `{name}` are mirrors, which do not deduplicate: this has no effect",
+                    hint="write it under `write`" + (" or `order`" if stream.consistency == "ordered" else ""),
+                    on_key=True,
+                )
+            if level.order.model_fields_set and (stream.consistency != "ordered" or "overrides" in path):
+                yield Finding(
+                    at=(*path, "order"),
+                    message=f"stream `{name}` is `{stream.consistency}`, so `order` has no effect"
+                    if stream.consistency != "ordered"
+                    else f"the ordering stream of `{name}` lives in no region, so this override has no effect",
+                    hint="write it beside `consistency: ordered`, or remove it",
+                    on_key=True,
+                )
+
+
+def _has_hosts(stretch: StretchDocument) -> bool:
+    return stretch.members != "all" and None not in stretch.members.values()

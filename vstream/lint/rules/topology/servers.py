@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.model.topology import Ports, Server
     from vstream.syntax.yaml import Path
 
 
@@ -74,33 +75,55 @@ def port_clash(subject: TopologySubject) -> Iterator[Finding]:
     regions: {west: {servers: [w1.example.net], ports: {client: 4333}}}
     ```
     """
-    taken: dict[tuple[str, int], str] = {}
-    for region in subject.topology.regions:
-        ports = [region.ports.client, region.ports.monitor, region.ports.cluster, region.ports.gateway]
-        twice = sorted({port for port in ports if ports.count(port) > 1})
+    topology, taken = subject.topology, dict[tuple[str, int], str]()
+    owners: list[tuple[str, Path, Ports]] = [
+        (f"region `{region.name}`", ("regions", region.name, "ports"), region.ports) for region in topology.regions
+    ]
+    if topology.stretch is not None:
+        owners.append((_STRETCH, ("stretch", "ports"), topology.stretch.ports))
+    for owner, at, ports in owners:
+        numbers = _numbers(ports)
+        twice = sorted({port for port in numbers if numbers.count(port) > 1})
         if twice:
             yield Finding(
-                at=("regions", region.name, "ports"),
-                message=f"region `{region.name}` uses {listed(str(port) for port in twice)} for two things",
+                at=at,
+                message=f"{owner} uses {listed(str(port) for port in twice)} for two things",
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
                 on_key=True,
             )
+    for region in topology.regions:
         for index, server in enumerate(region.servers):
-            places = [(server.host.lower(), port) for port in ports] if server.host else []
-            clash = next((place for place in places if taken.setdefault(place, region.name) != region.name), None)
-            if clash:
-                host, port = clash
-                yield Finding(
-                    at=("regions", region.name, "servers", index),
-                    message=f"regions `{taken[clash]}` and `{region.name}` both use port {port} of host `{host}`",
-                    hint="name another host, or give one of the regions other `ports`",
-                )
+            owner = f"region `{region.name}`"
+            yield from _clash(taken, owner, server, region.ports, ("regions", region.name, "servers", index))
+    for name, server in (topology.stretch.members if topology.stretch else {}).items():
+        assert topology.stretch is not None
+        yield from _clash(taken, _STRETCH, server, topology.stretch.ports, ("stretch", "members", name))
+
+
+_STRETCH = "the stretch cluster"
+
+
+def _numbers(ports: Ports) -> list[int]:
+    return [ports.client, ports.monitor, ports.cluster, ports.gateway]
+
+
+def _clash(taken: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path) -> Iterator[Finding]:
+    """The finding that *server* of *owner* listens where a server of another one does. Notes in *taken* what it uses."""
+    places = [(server.host.lower(), port) for port in _numbers(ports)] if server.host else []
+    clash = next((place for place in places if taken.setdefault(place, owner) != owner), None)
+    if clash:
+        host, port = clash
+        yield Finding(
+            at=at,
+            message=f"{taken[clash]} and {owner} both use port {port} of host `{host}`",
+            hint="name another host, or give one of them other `ports`",
+        )
 
 
 @rule("VS120", "mixed-addresses", Severity.WARNING)
 def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
     """
-    Some regions have host names, others only a number of servers.
+    Some servers have host names, others do not.
 
     ## Why is this bad?
     Servers without a host name get addresses on 127.0.0.1, as a lab needs them. In
@@ -132,6 +155,23 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
                 "the rendered server configurations cannot work together",
                 hint="list the host names of all regions, or of none",
             )
+    stretch = subject.topology.stretch
+    if stretch is None or not stretch.members:
+        return
+    has_hosts = any(server.host for server in stretch.members.values())
+    if has_hosts != bool(named):
+        yield Finding(
+            at=("stretch",),
+            message="the members of the stretch cluster have "
+            + (
+                "host names, the regions' servers have none: "
+                if has_hosts
+                else "no host names, the regions' servers do: "
+            )
+            + "the rendered server configurations cannot work together",
+            hint="write `members: {west: w9.example.net, …}` where regions have host names, and only there",
+            on_key=True,
+        )
 
 
 @rule("VS121", "too-many-servers", Severity.ERROR)
@@ -169,6 +209,17 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
                 hint="give the regions fewer servers, or host names",
             )
             return
+    stretch = topology.stretch
+    if stretch is not None and stretch.members and None in {server.host for server in stretch.members.values()}:
+        last = naming.base_port(topology, len(topology.regions), len(stretch.members)) - 1
+        if last > naming.LAST_PORT:
+            yield Finding(
+                at=("stretch",),
+                message=f"the servers of the stretch cluster would listen on ports up to {last:,}, "
+                f"{naming.LAST_PORT:,} is the last",
+                hint="give the regions fewer servers, or host names",
+                on_key=True,
+            )
 
 
 @rule("VS122", "placement-tags-not-met", Severity.ERROR)
@@ -204,7 +255,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
         wanted = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
         if not wanted:
             continue
-        region = subject.topology.region(physical.region)
+        region = subject.topology.region(physical.region)  # the stretch cluster has no tags to ask for
         fitting = sum(wanted <= {tag.lower() for tag in server.tags} for server in region.servers)
         replicas = physical.fields["num_replicas"]
         at = subject.place(physical, "placement_tags")

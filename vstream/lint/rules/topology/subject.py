@@ -23,7 +23,9 @@ class PhysicalSettings:
     stream: str
     role: Role
     region: str
+    """Where it lives: a region, or the stretch cluster's name."""
     fields: Mapping[str, Any]
+    is_mirror: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +47,23 @@ class TopologySubject:
             yield path, level
             yield (*path, "write"), level.write
             yield (*path, "read"), level.read
+            yield (*path, "order"), level.order
 
     def physical(self) -> Iterator[PhysicalSettings]:
         """Every physical stream."""
         for stream in self.topology.streams:
-            for role, by_region in ((Role.WRITE, stream.write), (Role.READ, stream.read)):
-                for region, settings in by_region.items():
-                    yield PhysicalSettings(stream=stream.name, role=role, region=region, fields=settings.fields)
+            for part in stream.physical:
+                yield PhysicalSettings(
+                    stream=stream.name,
+                    role=part.role,
+                    region=part.place,
+                    fields=part.settings.fields,
+                    is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
+                )
+
+    def called(self, place: str) -> str:
+        """A region or the stretch cluster, as one speaks of it."""
+        return f"region `{place}`" if place in self.document.regions else "the stretch cluster"
 
     def places(self, physical: PhysicalSettings, word: str) -> list[Path]:
         """Where the setting *word* of a physical stream is written, weakest first."""

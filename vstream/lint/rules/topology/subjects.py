@@ -10,7 +10,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
 from vstream.mapping.functions import parse_token
-from vstream.model.topology import Naming
+from vstream.model.topology import Naming, Role
 from vstream.syntax.wording import shown
 from vstream.topology import naming
 
@@ -199,7 +199,9 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
                 message=f"the canary subject `{canary}` does not lie within {listed(stream.subjects)}",
                 hint=f"choose one that does, such as `{example}`",
             )
-        limits = [settings.fields["max_msgs_per_subject"] for settings in stream.read.values()]
+        limits = [
+            part.settings.fields["max_msgs_per_subject"] for part in stream.physical if part.role is not Role.WRITE
+        ]
         if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
             yield Finding(
                 at=at,
@@ -241,8 +243,9 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
     if subject.topology.naming is not Naming.BLOG:
         return
     regions = {region.name for region in subject.topology.regions}
+    mapped = {stream.name for stream in subject.topology.streams if not stream.consistency.has_origin}
     for name, stream in subject.document.streams.items():
-        for index, one in enumerate(stream.subjects):
+        for index, one in enumerate(stream.subjects if name in mapped else ()):
             rest = one.split(".")[1:]
             if rest and rest[0] in regions:
                 yield Finding(

@@ -1,0 +1,177 @@
+"""Consistency models as values: which physical streams there are, what they are set to, in which order they change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import rendered, topology
+from tests.unit.test_plan_diff import plan, world
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import StreamConfig
+from vstream.model.topology import Role
+from vstream.plan.changes import Create, Phase, Update, phase_of, risk_of
+from vstream.plan.risk import Risk
+from vstream.topology import naming
+
+WIDE = {"stretch": {"members": "all"}}
+FOO: dict[str, Any] = {"subjects": ["foo.>"]}
+
+
+def streams(consistency: str, **more: Any) -> Bundle:
+    return rendered({"foo": {**FOO, "consistency": consistency, **more}}, **WIDE)
+
+
+def fields(bundle: Bundle, name: str) -> dict[str, Any]:
+    return next(dict(one.config.fields) for one in bundle.streams if one.config.name == name)
+
+
+@pytest.mark.parametrize(
+    ("consistency", "names"),
+    [
+        ("virtual", {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "central", "east")}),
+        (
+            "ordered",
+            {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "central", "east")}
+            | {"foo-order-stretch"},
+        ),
+        ("stretch", {"foo", "foo-read-west", "foo-read-central", "foo-read-east"}),
+        ("homed", {"foo", "foo-read-west", "foo-read-central"}),
+    ],
+)
+def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
+    found = streams(consistency, **({"home": "east"} if consistency == "homed" else {}))
+    assert {one.config.name for one in found.streams} == names
+    assert {one.config.owner for one in found.streams} == {"acme"}
+    # Only what has no stream of the virtual name has to be mapped.
+    assert bool(found.mappings) == ("foo" not in names)
+
+
+def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
+    (foo,) = topology({"foo": {**FOO, "consistency": "homed", "home": "east"}}).streams
+    assert [naming.read_in(foo, region) for region in foo.regions] == ["foo-read-west", "foo-read-central", "foo"]
+    assert {naming.written_in(foo, region) for region in foo.regions} == {"foo"}
+    (foo,) = topology({"foo": {**FOO, "consistency": "ordered"}}, **WIDE).streams
+    assert naming.read_in(foo, "east") == "foo-read-east"
+    assert naming.written_in(foo, "east") == "foo-write-east"
+    assert naming.mirrored(foo) == "foo-order-stretch"
+
+
+def test_settings_reach_the_streams_that_they_are_for() -> None:
+    found = streams(
+        "ordered",
+        max_bytes="1GiB",
+        write={"max_age": "2h"},
+        order={"max_age": "3h"},
+        read={"max_age": "4h"},
+        overrides={"west": {"read": {"max_age": "5h"}}},
+    )
+    hour = 3600 * 10**9
+    ages = {one.config.name: one.config.fields["max_age"] for one in found.streams}
+    assert ages["foo-write-west"] == 2 * hour
+    assert ages["foo-order-stretch"] == 3 * hour
+    assert (ages["foo-read-west"], ages["foo-read-east"]) == (5 * hour, 4 * hour)
+    assert {one.config.fields["max_bytes"] for one in found.streams} == {2**30}
+    origin = streams("stretch", write={"max_age": "2h"}, read={"max_age": "4h"})
+    assert (fields(origin, "foo")["max_age"], fields(origin, "foo-read-west")["max_age"]) == (2 * hour, 4 * hour)
+
+
+@pytest.mark.parametrize(
+    ("write", "overrides", "hours"),
+    [({"max_age": "2h"}, {}, 2), ({"max_age": "2h"}, {"west": {"write": {"max_age": "9h"}}}, 9)],
+)
+def test_the_order_is_kept_as_long_as_the_longest_write_stream(
+    write: dict[str, Any], overrides: dict[str, Any], hours: int
+) -> None:
+    found = streams("ordered", write=write, overrides=overrides)
+    assert fields(found, "foo-order-stretch")["max_age"] == hours * 3600 * 10**9
+    for_ever = streams("ordered", write=write, overrides={"east": {"write": {"max_age": "unlimited"}}})
+    assert fields(for_ever, "foo-order-stretch")["max_age"] == 0
+
+
+@pytest.mark.parametrize(("members", "replicas"), [(3, 3), (4, 3), (5, 5), (6, 5), (2, 1)])
+def test_streams_in_the_stretch_cluster_survive_what_it_can(members: int, replicas: int) -> None:
+    regions = {f"r{number}": {"servers": 1} for number in range(6)}
+    over = {"regions": regions, "stretch": {"members": [f"r{number}" for number in range(members)]}}
+    found = rendered({"foo": {**FOO, "consistency": "stretch"}}, **over)
+    assert fields(found, "foo")["num_replicas"] == replicas
+    assert fields(found, "foo-read-r5")["num_replicas"] == 1
+
+
+def test_a_mirror_does_not_deduplicate_whatever_is_said() -> None:
+    found = streams("stretch", duplicate_window="30s")
+    assert fields(found, "foo")["duplicate_window"] == 30 * 10**9
+    assert fields(found, "foo-read-west")["duplicate_window"] == 0
+
+
+async def test_what_is_needed_comes_first_and_goes_last() -> None:
+    wanted = streams("ordered")
+    created = plan(wanted, (await world(rendered({}, **WIDE))).observed())
+    assert [change.role for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [Role.READ] * 3
+    assert all(phase_of(change) < Phase.MAPPINGS for change in created.changes)
+    deleted = plan(rendered({}, **WIDE), (await world(wanted)).observed())
+    assert [change.role for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [Role.WRITE] * 3
+
+
+async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_more() -> None:
+    narrow = streams("ordered", regions=["west", "east"])
+    made = plan(narrow, (await world(streams("ordered"))).observed())
+    phases = {change.config.name: phase_of(change) for change in made.changes}
+    assert phases["foo-order-stretch"] is Phase.DROPPED_SOURCES
+    assert phases["foo-write-central"] > phases["foo-order-stretch"] > Phase.MAPPINGS
+
+
+async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
+    for found in (streams("ordered"), streams("stretch"), streams("homed", home="west")):
+        assert plan(found, (await world(found)).observed()).is_empty
+
+
+async def test_an_origin_moves_with_its_home() -> None:
+    made = plan(streams("homed", home="west"), (await world(streams("homed", home="east"))).observed())
+    moved = next(change for change in made.changes if change.config.name == "foo")
+    assert isinstance(moved, Update)
+    assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
+    assert risk_of(moved) is Risk.DISRUPTIVE
+    assert {change.config.name for change in made.changes if isinstance(change, Create)} == {"foo-read-east"}
+    assert made.blocked == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("virtual", "ordered"),
+        ("ordered", "virtual"),
+        ("virtual", "stretch"),
+        ("ordered", "stretch"),
+        ("stretch", "ordered"),
+    ],
+)
+async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before: str, after: str) -> None:
+    made = plan(streams(after), (await world(streams(before))).observed())
+    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("another consistency model" in one.reason for one in made.blocked)
+    assert all("another name" in one.hint for one in made.blocked)
+
+
+async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:
+    wanted = streams("stretch")
+    servers = await world(wanted)
+    servers.rules = {"west-1": {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}}
+    assert plan(wanted, servers.observed()).rules == ()
+    # One that still sends the stream's own subjects to a write stream of before is not.
+    left = await world(rendered())
+    observed = left.observed()
+    own = {mapping.source for mapping in rendered().mappings}
+    assert {rule.source for rule in plan(wanted, observed).rules} == own
+
+
+async def test_an_origin_that_somebody_made_is_not_taken() -> None:
+    wanted = streams("stretch")
+    servers = await world(wanted)
+    mine = servers.streams_by_name["foo"]
+    bare = StreamConfig(name="foo", fields={**mine.config.fields, "metadata": {}})
+    servers.streams_by_name["foo"] = replace(mine, config=bare)
+    (blocked,) = plan(wanted, servers.observed()).blocked
+    assert (blocked.name, blocked.reason) == ("foo", "it exists, and vstream did not create it")

@@ -1,0 +1,84 @@
+"""Rules for streams that need none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.mappings.view import pattern, sources, view
+from vstream.subjects import is_subset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.subject import MappingEntry, Workspace
+
+
+@rule("VS318", "origin-mapped", Severity.ERROR)
+def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
+    """
+    A rule maps the subjects or the name of a virtual stream that has an origin.
+
+    ## Why is this bad?
+    A `stretch` or `homed` stream is one stream that is really called like the virtual
+    stream and really listens on its subjects. A rule that is left from another
+    consistency model sends publishes and requests somewhere else. Only files that are
+    checked against a topology (`--topology`) can show this.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: homed, home: west}
+    ```
+    ```conf
+    mappings {
+      "foo.>": [
+        {destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}
+        {destination: "_vs.foo.east.foo.>", weight: 100%, cluster: east}
+      ]
+    }
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: homed, home: west}
+    ```
+    ```conf
+    mappings {}
+    ```
+    """
+    topology = workspace.topology
+    origins = [stream for stream in topology.streams if stream.consistency.has_origin] if topology else []
+    names = {stream.name for stream in origins}
+    for block in workspace.blocks if origins else ():
+        trie, entries = sources(block)
+        found: dict[str, tuple[MappingEntry, str]] = {}
+        for stream in origins:
+            for subject in stream.subjects:
+                for number in trie.overlapping(subject):
+                    if not _stays(entries[number], stream.subjects):
+                        found[entries[number].source] = (entries[number], stream.name)
+        for one in view(block).api:
+            for name in sorted(one.renames & names)[:1]:
+                found[one.entry.source] = (one.entry, name)
+        for entry, name in found.values():
+            yield Finding(
+                at=entry.key_span,
+                message=f"`{entry.source}` is mapped, but `{name}` has an origin that takes it as it is",
+                hint="remove the rule, or render the topology again",
+            )
+
+
+def _stays(entry: MappingEntry, subjects: tuple[str, ...]) -> bool:
+    """Whether all destinations of *entry* lie among *subjects*: an alias within the stream."""
+    patterns = [pattern(one.model.subject) for one in entry.destinations]
+    return all(one is not None and any(is_subset(one, subject) for subject in subjects) for one in patterns)

@@ -1,0 +1,103 @@
+"""What one physical stream is rendered from: its template, what it takes messages from, whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY
+from vstream.model.topology import Role
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.model.json import Json
+    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a physical stream is written: its template, and the field that says what it takes."""
+
+    template: str
+    takes: Literal["subjects", "sources", "mirror"]
+
+
+def kind(stream: VirtualStream, role: Role) -> Kind:
+    """How the physical streams of *role* are written."""
+    match role:
+        case Role.WRITE | Role.ORIGIN:
+            return Kind(f"streams/{role.value}.json.j2", "subjects")
+        case Role.ORDER:
+            return Kind("streams/order.json.j2", "sources")
+        case Role.READ if stream.consistency.has_mirrors:
+            return Kind("streams/mirror.json.j2", "mirror")
+        case Role.READ:
+            return Kind("streams/read.json.j2", "sources")
+        case _:
+            assert_never(role)
+
+
+def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
+    """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
+    takes = kind(stream, part.role).takes
+    match takes:
+        case "subjects":
+            return naming.write_subjects(topology, stream, part.place)
+        case "mirror":
+            return naming.mirrored(stream)
+        case "sources":
+            return [
+                {
+                    "name": naming.physical_name(stream.name, Role.WRITE, origin),
+                    "transforms": [
+                        {"src": source, "dest": destination}
+                        for source, destination in naming.source_transforms(topology, stream, origin)
+                    ],
+                }
+                for origin in stream.regions
+            ]
+        case _:
+            assert_never(takes)
+
+
+def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+    """The user's metadata, and by what vstream knows that the stream is its own."""
+    said = part.settings.fields["metadata"]
+    return {
+        **(said if isinstance(said, dict) else {}),
+        TOPOLOGY_KEY: topology.name,
+        STREAM_KEY: stream.name,
+        REGION_KEY: part.place,
+        ROLE_KEY: part.role.value,
+    }
+
+
+_WANTED = {
+    "subjects": (str, "`subjects`, a list of texts"),
+    "sources": (dict, "`sources`, a list of objects"),
+    "mirror": (dict, "`mirror`, an object"),
+}
+
+
+def problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership: Mapping[str, Json]) -> str | None:
+    """What of a rendered stream is not what the rest of vstream relies on."""
+    if fields.get("name") != name:
+        return f"the stream `{name}` comes out with the name `{fields.get('name')}`"
+    metadata = fields.get("metadata")
+    if not isinstance(metadata, dict) or any(not isinstance(value, str) for value in metadata.values()):
+        return f"the stream `{name}` needs `metadata`, a map of texts"
+    missing = next((key for key in _OWNERSHIP if metadata.get(key) != ownership[key]), None)
+    if missing:
+        return (
+            f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
+        )
+    written, (wanted, what) = fields.get(kind.takes), _WANTED[kind.takes]
+    items = [written] if kind.takes == "mirror" else written
+    if not isinstance(items, list) or not items or any(not isinstance(item, wanted) for item in items):
+        return f"the stream `{name}` needs {what}"
+    return None
+
+
+_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
