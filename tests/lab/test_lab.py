@@ -115,14 +115,14 @@ async def test_one_server_is_a_lab_that_keeps_its_ports_and_data(binary: Path) -
     assert "vstream lab up" in str(caught.value.hint)
 
 
-async def test_a_taken_port_moves_the_lab_to_the_next_block(binary: Path) -> None:
+async def test_a_taken_port_moves_the_lab_to_another_block(binary: Path) -> None:
     await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
     (before,) = lab.addresses("a")
     await lab.down("a")
     with socket.create_server(("127.0.0.1", before.gateway)):
         await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
     (after,) = lab.addresses("a")
-    assert after.client >= before.client + ports.BLOCK
+    assert before.gateway not in ports.of(after)
     await lab.down("a")
 
 

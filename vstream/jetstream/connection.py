@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5.0
 REQUEST_TIMEOUT = 5.0
+_INSIST = 0.1
+"""Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,45 @@ class Reply:
 
     data: bytes
     headers: Mapping[str, str]
+    reply: str = ""
+    """Where it wants an answer itself, such as the acknowledgement of a fetched message."""
 
     @property
     def status(self) -> int | None:
         """The status that the server put into the headers' first line, None for a plain message."""
         status = self.headers.get("Status")
         return int(status) if status and status.isdigit() else None
+
+
+class TidyClient(Client):
+    """
+    The library's client, with every socket closed in the end.
+
+    The library forgets that of an attempt to come back which failed half way. And
+    it does not always wait for the attempt that is being made when it is closed,
+    which then goes on, or ends with an exception that nobody catches.
+    """
+
+    async def _select_next_server(self) -> None:
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._select_next_server()
+
+    async def close(self) -> None:
+        """Close the connection, and return once nothing of it is left."""
+        while (attempt := self._reconnection_task) is not None and attempt is not asyncio.current_task():
+            if attempt.done():
+                _ = attempt.cancelled() or attempt.exception()  # asyncio logs what nobody has looked at
+                break
+            attempt.cancel()
+            await asyncio.wait({attempt}, timeout=_INSIST)
+        try:
+            await super().close()
+        except asyncio.CancelledError:
+            # An attempt that was cancelled while it waited for its socket to close has cancelled all such waiting.
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
 
 
 class Connection:
@@ -100,7 +135,7 @@ class Connection:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
-        return Reply(data=message.data, headers=_plain(message.headers or {}))
+        return Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply)
 
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT
@@ -118,8 +153,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connection. Does nothing if it is closed."""
-        if not self._client.is_closed:
-            await self._client.close()
+        await self._client.close()
 
 
 @asynccontextmanager
@@ -146,7 +180,7 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
         # The library reports every failed attempt here and would otherwise log a traceback.
         problems.append(_reason(error))
 
-    client = Client()
+    client = TidyClient()
     options = connection_options(endpoint, region)
     try:
         async with asyncio.timeout(timeout):
@@ -159,8 +193,10 @@ async def open_connection(endpoint: Endpoint, region: str, *, timeout: float = C
                 reconnect_time_wait=1,
                 **options,
             )
-    except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError) as error:
-        await client.close()
+    except BaseException as error:
+        await client.close()  # also if this was cancelled
+        if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts and TLS failures are OSErrors
+            raise
         why = problems[0] if problems else _reason(error)
         raise NotReachableError(
             f"region `{region}` cannot be reached at {', '.join(map(_shown, endpoint.urls))}: {why}",
@@ -245,7 +281,7 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
     )
 
 
-def _plain(headers: Mapping[str, str]) -> dict[str, str]:
+def plain(headers: Mapping[str, str]) -> dict[str, str]:
     """*headers* under plain keys: some of the library's are enum members, which hash unlike the strings they equal."""
     return {str.__str__(name): value for name, value in headers.items()}
 

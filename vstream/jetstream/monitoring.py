@@ -77,13 +77,15 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
         raise NotReachableError(f"what answers at `{url_base}` is not a nats-server: no {error} in /varz") from error
 
 
-async def health_problem(url_base: str, timeout: float = TIMEOUT) -> str | None:
+async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bool = False) -> str | None:
     """
-    Why the server does not call itself healthy, or None if it does. Single streams and consumers do not count.
+    Why the server does not call itself healthy, or None if it does.
+
+    Single streams and consumers count only where *is_deep*: each must have caught up.
 
     Every "no" is a warning in the server's log: ask once a meta leader is known.
     """
-    path = "/healthz?js-server-only=true"
+    path = "/healthz" if is_deep else "/healthz?js-server-only=true"
     status, body = await _fetch(url_base, path, timeout)
     if status not in {_OK, _UNAVAILABLE}:
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base + path)

@@ -11,7 +11,6 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.model.topology import Role
 from vstream.plan.diff import Observed, spell
 from vstream.topology import naming
 
@@ -120,12 +119,15 @@ async def _listed(
     A stream that was just moved or scaled, or whose servers have just started, has
     no leader for a moment: where its region can be reached, it is asked for again.
     """
+    reached = {region for region, connection in connections.items() if isinstance(connection, Connection)}
+    members = topology.stretch.members if topology.stretch else {}
+    if topology.stretch and 2 * len(reached & members.keys()) > len(members):
+        reached.add(topology.stretch.cluster)  # it has its majority
     awaited = {
-        naming.physical_name(stream.name, role, region)
+        naming.physical_name(stream.name, part.role, part.place)
         for stream in topology.streams
-        for region in stream.regions
-        for role in Role
-        if isinstance(connections[region], Connection)
+        for part in stream.physical
+        if part.place in reached
     }
     deadline = time.monotonic() + _ELECTION
     while True:
@@ -145,14 +147,17 @@ async def account_name(connection: Connection) -> str:
 async def _region_rules(
     topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
 ) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
-    names = [server.name for server in topology.region(region).servers]
+    names = [seat.server.name for seat in topology.seats if seat.region == region]
     endpoint = endpoints.get(region)
     if endpoint is None or not endpoint.monitor:
         return {}, names
     answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
     expected = topology.region(region).cluster
+    stretch = topology.stretch
+    # A member of the stretch cluster stands in this region, and loads the same mappings.
+    clusters = {expected, *((stretch.cluster,) if stretch and region in stretch.members else ())}
     for url, answer in zip(endpoint.monitor, answers, strict=True):
-        if answer is not None and answer[0].cluster != expected:
+        if answer is not None and answer[0].cluster not in clusters:
             raise VstreamError(
                 f"the monitoring address {url} of region `{region}` leads to cluster `{answer[0].cluster}` "
                 f"(server `{answer[0].server_name}`), not to `{expected}`",

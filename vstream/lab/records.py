@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
+from vstream.lab.processes import arguments as arguments_of
+from vstream.lab.processes import reap
 from vstream.lab.state import write_atomically
 
 if TYPE_CHECKING:
@@ -84,24 +85,10 @@ def scan(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
     servers = f"{directory.conf / 'servers'}{os.sep}"
     found: dict[str, list[psutil.Process]] = defaultdict(list)
     for process in psutil.process_iter():
-        match _argv(process):
+        match arguments_of(process):
             case [_, "-c", config] if config.startswith(servers) and config.endswith(_SUFFIX):
                 found[config.removeprefix(servers).removesuffix(_SUFFIX)].append(process)
     return found
-
-
-def is_alive(process: psutil.Process) -> bool:
-    """Whether *process* still runs. A zombie does not, although it has a process id."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def reap(process: psutil.Process) -> None:
-    """Collect *process* if it is a dead child of ours. Other parents collect their own."""
-    with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
 
 
 def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
@@ -117,15 +104,7 @@ def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | 
             return None
     except psutil.Error:
         return None
-    return process if str(directory.config(server)) in _argv(process) else None
-
-
-def _argv(process: psutil.Process) -> list[str]:
-    """The arguments of *process*; none for a zombie, and for what is not ours to see."""
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    return process if str(directory.config(server)) in arguments_of(process) else None
 
 
 def _path(directory: LabDirectory, server: str) -> Path:

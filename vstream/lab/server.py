@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
-from vstream.lab import records
+from vstream.lab import processes, records
+from vstream.lab.keeper import Keeper
 from vstream.lab.records import ServerRecord
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 GRACE = 10.0
 """Seconds a server has after SIGTERM. An idle one needs 20 ms."""
-_KILL_PATIENCE = 10.0
 _CHECK_TIMEOUT = 30.0
 _POLL = 0.01
 _BLOCK = 65536
@@ -83,22 +82,16 @@ class NatsServer:
         )
         records.write(self.directory, intent)
         try:
-            with self.err_file.open("ab") as errors:
-                child = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=errors,
-                    stderr=errors,
-                    cwd=self.directory.path,
-                    start_new_session=True,
-                )
+            with Keeper(self.directory).entrance(self.name) as enter:
+                pid = processes.spawn(argv, said=self.err_file, cwd=self.directory.path, first=enter)
+        except LabError:
+            records.forget(self.directory, self.name)
+            raise
         except OSError as error:
             records.forget(self.directory, self.name)
             raise LabError(f"server `{self.name}` cannot be started: {error}") from error
-        # It may outlive us: Popen shall neither wait for it nor complain. `records` collects it if it ends before us.
-        child.returncode = 0
         with suppress(psutil.NoSuchProcess):
-            started = psutil.Process(child.pid).create_time()
+            started = psutil.Process(pid).create_time()
             records.write(
                 self.directory,
                 ServerRecord(
@@ -107,7 +100,7 @@ class NatsServer:
                     argv=argv,
                     config=str(self.config),
                     version=version,
-                    pid=child.pid,
+                    pid=pid,
                     create_time=started,
                 ),
             )
@@ -203,36 +196,12 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     """
     running = records.scan(directory)
     chosen = sorted({*running, *records.recorded(directory)} if servers is None else servers)
-    processes = [process for name in chosen for process in running.get(name, ())]
-    for process in processes:
-        _send(process, signal.SIGTERM)
-        _send(process, signal.SIGCONT)  # a paused server would keep SIGTERM pending for ever
-    survivors = await _until_gone(processes, grace)
-    for process in survivors:
-        _send(process, signal.SIGKILL)
-    if immortal := await _until_gone(survivors, _KILL_PATIENCE):
+    found = [process for name in chosen for process in running.get(name, ())]
+    if immortal := await processes.end(found, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)
         raise LabError(f"servers of lab `{directory.name}` cannot be killed: process {pids}")
     for name in chosen:
         records.forget(directory, name)
-
-
-async def _until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
-    """Those of *processes* that are still alive after *timeout* seconds."""
-    deadline = time.monotonic() + timeout
-    remaining = list(processes)
-    while True:
-        for process in remaining:
-            records.reap(process)
-        remaining = [process for process in remaining if records.is_alive(process)]
-        if not remaining or time.monotonic() > deadline:
-            return remaining
-        await asyncio.sleep(_POLL)
-
-
-def _send(process: psutil.Process, number: signal.Signals) -> None:
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(number)
 
 
 def _size(path: Path) -> int:

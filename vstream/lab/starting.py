@@ -1,7 +1,7 @@
 """
 How a lab comes up: choose ports, write the bundle, spawn, wait; and undo all of it on any failure.
 
-Called with the lab's lock held.
+The links between regions come first: servers dial each other through them. Called with the lab's lock held.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
-from vstream.lab import conf, ports, readiness, records
+from vstream.lab import conf, linking, ports, readiness, records
+from vstream.lab.keeper import Keeper, PortTakenError
+from vstream.lab.linkstate import Backend
 from vstream.lab.readiness import Progress, Stage
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabRecord, held, lab_directories, labs_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-    from pathlib import Path
-    from typing import Any
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from vstream.lab.binaries import Program
+    from vstream.lab.linkstate import LinkState, Pair
     from vstream.lab.state import LabDirectory
     from vstream.model.artifacts import Bundle, ServerAddress
     from vstream.model.topology import Topology
+
+_Result = TypeVar("_Result")
 
 _ATTEMPTS = 4
 _PORTS_PATIENCE = 10.0
@@ -41,23 +45,24 @@ class Start:
     directory: LabDirectory
     topology: Topology
     render: Callable[[Sequence[ServerAddress]], Bundle]
-    binary: Path
-    version: str
+    programs: Mapping[str, Program]
+    """What to start each server with, by its name."""
     on_progress: Callable[[Progress], None]
     deadline: float
-
-
-class _AddressInUseError(LabError):
-    """A server died because something else listens on one of its ports."""
+    backend: Backend | None = None
+    """What makes the links between regions; None for what the lab has, or else what suits the topology."""
+    shape: Mapping[Pair, LinkState] = field(default_factory=dict)
+    """How these links shall be."""
 
 
 async def begin(start: Start) -> None:
     """Start all servers of a lab of which none runs."""
     _refuse_abandoned_data(start)
+    await Keeper(start.directory).stop()
     for attempt in range(_ATTEMPTS):
         try:
             await _begin_at_free_ports(start, attempt)
-        except _AddressInUseError:
+        except PortTakenError:
             if attempt + 1 == _ATTEMPTS:
                 raise
         else:
@@ -65,17 +70,24 @@ async def begin(start: Start) -> None:
 
 
 async def _begin_at_free_ports(start: Start, attempt: int) -> None:
-    names = [seat.server.name for seat in ports.seats(start.topology)]
-    async with _stopped_on_failure(start.directory, names):
+    names = [seat.server.name for seat in start.topology.seats]
+    keeper = Keeper(start.directory)
+    backend = linking.backend_for(start.topology, start.backend)
+    async with _stopped_on_failure(start.directory, names, keeper):
         async with _ports_claimed():
-            chosen = _choose(start, attempt)
+            chosen = _choose(start, attempt, backend)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
+            keeper.write(linking.first(chosen, backend, start.shape))
             conf.install(start.directory.conf, start.render(chosen).artifacts)
+            if backend is not Backend.NONE:
+                keeper.start()
             await _check(start, names)
+            if backend is not Backend.NONE:
+                await keeper.ready()
             for server in records.recorded(start.directory):
                 records.forget(start.directory, server)
-            watch = _spawn(start, names)
+            watch = _with_links(keeper, backend, spawn(start.directory, names, start.programs))
             await _accepting(start, chosen, watch)
         await _ready(start, chosen, watch)
 
@@ -87,11 +99,8 @@ async def complete(start: Start, running: frozenset[str]) -> None:
     hint = f"`vstream lab down {name}` first"
     if record is None:
         raise LabError(f"servers of lab `{name}` run, but there is no record of what it is made of", hint=hint)
-    wanted = {(seat.region.name, seat.server.name) for seat in ports.seats(start.topology)}
-    if wanted != {(address.region, address.server.name) for address in record.servers}:
-        raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
-    if start.version != record.version:
-        raise LabError(f"lab `{name}` runs nats-server {record.version}, not {start.version}", hint=hint)
+    _require_same_servers(start, record, hint)
+    links = linking.kept(directory, record.servers, start.backend, start.shape)
     bundle = start.render(record.servers)
     if changed := conf.differing(directory.conf, bundle.artifacts):
         raise LabError(
@@ -99,32 +108,61 @@ async def complete(start: Start, running: frozenset[str]) -> None:
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
         )
     missing = [address for address in record.servers if address.server.name not in running]
-    if occupied := ports.taken(missing):
+    # With namespaces, what holds them listens at all ports, also for servers that are not there.
+    if links.backend is not Backend.NETNS and (occupied := ports.taken(missing)):
         raise LabError(
             f"lab `{name}` runs, and something else listens on its port {occupied[0]}",
             hint=f"end that, or use `vstream lab down {name}`: the next start chooses other ports",
         )
     names = [address.server.name for address in missing]
-    async with _stopped_on_failure(directory, names):
+    keeper = Keeper(directory)
+    is_keeper_missing = links.backend is not Backend.NONE and keeper.process() is None
+    if is_keeper_missing and links.backend is Backend.NETNS:
+        raise LabError(f"the networks of lab `{name}` went with the process that held them", hint=hint)
+    async with _stopped_on_failure(directory, names, keeper if is_keeper_missing else None):
+        keeper.write(links)
+        if is_keeper_missing:
+            keeper.start()
         conf.install(directory.conf, bundle.artifacts)
         await _check(start, names)
-        watch = _spawn(start, names)
+        if is_keeper_missing:
+            await keeper.ready()
+        await keeper.ask(generation=links.generation)
+        watch = _with_links(keeper, links.backend, spawn(start.directory, names, start.programs))
         await _accepting(start, record.servers, watch)
-        await _ready(start, record.servers, watch)
+        # While links are cut, servers that are ready cannot be told from those that are not.
+        if not any(links.state(pair).cut for pair in links.pairs):
+            await _ready(start, record.servers, watch)
 
 
-def _choose(start: Start, attempt: int) -> tuple[ServerAddress, ...]:
+def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
+    name = start.directory.name
+    wanted = {(seat.region, seat.server.name) for seat in start.topology.seats}
+    if wanted != {(address.region, address.server.name) for address in record.servers}:
+        raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
+    for server, program in start.programs.items():
+        if (runs := record.programs[server].version) != program.version:
+            raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
+
+
+def _choose(start: Start, attempt: int, backend: Backend) -> tuple[ServerAddress, ...]:
     """Where the servers shall listen: where they did last time, if they can."""
-    seats = ports.seats(start.topology)
+    seats = start.topology.seats
     record = start.directory.read()
     if record is not None and attempt == 0:
-        before = ports.allocate(seats, record.servers[0].client, start.directory)
-        if before == record.servers and not ports.taken(before):
+        before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
+        if before == record.servers and not ports.taken(before) and not ports.fronts_taken(before):
             return before
-    reserved = {port for other in _other_labs(start) for address in other.servers for port in ports.of(address)}
+    reserved = {
+        port
+        for other in _other_labs(start)
+        for address in other.servers
+        for port in (*ports.of(address), *ports.fronts_of(address))
+    }
     # Two strangers who collided shall not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
-    return ports.allocate(seats, ports.choose(len(seats), reserved=reserved, skip=skip), start.directory)
+    first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved=reserved, skip=skip)
+    return ports.allocate(seats, first, start.directory, backend=backend)
 
 
 def _other_labs(start: Start) -> Iterator[LabRecord]:
@@ -136,14 +174,12 @@ def _other_labs(start: Start) -> Iterator[LabRecord]:
 
 
 def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
-    return LabRecord(
-        topology=start.topology.name, binary=start.binary.absolute(), version=start.version, servers=chosen
-    )
+    return LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs)
 
 
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
-    wanted = {seat.server.name for seat in ports.seats(start.topology)}
+    wanted = {seat.server.name for seat in start.topology.seats}
     stored = {path.name for path in start.directory.data.iterdir()} if start.directory.data.exists() else set()
     if abandoned := sorted(stored - wanted):
         raise LabError(
@@ -157,15 +193,17 @@ async def _check(start: Start, names: Sequence[str]) -> None:
     def on_checked(count: int) -> None:
         start.on_progress(Progress(Stage.CONFIGS, count, len(names)))
 
-    await conf.check(start.binary, start.directory.conf, names, on_checked)
+    binaries = {name: start.programs[name].binary for name in names}
+    await conf.check(binaries, start.directory.conf, on_checked)
 
 
-def _spawn(start: Start, names: Sequence[str]) -> Callable[[], None]:
-    """Start the servers *names*. The result raises LabError if one of them has died since."""
-    servers = [NatsServer(start.directory, name) for name in names]
+def spawn(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
+    """Start the servers *names*, each with its own of *programs*. The result raises LabError if one of them has died since."""
+    servers = [NatsServer(directory, name) for name in names]
     marks = {server.name: server.log_mark() for server in servers}
     for server in servers:
-        server.start(start.binary, start.version)
+        program = programs[server.name]
+        server.start(program.binary, program.version)
 
     def watch() -> None:
         for server in servers:
@@ -176,7 +214,7 @@ def _spawn(start: Start, names: Sequence[str]) -> Callable[[], None]:
 
 
 def _death(server: NatsServer, said: Sequence[str]) -> LabError:
-    kind = _AddressInUseError if any("address already in use" in line for line in said) else LabError
+    kind = PortTakenError if any("address already in use" in line for line in said) else LabError
     quoted = "\n".join(f"  {line}" for line in said[-_QUOTED_LINES:]) or "  (it wrote nothing)"
     return kind(
         f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
@@ -184,10 +222,21 @@ def _death(server: NatsServer, said: Sequence[str]) -> LabError:
     )
 
 
+def _with_links(keeper: Keeper, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
+    """What watches servers start, and what makes their links besides."""
+
+    def watch_all() -> None:
+        watch()
+        if backend is not Backend.NONE and keeper.process() is None:
+            raise keeper.death()
+
+    return watch_all
+
+
 async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
     await readiness.reach(
         Stage.ACCEPTING,
-        readiness.members(start.topology, at),
+        readiness.members(at),
         readiness.accepting,
         watch=watch,
         on_progress=start.on_progress,
@@ -196,7 +245,7 @@ async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[
 
 
 async def _ready(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
-    everyone = readiness.members(start.topology, at)
+    everyone = readiness.members(at)
     for stage, check in ((Stage.LINKED, readiness.linked), (Stage.LED, readiness.led(len(everyone)))):
         await readiness.reach(
             stage, everyone, check, watch=watch, on_progress=start.on_progress, deadline=start.deadline
@@ -220,20 +269,27 @@ async def _ports_claimed() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _stopped_on_failure(directory: LabDirectory, servers: Sequence[str]) -> AsyncIterator[None]:
+async def _stopped_on_failure(
+    directory: LabDirectory, servers: Sequence[str], keeper: Keeper | None
+) -> AsyncIterator[None]:
+    async def stop() -> None:
+        await stop_all(directory, servers)
+        if keeper is not None:
+            await keeper.stop()
+
     try:
         yield
     except BaseException:
-        await _uninterrupted(stop_all(directory, servers))
+        await uninterrupted(stop())
         raise
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Finish *work* although this task is being cancelled, even repeatedly: it leaves nothing running."""
+async def uninterrupted(work: Awaitable[_Result]) -> _Result:
+    """What *work* comes to, although this task is being cancelled, even repeatedly: it leaves nothing half done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             continue
-    task.result()
+    return task.result()

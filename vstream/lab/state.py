@@ -2,11 +2,13 @@
 Where labs live on disk, and who may change them.
 
     STATE/labs/NAME/
-        lab.json     what the lab is made of: servers, addresses, binary
+        lab.json     what the lab is made of: servers, addresses, binaries
         lab.lock     held by the command that is changing the lab
         lab.holder   the process id of the last one that held it
         conf/        the rendered bundle; servers read conf/servers/SERVER.conf
         run/         one record per server that was started (see `records`)
+        links/       what the links between regions shall do, and who makes them do it (see `linkstate`)
+        chaos.json   the open faults, and in chaos/ what they keep (see `vstream.chaos`)
         log/         SERVER.log, and SERVER.err for what comes before the log
         data/SERVER/ JetStream's store
 
@@ -31,6 +33,7 @@ from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 
 from vstream.errors import LabError
+from vstream.lab.binaries import Program
 from vstream.model.artifacts import ServerAddress
 from vstream.model.topology import Server
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_FORMAT = 1
+_FORMAT = 3
 _LOCK_PATIENCE = 1.0
 _LOCK_POLL = 0.02
 _PRIVATE = 0o700
@@ -49,9 +52,9 @@ class LabRecord:
     """What a lab is made of: written before its first server starts, kept until it is purged."""
 
     topology: str
-    binary: Path
-    version: str
     servers: tuple[ServerAddress, ...]
+    programs: Mapping[str, Program]
+    """What each server is started with, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,16 @@ class LabDirectory:
         return self.path / "run"
 
     @property
+    def links(self) -> Path:
+        """The orders and answers of the links' keeper."""
+        return self.path / "links"
+
+    @property
+    def faults(self) -> Path:
+        """What open faults keep: a directory for each that needs one, by its name."""
+        return self.path / "chaos"
+
+    @property
     def log(self) -> Path:
         """What the servers write."""
         return self.path / "log"
@@ -89,7 +102,7 @@ class LabDirectory:
         """Make the directory and its parts, readable by nobody else."""
         above = (self.path.parent.parent, self.path.parent, self.path)
         try:
-            for directory in (*above, self.conf, self.conf / "servers", self.run, self.log, self.data):
+            for directory in (*above, self.conf, self.conf / "servers", self.run, self.links, self.log, self.data):
                 # The mode holds for the last part only, so each part is made by itself.
                 directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         except OSError as error:
@@ -118,14 +131,14 @@ class LabDirectory:
         )
 
     @asynccontextmanager
-    async def locked(self) -> AsyncIterator[None]:
+    async def locked(self, *, patience: float | None = None) -> AsyncIterator[None]:
         """
         Nobody else changes this lab meanwhile. The kernel gives the lock back when its holder dies.
 
-        Raises LabError that names the holder if the lab is being changed by another process.
+        Raises LabError that names the holder if another process still changes the lab after *patience* seconds, or one.
         """
         self.create()
-        async with held(self.path / "lab.lock", patience=_LOCK_PATIENCE) as is_held:
+        async with held(self.path / "lab.lock", patience=_LOCK_PATIENCE if patience is None else patience) as is_held:
             if not is_held:
                 raise LabError(
                     f"lab `{self.name}` is being changed by {self._holder()}",
@@ -223,9 +236,8 @@ def _lab_record(document: Mapping[str, Any]) -> LabRecord:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
     return LabRecord(
         topology=document["topology"],
-        binary=Path(document["binary"]),
-        version=document["version"],
         servers=tuple(_address(server) for server in document["servers"]),
+        programs={server: Program(Path(one["binary"]), one["version"]) for server, one in document["programs"].items()},
     )
 
 

@@ -12,6 +12,8 @@ import psutil
 
 from vstream.errors import LabError
 from vstream.lab import records
+from vstream.lab.keeper import Keeper
+from vstream.lab.linkstate import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directories, lab_directory
@@ -49,6 +51,17 @@ class ServerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperStatus:
+    """What makes the links between regions. *pid* is None unless it runs."""
+
+    backend: Backend
+    state: ServerState
+    pid: int | None
+    overlays: tuple[str, ...]
+    """What lies over the shape of the links: faults that are open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
     """One lab. *topology* is the name of the topology that it was started from."""
 
@@ -56,6 +69,8 @@ class LabStatus:
     topology: str
     directory: Path
     servers: tuple[ServerStatus, ...]
+    links: KeeperStatus | None
+    """None if servers of different regions dial each other."""
 
     @property
     def running(self) -> int:
@@ -88,6 +103,7 @@ def status(name: str) -> LabStatus:
             _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
             for address in record.servers
         ),
+        links=_keeper_status(directory),
     )
 
 
@@ -114,15 +130,32 @@ def addresses(name: str) -> tuple[ServerAddress, ...]:
 
 
 def endpoints(name: str) -> Mapping[str, Endpoint]:
-    """How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab."""
+    """
+    How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab.
+
+    Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too.
+    """
     known = addresses(name)
     return {
         region: Endpoint(
-            urls=tuple(f"nats://{address.host}:{address.client}" for address in known if address.region == region),
+            urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region),
         )
         for region in dict.fromkeys(address.region for address in known)
     }
+
+
+def system_endpoint(name: str) -> Endpoint:
+    """How to reach the system account of lab *name*. The templates give every lab this user."""
+    return Endpoint(
+        urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses(name)),
+        user="vstream",
+        password="lab",  # noqa: S106 - on loopback, where everything else is open too
+    )
+
+
+def _serves(address: ServerAddress, region: str) -> bool:
+    return address.region == region and not address.is_stretch
 
 
 def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
@@ -149,9 +182,27 @@ def _server_status(
         region=address.region,
         state=state,
         address=address,
-        version=started.version if started else record.version,
+        version=started.version if started else record.programs[name].version,
         pid=pid,
         uptime=uptime,
+    )
+
+
+def _keeper_status(directory: LabDirectory) -> KeeperStatus | None:
+    keeper = Keeper(directory)
+    links = keeper.read()
+    if links is None or links.backend is Backend.NONE:
+        return None
+    process = keeper.process()
+    if process is not None:
+        state = ServerState.RUNNING
+    else:
+        state = ServerState.CRASHED if keeper.is_wanted else ServerState.STOPPED
+    return KeeperStatus(
+        backend=links.backend,
+        state=state,
+        pid=process.pid if process is not None else None,
+        overlays=tuple(links.overlays),
     )
 
 

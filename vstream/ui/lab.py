@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from vstream.lab.lab import LabStatus
+    from vstream.lab.status import KeeperStatus
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 
@@ -36,6 +37,14 @@ def table(status: LabStatus) -> Table:
     return view
 
 
+def links(status: KeeperStatus) -> str:
+    """One line about what makes the links between regions."""
+    state = status.state.value
+    which = f"links: {status.backend.value} [{_STYLE[state]}]{state}[/]"
+    which += f", process {status.pid}" if status.pid else ""
+    return which + (f"; changed by {', '.join(status.overlays)}" if status.overlays else "")
+
+
 def as_dict(labs: Sequence[LabStatus]) -> list[dict[str, Any]]:
     """Labs as plain JSON data."""
     return [
@@ -56,6 +65,14 @@ def as_dict(labs: Sequence[LabStatus]) -> list[dict[str, Any]]:
                 }
                 for server in lab.servers
             ],
+            "links": None
+            if lab.links is None
+            else {
+                "backend": lab.links.backend.value,
+                "state": lab.links.state.value,
+                "pid": lab.links.pid,
+                "overlays": list(lab.links.overlays),
+            },
         }
         for lab in labs
     ]

@@ -1,0 +1,49 @@
+"""`vstream lab doctor`: what it says is true, and it leaves nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import environment, vstream
+from tests.support.labs import running_in
+
+
+def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
+    ran = vstream("lab", "doctor", "--json")
+    assert ran.code == 0, ran.err
+    answer = json.loads(ran.out)
+    found = {one["what"]: one for one in answer["findings"]}
+    assert answer["can_run_labs"] is True
+    assert all(one["can"] for one in found.values() if one["needed"])
+    assert found["links: proxy"]["can"] is True
+    assert found["nats-server"]["can"] is True
+    assert "links: netns" in found
+    # Whatever is not possible has a way out.
+    assert all(one["way_out"] for one in found.values() if not one["can"])
+    assert running_in(state) == []
+    assert list(state.rglob("*.json")) == []
+    shown = vstream("lab", "doctor")
+    assert all(what in shown.out for what in found)
+
+
+def test_a_machine_that_can_run_no_lab_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "file" / "state"))
+    ran = vstream("lab", "doctor")
+    assert ran.code == 3
+    assert "VSTREAM_STATE_DIR" in ran.err
+
+
+def test_without_the_programs_of_the_system_namespaces_are_none(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment()["PATH"] == str(tmp_path)
+    ran = vstream("lab", "doctor", "--json")
+    assert ran.code == 0, ran.err
+    found = {one["what"]: one for one in json.loads(ran.out)["findings"]}
+    assert found["links: netns"]["can"] is False
+    assert found["links: proxy"]["can"] is True

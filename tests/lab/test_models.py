@@ -1,0 +1,277 @@
+"""Each consistency model keeps its promise on real servers: applied, planned again, probed, and tried with messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from tests.support.probing import until
+from vstream.errors import VstreamError
+from vstream.jetstream import direct
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.direct import DirectMessage
+from vstream.lab import lab
+
+pytestmark = pytest.mark.lab
+
+VERSIONS = ["2.12.8", "2.15.1"]
+REGIONS = ("west", "central", "east")
+HEAD = """\
+version: 1
+name: models
+server_version: "2.12"
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+stretch: {members: all}
+defaults: {write: {max_age: 1h}}
+streams:
+"""
+LEDGER = (
+    "  ledger: {subjects: [ledger.>], consistency: ordered, canary: ledger._canary.*, order: {duplicate_window: 2m}}\n"
+)
+STOCK = "  stock: {subjects: [stock.>], consistency: stretch, canary: stock._canary.*}\n"
+PRICES = "  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}\n"
+SENSORS = "  sensors: {subjects: [sensors.>], canary: sensors._canary.*}\n"
+WRONG_LAST_SEQUENCE = 10071
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "models.yaml"
+    path.write_text(HEAD + SENSORS + LEDGER + STOCK + PRICES)
+    yield path
+    assert vstream("lab", "down", "models", "--purge").code == 0
+    assert running_in(state) == []
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[Mapping[str, Connection]]:
+    connections = {region: await open_connection(one, region) for region, one in lab.endpoints("models").items()}
+    try:
+        yield connections
+    finally:
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+
+def started(file: Path, version: str = "2.15.1") -> None:
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+
+
+async def published(
+    connection: Connection, subject: str, data: str = "", headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    reply = await connection.request(subject, data.encode(), headers=headers, timeout=5.0)
+    ack: dict[str, Any] = json.loads(reply.data)
+    return ack
+
+
+async def contents(connection: Connection, stream: str, pattern: str) -> list[DirectMessage]:
+    """Everything on *pattern* that the copy called *stream* holds, in its order."""
+    found: list[DirectMessage] = []
+    while message := await direct.next_by_subject(connection, stream, pattern, found[-1].seq + 1 if found else 1):
+        found.append(message)
+    return found
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
+    started(file, version)
+    again = vstream("plan", file, "--detailed-exitcode")
+    assert again.code == 0, again.out
+    probed = vstream("probe", file, "--format", "json")
+    assert probed.code == 0, probed.out
+    report = json.loads(probed.out)
+    assert report["counts"]["skipped"] == 0
+    pairs = [check for check in report["checks"] if check["hop"] == "canary"]
+    assert len(pairs) == 4 * len(REGIONS) ** 2
+    async with connected() as connections:
+        listed = await connections["west"].request_json("$JS.API.STREAM.LIST")
+        # The probe has left nothing: neither where canaries were stored first, nor in the order, nor in mirrors.
+        assert {one["config"]["name"]: one["state"]["messages"] for one in listed["streams"]} == dict.fromkeys(
+            (stream for check in report["checks"] if (stream := check["answered_by"]) and check["hop"] == "cleanup"), 0
+        )
+        assert len(listed["streams"]) == 20
+        await _stretch_compares_and_sets(connections)
+        await _ordered_agrees_everywhere(connections)
+        await _homed_takes_all_and_is_read_locally(connections)
+
+
+async def _stretch_compares_and_sets(connections: Mapping[str, Connection]) -> None:
+    expect = "Nats-Expected-Last-Subject-Sequence"
+    last = 0
+    for region in REGIONS:
+        refused = await published(connections[region], "stock.a", headers={expect: "4711"})
+        assert refused["error"]["err_code"] == WRONG_LAST_SEQUENCE, refused
+        # What another region has just written counts at once.
+        ack = await published(connections[region], "stock.a", region, headers={expect: str(last)})
+        assert ack["stream"] == "stock", ack
+        last = ack["seq"]
+
+    async def stale() -> str | None:
+        for region, connection in connections.items():
+            message = await direct.last_by_subject(connection, "stock", "stock.a")
+            if message is None or (message.stream, message.seq) != (f"stock-read-{region}", last):
+                return f"{region}: {message}"
+        return None
+
+    await until(stale)
+
+
+async def _ordered_agrees_everywhere(connections: Mapping[str, Connection]) -> None:
+    each = 50
+
+    async def write(region: str) -> None:
+        for number in range(each):
+            ack = await published(connections[region], f"ledger.{number % 3}", f"{region} {number}")
+            assert ack["stream"] == f"ledger-write-{region}", ack
+
+    await asyncio.gather(*map(write, REGIONS))
+    for region in REGIONS:
+        # Accepted in each region, and one message of them all in the order, which remembers ids.
+        await published(connections[region], "ledger.once", region, headers={"Nats-Msg-Id": "the same"})
+    copies: dict[str, list[DirectMessage]] = {}
+
+    async def incomplete() -> str | None:
+        for region, connection in connections.items():
+            copies[region] = await contents(connection, "ledger", "ledger.*")
+        counts = {region: len(copy) for region, copy in copies.items()}
+        return None if set(counts.values()) == {len(REGIONS) * each + 1} else str(counts)
+
+    await until(incomplete)
+    seen = {
+        region: [(one.seq, one.subject, one.data, tuple(one.headers.items())) for one in copy]
+        for region, copy in copies.items()
+    }
+    assert seen["west"] == seen["central"] == seen["east"]
+    assert {one.stream for one in copies["west"]} == {"ledger-read-west"}
+    # Not one region after the other: the order is one that was decided between them.
+    assert len({one.data.split()[0] for one in copies["west"][:each]}) > 1
+
+
+async def _homed_takes_all_and_is_read_locally(connections: Mapping[str, Connection]) -> None:
+    acks = {region: await published(connections[region], f"prices.{region}") for region in REGIONS}
+    assert {ack["stream"] for ack in acks.values()} == {"prices"}
+    copies = {region: "prices" if region == "east" else f"prices-read-{region}" for region in REGIONS}
+
+    async def missing() -> str | None:
+        for region, connection in connections.items():
+            for origin, ack in acks.items():
+                message = await direct.last_by_subject(connection, "prices", f"prices.{origin}")
+                if message is None or (message.stream, message.seq) != (copies[region], ack["seq"]):
+                    return f"{origin} in {region}: {message}"
+        return None
+
+    await until(missing)
+
+
+async def test_a_stretch_stream_and_the_order_outlive_a_region(file: Path) -> None:
+    started(file)
+    async with connected() as connections:
+        await published(connections["west"], "ledger.x", "before")
+
+        async def unseen(*wanted: bytes) -> str | None:
+            copies = [await contents(connections[region], "ledger", "ledger.x") for region in ("central", "east")]
+            seen = [[one.data for one in copy] for copy in copies]
+            return None if seen == [list(wanted)] * 2 else str(seen)
+
+        await until(lambda: unseen(b"before"), within=30)
+        lost = [server for server in lab.status("models").servers if server.region == "west"]
+        assert {server.name for server in lost} == {"west-1", "stretch-west"}
+        for server in lost:
+            psutil.Process(server.pid).kill()
+
+        async def refused() -> str | None:
+            try:
+                ack = await published(connections["east"], "stock.a", "after")
+            except VstreamError as error:
+                return str(error)
+            return None if ack.get("stream") == "stock" else str(ack)
+
+        await until(refused, within=60)
+        assert (await published(connections["east"], "ledger.x", "after"))["stream"] == "ledger-write-east"
+        await until(lambda: unseen(b"before", b"after"), within=60)
+
+
+def changed(file: Path, text: str) -> None:
+    file.write_text(text)
+    ran = vstream("apply", file, "--yes", "--allow-destructive")
+    assert ran.code == 0, ran.out + ran.err
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+
+
+async def test_a_homed_stream_moves_into_the_stretch_cluster_and_to_another_home(file: Path) -> None:
+    started(file)
+    async with connected() as connections:
+        for number in range(20):
+            await published(connections["west"], "prices.x", str(number))
+        consumer = {"stream_name": "prices", "config": {"durable_name": "d", "ack_policy": "explicit"}}
+        # By the virtual name and from anywhere: nothing is mapped.
+        created = await connections["west"].request_json("$JS.API.CONSUMER.DURABLE.CREATE.prices.d", consumer)
+        assert "error" not in created, created
+
+        wide, west = PRICES.replace("homed, home: east", "stretch"), PRICES.replace("east", "west")
+        for text in (HEAD + SENSORS + LEDGER + STOCK + one for one in (wide, west)):
+            # Servers move or scale a stream, not both at once: one replica all the way.
+            changed(file, text.replace("canary:", "write: {replicas: 1}, canary:"))
+
+            async def incomplete() -> str | None:
+                for region, connection in connections.items():
+                    copy = await contents(connection, "prices", "prices.x")
+                    if [one.data for one in copy] != [str(number).encode() for number in range(20)]:
+                        return f"{region}: {len(copy)}"
+                return None
+
+            await until(incomplete, within=60)
+            kept = await connections["central"].request_json("$JS.API.CONSUMER.INFO.prices.d")
+            assert kept["num_pending"] == 20, kept
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out
+
+
+@pytest.mark.parametrize("model", ["ordered", "stretch", "homed, home: east"])
+def test_a_model_that_servers_cannot_change_to_is_blocked_and_nothing_is_done(file: Path, model: str) -> None:
+    file.write_text(HEAD + SENSORS)
+    started(file)
+    file.write_text(HEAD + SENSORS.replace("canary:", f"consistency: {model}, canary:"))
+    blocked = vstream("apply", file, "--yes", "--allow-destructive", "--allow-many")
+    assert blocked.code == 1
+    assert "another consistency model" in blocked.out
+    assert "another name" in blocked.out
+    file.write_text(HEAD + SENSORS)
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+
+
+async def test_a_copy_that_is_missing_is_named_and_others_answer_for_it(file: Path) -> None:
+    started(file)
+    async with connected() as connections:
+        ack = await published(connections["west"], "stock.a")
+        deleted = await connections["west"].request_json("$JS.API.STREAM.DELETE.stock-read-west")
+        assert deleted["success"], deleted
+
+        async def gone() -> str | None:
+            message = await direct.get_by_seq(connections["west"], "stock", ack["seq"])
+            return None if message and message.stream in {"stock", "stock-read-central", "stock-read-east"} else "late"
+
+        await until(gone)
+    probed = vstream("probe", file, "-s", "stock", "--format", "json")
+    assert probed.code == 1
+    checks = json.loads(probed.out)["checks"]
+    bad = {(check["hop"], check["origin"], check["region"]) for check in checks if check["status"] != "ok"}
+    assert bad == {("canary", origin, "west") for origin in REGIONS}
+    said = {check["detail"] for check in checks if (check["hop"], check["region"]) == ("canary", "west")}
+    assert said == {"`stock-read-west` cannot be read: `stock-read-west` does not exist"}
+    (read,) = [check for check in checks if (check["hop"], check["region"]) == ("direct_get", "west")]
+    assert "`stock-read-west` takes part once it takes a message" in read["detail"]
+    assert "1 to create, 0 to update, 0 to delete" in vstream("plan", file).out

@@ -1,0 +1,87 @@
+"""A lab with a stretch cluster: one more server in each region, linked, counted, and left out where clients connect."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from vstream.lab import lab
+
+pytestmark = pytest.mark.lab
+
+TEXT = """\
+version: 1
+name: wide
+server_version: "2.10"
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+stretch: {members: all}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary.*, write: {max_age: 1h}}
+"""
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "wide.yaml"
+    path.write_text(TEXT)
+    yield path
+    assert vstream("lab", "down", "wide", "--purge").code == 0
+    assert running_in(state) == []
+
+
+def routes(monitor: int) -> set[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{monitor}/routez", timeout=5) as answer:
+        return {route["remote_name"] for route in json.load(answer)["routes"] or ()}
+
+
+def test_the_members_are_a_cluster_of_their_own_and_stand_in_the_regions(file: Path) -> None:
+    up = vstream("lab", "up", file)
+    assert up.code == 0, up.err
+    addresses = lab.addresses("wide")
+    members = [address for address in addresses if address.is_stretch]
+    assert [(one.server.name, one.region, one.cluster_name) for one in members] == [
+        (f"stretch-{region}", region, "stretch") for region in ("west", "central", "east")
+    ]
+    names = {one.server.name for one in members}
+    assert [routes(one.monitor) for one in members] == [names - {one.server.name} for one in members]
+    # Clients of a region use its own cluster; loaded mappings are read from its stretch server too.
+    west = lab.endpoints("wide")["west"]
+    assert (len(west.urls), len(west.monitor)) == (1, 2)
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out
+
+    # New rules are loaded by the members of the stretch cluster like by any server.
+    file.write_text(TEXT + "  bar: {subjects: [bar.>], write: {max_age: 1h}}\n")
+    grown = vstream("apply", file, "--yes")
+    assert grown.code == 0, grown.out + grown.err
+    assert json.loads(vstream("plan", file, "--format", "json").out)["mappings"] == []
+
+
+def test_a_lab_without_its_stretch_server_is_completed(file: Path) -> None:
+    assert vstream("lab", "up", file).code == 0
+    pids = {server.name: server.pid for server in lab.status("wide").servers}
+    lost = psutil.Process(pids.pop("stretch-east"))
+    lost.kill()
+    lost.wait(10)
+    assert vstream("lab", "up", file).code == 0
+    after = {server.name: server.pid for server in lab.status("wide").servers}
+    assert after.pop("stretch-east") not in {None, lost.pid}
+    assert after == pids
+
+
+def test_a_lab_of_the_same_regions_without_a_stretch_cluster_is_another(file: Path) -> None:
+    assert vstream("lab", "up", file).code == 0
+    file.write_text(TEXT.replace("stretch: {members: all}\n", ""))
+    ran = vstream("plan", file)
+    assert ran.code == 3
+    assert "it has besides stretch-central, stretch-east, stretch-west" in ran.err

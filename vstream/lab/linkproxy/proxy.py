@@ -1,0 +1,87 @@
+"""Links that a proxy makes: every connection between regions goes through this process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from vstream.lab.linkproxy.connections import Connection
+from vstream.lab.linkproxy.lanes import RTO, Link
+from vstream.lab.linkproxy.owners import Owners
+from vstream.lab.linkproxy.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from vstream.lab.linkstate import Front, Links, Pair
+
+HOST = "127.0.0.1"
+BACKLOG = 1024
+
+
+class Proxy(Program):
+    """All fronts of a lab, and what connects through them."""
+
+    def __init__(self, place: Path, links: Links) -> None:
+        super().__init__(place, links)
+        self._owners = Owners(str(place / "conf" / "servers"), links.servers)
+        self._states: defaultdict[Pair, Link] = defaultdict(Link)
+        self._open: set[Connection] = set()
+        self._refused = 0
+
+    async def listen(self) -> None:
+        """Listen at every front. Raises OSError if one is taken."""
+        loop = asyncio.get_running_loop()
+        for front in self.links.fronts:
+            await loop.create_server(self._accepting(front), HOST, front.port, backlog=BACKLOG)
+
+    def apply(self) -> None:
+        """Give every link its state, and tell it to what goes over it."""
+        for pair in self.links.pairs:
+            self._states[pair].state = self.links.state(pair)
+        for one, other in self.links.pairs:
+            there, back = self._states[one, other], self._states[other, one]
+            there.rto = RTO + (there.state.delay or 0) + (back.state.delay or 0)
+        for connection in tuple(self._open):
+            connection.refresh()
+
+    def connections(self) -> Mapping[Pair, int]:
+        """Open connections, by who dialed whom."""
+        return Counter(one.pair for one in self._open if one.pair is not None)
+
+    @property
+    def refused(self) -> int:
+        """Connections of processes that are no servers of this lab."""
+        return self._refused
+
+    def _accepting(self, front: Front) -> Callable[[], asyncio.Protocol]:
+        def accept() -> asyncio.Protocol:
+            connection = Connection(
+                front,
+                region_of=self._owners.region_of,
+                link_of=self._states.__getitem__,
+                dial=_dial,
+                on_end=self._ended,
+            )
+            self._open.add(connection)
+            return connection.dialer
+
+        return accept
+
+    def _ended(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self._refused += connection.is_stranger
+
+
+async def _dial(front: Front) -> socket.socket:
+    reached = socket.socket()
+    reached.setblocking(False)  # noqa: FBT003 - its only argument
+    try:
+        await asyncio.get_running_loop().sock_connect(reached, (HOST, front.target))
+    except BaseException:
+        reached.close()
+        raise
+    return reached

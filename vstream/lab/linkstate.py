@@ -1,0 +1,215 @@
+"""
+What the links between regions are meant to do, and how that is written down.
+
+    STATE/labs/NAME/links/
+        links.json     what is wanted: written by commands, read by the keeper of the links
+        answer.json    what the keeper has applied, and the connections that it carries
+        keeper.json    which process the keeper is
+        keeper.err     what it says, if it fails
+        links.lock     held by whoever is changing links.json
+
+The keeper is a process of its own that must start at once: this module imports nothing that is slow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+Pair = tuple[str, str]
+"""A link in one direction: the region that sends, the region that receives."""
+
+FORMAT = 1
+
+
+class Backend(Enum):
+    """What carries the connections between regions."""
+
+    NONE = "none"
+    """Nothing: servers dial each other, and links cannot be changed."""
+    PROXY = "proxy"
+    """A proxy in front of each server. Needs no privileges."""
+    NETNS = "netns"
+    """A network namespace for each region, and the kernel between them. Linux only."""
+
+
+class Cut(Enum):
+    """How a link is cut."""
+
+    RESET = "reset"
+    """Connections that the sending region dials are reset, and new ones too: as a firewall that rejects."""
+    DROP = "drop"
+    """Nothing arrives and nobody is told: as a cable that is pulled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkState:
+    """One direction of a link. None says nothing: what lies below it counts, at last an ideal link."""
+
+    cut: Cut | None = None
+    delay: float | None = None
+    """Seconds from one region to the other: half a round trip."""
+    jitter: float | None = None
+    """Seconds that a part of the traffic is later than that, at most; evenly distributed."""
+    rate: int | None = None
+    """Bits per second, for all connections together; 0 for no limit."""
+    loss: float | None = None
+    """The part of packets that is lost: 0 to 1, exclusive."""
+
+    def over(self, below: LinkState) -> LinkState:
+        """What this one says, and what *below* says where this one says nothing."""
+        said = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        return LinkState(**{**{name: getattr(below, name) for name in _FIELDS}, **said})
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether bytes pass as if there were no link."""
+        return not (self.cut or self.delay or self.jitter or self.rate or self.loss)
+
+
+_FIELDS = tuple(one.name for one in fields(LinkState))
+IDEAL = LinkState()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """A port that stands for a server's: who connects to *port* is carried to *target*, in *region*."""
+
+    port: int
+    target: int
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """All links of a lab, as they are meant to be."""
+
+    backend: Backend
+    servers: Mapping[str, str]
+    """The region of each server."""
+    fronts: tuple[Front, ...] = ()
+    generation: int = 0
+    """Counts the changes."""
+    started: Mapping[Pair, LinkState] = field(default_factory=dict)
+    """The shape that the lab was started with."""
+    base: Mapping[Pair, LinkState] = field(default_factory=dict)
+    """The shape that it has now."""
+    overlays: Mapping[str, Mapping[Pair, LinkState]] = field(default_factory=dict)
+    """What lies over the shape, by the name of who put it there, the latest last."""
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions, in the order of the topology."""
+        return tuple(dict.fromkeys(self.servers.values()))
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every link in each direction."""
+        return tuple((one, other) for one in self.regions for other in self.regions if one != other)
+
+    def state(self, pair: Pair) -> LinkState:
+        """What *pair* does in effect: the shape, with all overlays over it."""
+        effective = self.base.get(pair, IDEAL)
+        for overlay in self.overlays.values():
+            effective = overlay.get(pair, IDEAL).over(effective)
+        return effective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a keeper says of itself."""
+
+    pid: int
+    generation: int
+    """The generation of `Links` that is in effect."""
+    answered: int
+    """Counts the answers."""
+    connections: Mapping[Pair, int]
+    """Open connections, by the region that dialed and the region that it dialed."""
+    refused: int = 0
+    """Connections of processes that are no servers of this lab."""
+    failure: str | None = None
+    """Why the latest change is not in effect."""
+    namespaces: Mapping[str, int] = field(default_factory=dict)
+    """Where the keeper holds the network namespace of each region, if there are any: a descriptor of its process."""
+    cannot: tuple[str, ...] = ()
+    """What of links cannot be done here: `delay` (jitter too), `rate`."""
+
+
+def encode(links: Links) -> str:
+    """*links* as text that `decode` reads back."""
+    document = {
+        "format": FORMAT,
+        "backend": links.backend.value,
+        "servers": dict(links.servers),
+        "fronts": [asdict(front) for front in links.fronts],
+        "generation": links.generation,
+        "started": list(written_states(links.started)),
+        "base": list(written_states(links.base)),
+        "overlays": [{"name": name, "links": list(written_states(states))} for name, states in links.overlays.items()],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def decode(text: str) -> Links:
+    """Raises ValueError, KeyError or TypeError if *text* is not what `encode` writes."""
+    document = json.loads(text)
+    if document["format"] != FORMAT:
+        raise ValueError(f"its format is {document['format']}, this vstream knows {FORMAT}")
+    return Links(
+        backend=Backend(document["backend"]),
+        servers=document["servers"],
+        fronts=tuple(Front(**front) for front in document["fronts"]),
+        generation=document["generation"],
+        started=read_states(document["started"]),
+        base=read_states(document["base"]),
+        overlays={overlay["name"]: read_states(overlay["links"]) for overlay in document["overlays"]},
+    )
+
+
+def encode_answer(answer: Answer) -> str:
+    """*answer* as text that `decode_answer` reads back."""
+    connections = [{"from": one, "to": other, "open": count} for (one, other), count in answer.connections.items()]
+    # Not `asdict`: keys that are pairs are none of JSON's.
+    plain = {one.name: getattr(answer, one.name) for one in fields(answer)}
+    return json.dumps({**plain, "connections": connections}) + "\n"
+
+
+def decode_answer(text: str) -> Answer:
+    """Raises ValueError, KeyError or TypeError if *text* is not what `encode_answer` writes."""
+    document = json.loads(text)
+    connections = {(one["from"], one["to"]): one["open"] for one in document.pop("connections")}
+    cannot = tuple(document.pop("cannot"))
+    return Answer(**document, connections=connections, cannot=cannot)
+
+
+def put(path: Path, text: str) -> None:
+    """Replace the file at *path*, so that readers see all of it. It need not survive the machine's end."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def written_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
+    """*states* as plain JSON data, which `read_states` reads back."""
+    for (one, other), state in states.items():
+        said = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
+        if state.cut is not None:
+            said["cut"] = state.cut.value
+        yield {"from": one, "to": other, **said}
+
+
+def read_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
+    """Raises ValueError, KeyError or TypeError if *written* is not what `written_states` gives."""
+    states = {}
+    for one in written:
+        said = {name: value for name, value in one.items() if name not in {"from", "to", "cut"}}
+        states[one["from"], one["to"]] = LinkState(cut=Cut(one["cut"]) if "cut" in one else None, **said)
+    return states

@@ -1,0 +1,98 @@
+"""Processes that outlive the command that started them: spawned, recognised, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+_POLL = 0.01
+_KILL_PATIENCE = 10.0
+
+
+def spawn(argv: Sequence[str], *, said: Path, cwd: Path, first: Callable[[], None] | None = None) -> int:
+    """
+    Start a process in a session of its own, and give its id. What it says is added to the file *said*.
+
+    It outlives this process and its terminal. *first* is called in it before the program starts. Raises OSError
+    if it cannot be run.
+    """
+    try:
+        with said.open("ab") as output:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=first,  # noqa: PLW1509 - a few calls of the kernel; a launcher would cost 50 ms each
+            )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"{argv[0]}: {error}") from error
+    # Popen shall neither wait for it nor complain. `reap` collects it if it ends before us.
+    child.returncode = 0
+    return child.pid
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    """The arguments of *process*; none for a zombie, and for what is not ours to see."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether *process* still runs. A zombie does not, although it has a process id."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def reap(process: psutil.Process) -> None:
+    """Collect *process* if it is a dead child of ours. Other parents collect their own."""
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """Send signal *number*, unless it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)  # psutil checks that the process id was not given to another
+
+
+async def end(processes: Iterable[psutil.Process], *, grace: float) -> list[psutil.Process]:
+    """End *processes*, by SIGKILL those that still run after *grace* seconds; give those that survive that."""
+    asked = list(processes)
+    for process in asked:
+        send(process, signal.SIGTERM)
+        send(process, signal.SIGCONT)  # a paused process would keep SIGTERM pending for ever
+    survivors = await _until_gone(asked, grace)
+    for process in survivors:
+        send(process, signal.SIGKILL)
+    return await _until_gone(survivors, _KILL_PATIENCE)
+
+
+async def _until_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+    """Those of *processes* that are still alive after *timeout* seconds."""
+    deadline = time.monotonic() + timeout
+    remaining = list(processes)
+    while True:
+        for process in remaining:
+            reap(process)
+        remaining = [process for process in remaining if is_alive(process)]
+        if not remaining or time.monotonic() > deadline:
+            return remaining
+        await asyncio.sleep(_POLL)

@@ -1,0 +1,46 @@
+"""Which nats-server each server of a lab runs: one for all, or another in a region or as a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.lab import binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from vstream.model.topology import Topology
+
+EVERYWHERE = "*"
+"""Stands for all servers that nothing else is said of."""
+
+
+def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    The version of each server, by name; without those that nothing is said of.
+
+    *versions* are by server, by region or `EVERYWHERE`, and the nearest counts. Raises
+    VstreamError for a name that is neither a region nor a server.
+    """
+    servers = {seat.server.name: seat.region for seat in topology.seats}
+    regions = tuple(dict.fromkeys(servers.values()))
+    for name in versions:
+        if name not in {EVERYWHERE, *regions, *servers}:
+            raise VstreamError(
+                f"there is no region or server `{name}` to give a version to",
+                hint=f"regions: {', '.join(regions)}; servers: {', '.join(servers)}",
+            )
+    return {
+        server: next(versions[name] for name in (server, region, EVERYWHERE) if name in versions)
+        for server, region in servers.items()
+        if not versions.keys().isdisjoint((server, region, EVERYWHERE))
+    }
+
+
+def located(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
+    """The nats-server binary of each server, fetched where it is missing. Raises VstreamError as `by_server` does."""
+    wanted = by_server(topology, versions)
+    found = {version: binaries.locate(version) for version in dict.fromkeys(wanted.values())}
+    return {server: found[version] for server, version in wanted.items()}
