@@ -1,0 +1,180 @@
+"""Three servers in each region: leaders that move or die, and restarts under load. The times are printed, not asserted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import (
+    ACKNOWLEDGED,
+    LAB,
+    REGIONS,
+    chaos,
+    done,
+    open_faults,
+    publish,
+    rehearsal,
+    stored,
+    until_stored,
+)
+from tests.support.command import vstream
+from tests.support.labs import pids, states
+from vstream.chaos import roles
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.lab import lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with rehearsal(tmp_path_factory.mktemp("chaos"), 3) as file:
+        yield file
+
+
+@pytest.fixture
+def file(large: Path) -> Iterator[Path]:
+    """The topology of a lab that is whole, and that is left whole whatever the test did."""
+    yield large
+    vstream("chaos", "heal", "--lab", LAB)
+    assert set(states(LAB).values()) == {"running"}
+
+
+async def leader(stream: str) -> str:
+    """Who leads *stream*, as soon as somebody does: right after a heal nobody may."""
+    deadline = time.monotonic() + 30
+    while (found := await _leader(stream)) is None:
+        assert time.monotonic() < deadline, f"nobody leads {stream}"
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def _leader(stream: str) -> str | None:
+    region = next(one for one in REGIONS if any(one in name for name, pid in pids(LAB).items() if pid))
+    connection = await open_connection(lab.endpoints(LAB)[region], region)
+    try:
+        return await roles.stream_leader(connection, stream)
+    finally:
+        await connection.close()
+
+
+async def meta_leader() -> str | None:
+    return await roles.meta_leader(url for one in lab.endpoints(LAB).values() for url in one.monitor)
+
+
+async def test_the_leader_is_who_is_killed(file: Path) -> None:
+    before = await leader("foo-write-west")
+    killed = json.loads(done(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).out)
+    assert killed["fault"]["servers"] == [before]
+    assert killed["fault"]["asked"] == "kill-leader foo-write-west"
+    assert f"instead of {before}" in killed["evidence"]
+    assert states(LAB)[before] == "crashed"
+    after = await leader("foo-write-west")
+    assert after != before
+    assert await publish("west", "by the next leader", within=20)
+    done(chaos(file, "heal"))
+    assert open_faults(file) == []
+
+
+async def test_the_meta_leader_is_who_is_killed(file: Path) -> None:
+    before = await meta_leader()
+    assert before is not None
+    killed = json.loads(done(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).out)
+    assert killed["fault"]["servers"] == [before]
+    assert f"instead of {before}" in killed["evidence"]
+
+
+async def test_leaders_hand_over(file: Path) -> None:
+    before = await leader("foo-read-east")
+    assert f"instead of {before}" in done(chaos(file, "step-down", "foo-read-east")).out
+    assert await leader("foo-read-east") != before
+    meta = await meta_leader()
+    assert f"instead of {meta}" in done(chaos(file, "step-down-meta")).out
+    assert await meta_leader() != meta
+
+
+class Load:
+    """One publisher in each region, each with one message at a time, repeated with its id until it is acknowledged."""
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.given_up: list[str] = []
+        self._enough = asyncio.Event()
+
+    async def run(self, label: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            for region in REGIONS:
+                group.create_task(self._publisher(region, label))
+
+    def stop(self) -> None:
+        self._enough.set()
+
+    async def _publisher(self, region: str, label: str) -> None:
+        connection: Connection | None = None
+        number = 0
+        try:
+            while not self._enough.is_set():
+                number += 1
+                text = f"{label}-{region}-{number}"
+                if connection is None or not connection.is_connected:
+                    connection = await self._connection(region, connection)
+                # Within the duplicate window, so that a repetition is recognised.
+                acked = await publish(region, text, within=60, connection=connection)
+                (self.acked if acked else self.given_up).append(text)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await self._enough.wait()
+        finally:
+            if connection is not None:
+                await connection.close()
+
+    async def _connection(self, region: str, old: Connection | None) -> Connection | None:
+        if old is not None:
+            await old.close()
+        try:
+            return await open_connection(lab.endpoints(LAB)[region], region, timeout=2.0)
+        except VstreamError:
+            return None
+
+
+@pytest.mark.parametrize("is_resynced", [False, True], ids=["left alone", "resync"])
+async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resynced: bool) -> None:
+    """Also how long it takes until every read stream has everything: with a resync it need not wait for retries."""
+    label = "resync" if is_resynced else "alone"
+    load = Load()
+    publishing = asyncio.create_task(load.run(label))
+    began = time.monotonic()
+    rolled = await asyncio.to_thread(chaos, file, "rolling-restart", "--format", "json")
+    load.stop()
+    await publishing
+    restarted = [one["server"] for one in json.loads(done(rolled).out)["restarted"]]
+    assert restarted == list(pids(LAB))
+    print(f"\nnine servers in {time.monotonic() - began:.1f} s, {len(load.acked)} messages acknowledged")  # noqa: T201
+    assert load.given_up == []
+    assert len(load.acked) > 2 * len(REGIONS)
+
+    # Every read stream must come to hold all that the write streams hold, of earlier tests too.
+    written = [text for region in REGIONS for text in await stored(region, "write")]
+    acked = Counter(load.acked)
+    mine = Counter(text for text in written if text.startswith(f"{label}-"))
+    lost = [(text, ACKNOWLEDGED.get(text)) for text in sorted((acked - mine).elements())]
+    assert lost == [], "acknowledged, and in no write stream"
+    assert mine == acked
+    wanted = len(written)
+    waiting = asyncio.create_task(until_stored(wanted, within=90))
+    if is_resynced:
+        report = await asyncio.to_thread(vstream, "resync", file, "--format", "json", timeout=300)
+        streams = json.loads(done(report).out)["streams"]
+        assert [one["stepped_down"] for one in streams] == [True, True, True]
+        print({one["stream"]: one["caught_up_seconds"] for one in streams})  # noqa: T201
+    print(f"everything everywhere after: {await waiting}")  # noqa: T201
+    for region in REGIONS:
+        assert Counter(await stored(region)) == Counter(written)

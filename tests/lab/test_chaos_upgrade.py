@@ -1,0 +1,82 @@
+"""A lab of several versions, and the way from one to another, server by server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import LAB, chaos, done, open_faults, publish, rehearsal, stored, until_stored
+from tests.support.command import vstream
+from tests.support.labs import pids
+from vstream.jetstream import monitoring
+from vstream.lab import lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+
+OLD, NEW = "2.12.8", "2.15.1"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with rehearsal(
+        tmp_path_factory.mktemp("chaos"), 1, "--server-version", OLD, "--server-version", f"east={NEW}"
+    ) as topology:
+        yield topology
+
+
+async def versions() -> dict[str, str]:
+    """What the processes themselves say."""
+    urls = [url for endpoint in lab.endpoints(LAB).values() for url in endpoint.monitor]
+    answers = [await monitoring.varz(url) for url in urls]
+    return {one.server_name: one.version for one in answers}
+
+
+def said_by_lab() -> dict[str, str]:
+    return {
+        one["name"]: one["version"] for one in json.loads(vstream("lab", "status", LAB, "--json").out)[0]["servers"]
+    }
+
+
+async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
+    assert await versions() == {"west-1": OLD, "central-1": OLD, "east-1": NEW} == said_by_lab()
+    assert await publish("west", "before", within=20)
+    before = pids(LAB)
+
+    upgraded = json.loads(done(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).out)
+    assert [(one["server"], one["version"]) for one in upgraded["restarted"]] == [("west-1", NEW)]
+    assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW} == said_by_lab()
+    after = pids(LAB)
+    assert {name for name in after if after[name] != before[name]} == {"west-1"}
+    assert open_faults(file) == []
+
+    # What has crashed comes back as what it was last, by heal and by `lab up`.
+    done(chaos(file, "kill-region", "west", "--for", "0s"))
+    assert (await versions())["west-1"] == NEW
+    done(chaos(file, "kill-region", "central"))
+    done(vstream("lab", "up", file))
+    assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW}
+
+    done(chaos(file, "upgrade", "--to", NEW))
+    assert set((await versions()).values()) == {NEW}
+    assert await publish("central", "after", within=20)
+    done(vstream("resync", file, timeout=200))
+    assert await until_stored(2, within=60) != {}
+    assert sorted(await stored("east")) == ["after", "before"]
+
+
+def test_what_runs_is_not_started_as_another_version(file: Path) -> None:
+    other = vstream("lab", "up", file, "--server-version", "west=2.14.6")
+    assert other.code == 3
+    assert "runs `west-1` as nats-server" in other.err
+    assert "not 2.14.6" in other.err
+    unknown = vstream("lab", "up", file, "--server-version", "wset=2.14.6")
+    assert unknown.code == 3
+    assert "no region or server `wset`" in unknown.err
+    twice = vstream("lab", "up", file, "--server-version", "2.14.6", "--server-version", "2.12.8")
+    assert twice.code == 2
+    nothing = chaos(file, "upgrade", "--to", "2.15")
+    assert nothing.code == 3
+    assert "write all three numbers" in nothing.err

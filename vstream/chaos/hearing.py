@@ -1,0 +1,97 @@
+"""Who hears whom: messages from every region of a lab to every other, in the system account, where nothing stores them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotConnectedError, NotReachableError
+from vstream.jetstream.steady import open_steady
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping
+
+    from vstream.chaos.site import Site
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.steady import SteadyConnection
+    from vstream.lab.linkstate import Pair
+
+_POLL = 0.005
+_CONNECT = 10.0
+
+
+class Hearing:
+    """One client in each region that serves. Made by `hearing`; *patience* is how many seconds a message may take."""
+
+    def __init__(self, clients: Mapping[str, SteadyConnection], *, patience: float) -> None:
+        self._clients = clients
+        self._patience = patience
+        self._subject = f"_vs_heard.{secrets.token_hex(8)}"
+        self._round = 0
+        self._arrived: dict[tuple[int, Pair], float] = {}
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """Every way from one of these regions to another."""
+        return frozenset((one, other) for one in self._clients for other in self._clients if one != other)
+
+    async def listen(self) -> None:
+        """Subscribe everywhere. It takes a moment until all servers know."""
+        for region, client in self._clients.items():
+            await client.subscribe(f"{self._subject}.*.*", partial(self._hear, region))
+
+    async def _hear(self, region: str, _: Reply, subject: str) -> None:
+        origin, number = subject.split(".")[-2:]
+        self._arrived.setdefault((int(number), (origin, region)), time.monotonic())
+
+    async def once(self, awaited: Collection[Pair]) -> Mapping[Pair, float]:
+        """
+        The ways that a message from each region takes now, with the seconds that it takes.
+
+        Returns when all of *awaited* have arrived, else when patience is over.
+        """
+        self._round += 1
+        number, began = self._round, time.monotonic()
+        for region, client in self._clients.items():
+            try:
+                await client.publish(f"{self._subject}.{region}.{number}", b"")
+            except NotConnectedError:
+                continue
+        while time.monotonic() - began < self._patience:
+            if all((number, pair) in self._arrived for pair in awaited):
+                break
+            await asyncio.sleep(_POLL)
+        return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
+
+    async def until(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
+        """Return once all of *awaited* are heard in one round: nothing. Else those that were not heard *within* seconds."""
+        deadline = time.monotonic() + within
+        while missing := set(awaited) - set(await self.once(awaited)):
+            if time.monotonic() > deadline:
+                break
+        return missing
+
+
+@asynccontextmanager
+async def hearing(site: Site, *, patience: float) -> AsyncIterator[Hearing]:
+    """Clients of the system account in every region of the lab that serves."""
+    clients: dict[str, SteadyConnection] = {}
+    try:
+        for region in site.regions:
+            endpoint = site.system_in(region)
+            if not endpoint.urls:
+                continue
+            try:
+                clients[region] = await open_steady(endpoint, region, name="vstream", within=_CONNECT)
+            except NotReachableError:
+                continue  # as a region that does not serve
+        found = Hearing(clients, patience=patience)
+        await found.listen()
+        yield found
+    finally:
+        for client in clients.values():
+            await client.close()

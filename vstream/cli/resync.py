@@ -1,0 +1,44 @@
+"""`vstream resync`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from vstream.cli import faulting, inputs
+from vstream.cli.outcome import NO
+from vstream.cli.running import run
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    timeout: Annotated[float, typer.Option(help="Seconds, before and again after the step-downs.", min=1)] = 120,
+    wait_only: Annotated[bool, typer.Option("--wait-only", help="Step nothing down: only measure.")] = False,
+    output: faulting.Format = "text",
+    lab: inputs.LabName = None,
+) -> None:
+    """
+    After an outage: wait for gateways and the meta leader, then make every read stream source again at once.
+
+    A stream that has lost a source tries again after 10 s, then later and later. Its
+    next leader asks at once, so each read stream's leader steps down. Exits with 1
+    unless every read stream has everything in time.
+
+    Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`
+    """
+    from vstream.chaos.resync import resync  # noqa: PLC0415
+    from vstream.ui import chaos as view  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    faulting.check_format(output)
+    wanted = inputs.load(topology).require()
+    result = run(resync(wanted, faulting.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
+    if output == "json":
+        typer.echo(json.dumps(view.resync_as_dict(result), indent=2))
+    else:
+        console.say(f"gateways and leaders were there after {result.waited:.1f} s")
+        console.out().print(view.resync(result))
+    if not result.is_complete:
+        raise typer.Exit(NO)
