@@ -21,7 +21,7 @@ streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
 """
 BAD = GOOD.replace("foo.>]", "foo.>], regions: [wset]").replace("max_age: 1h", "max_age: 1 hour")
 
-COMMANDS = ["init", "validate", "render", "plan", "apply", "probe", "lab", "schema"]
+COMMANDS = ["init", "validate", "render", "plan", "apply", "probe", "lab", "scenario", "schema"]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_help_lists_every_command_and_the_exit_codes() -> None:
     assert "Exit codes" in ran.out
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "lab"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"lab", "scenario"}])
 def test_every_command_explains_itself(name: str) -> None:
     ran = vstream(name, "--help")
     assert ran.code == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import xml.etree.ElementTree as ET  # written, never parsed
 from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from urllib.parse import quote
 
 from vstream import __version__
 from vstream.diagnostics import Severity
+from vstream.junit import Result, TestCase, document
 from vstream.ui.diagnostics import clean, place
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
@@ -147,37 +145,28 @@ def junit(diagnostics: Sequence[Diagnostic], files: Iterable[str]) -> str:
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
     for one in diagnostics:
         by_file.setdefault(one.span.file if one.span else "", []).append(one)
-    root = ET.Element("testsuites", name="vstream lint")
-    for file, found in sorted(by_file.items()):
-        failures = [one for one in found if one.severity is not Severity.NOTE]
-        suite = ET.SubElement(
-            root,
-            "testsuite",
-            name=_text(file),
-            tests=str(max(1, len(failures))),
-            failures=str(len(failures)),
-            errors="0",
-            skipped="0",
+    return document("vstream lint", {file: _cases(file, found) for file, found in sorted(by_file.items())})
+
+
+def _cases(file: str, found: Sequence[Diagnostic]) -> list[TestCase]:
+    failures = [one for one in found if one.severity is not Severity.NOTE]
+    if not failures:
+        notes = "\n".join(one.message for one in found)
+        return [TestCase(classname=file, name="lint", output=notes if found else None)]
+    cases = []
+    seen: Counter[str] = Counter()
+    for one in failures:
+        name = f"{one.code}:{one.span.line}:{one.span.column}" if one.span else one.code
+        seen[name] += 1
+        where = place(one.span) if one.span else ""
+        cases.append(
+            TestCase(
+                classname=file,
+                name=f"{name} ({seen[name]})" if seen[name] > 1 else name,
+                result=Result.FAILURE,
+                type=one.severity.value,
+                message=one.message,
+                text="\n".join(filter(None, (f"{where}: {one.message}", one.hint))),
+            )
         )
-        seen: Counter[str] = Counter()
-        for one in failures:
-            name = f"{one.code}:{one.span.line}:{one.span.column}" if one.span else one.code
-            seen[name] += 1
-            name += f" ({seen[name]})" if seen[name] > 1 else ""
-            case = ET.SubElement(suite, "testcase", classname=_text(file), name=name)
-            failure = ET.SubElement(case, "failure", type=one.severity.value, message=_text(one.message))
-            where = place(one.span) if one.span else ""
-            failure.text = _text("\n".join(filter(None, (f"{where}: {one.message}", one.hint))))
-        if not failures:
-            case = ET.SubElement(suite, "testcase", classname=_text(file), name="lint")
-            if found:
-                ET.SubElement(case, "system-out").text = _text("\n".join(one.message for one in found))
-    for total in ("tests", "failures", "errors"):
-        root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True)
-
-
-def _text(value: str) -> str:
-    """*value* without the characters that XML cannot hold."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value)
+    return cases

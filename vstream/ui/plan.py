@@ -145,6 +145,8 @@ def _change_lines(change: Change) -> Iterator[Text]:
             sources = change.config.source_names
             if sources:
                 shown.insert(0, f"sources {', '.join(sources)}")
+            if change.config.mirror_name:
+                shown.insert(0, f"mirrors {change.config.mirror_name}")
             yield Text.assemble(("  + ", "green"), name, where)
             yield Text(f"      {' · '.join(shown)}", style="dim")
         case Update():

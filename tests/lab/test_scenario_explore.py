@@ -1,0 +1,82 @@
+"""Exploring on real servers: a run is judged, and one that is stopped leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import environment
+from tests.support.labs import eventually, running_in
+from vstream.lab import lab
+
+pytestmark = pytest.mark.lab
+
+TOPOLOGY = """\
+version: 1
+name: small
+server_version: "2.12"
+regions: {west: {servers: 1}}
+streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
+"""
+
+
+def exploring(directory: Path) -> subprocess.Popen[str]:
+    (directory / "small.yaml").write_text(TOPOLOGY)
+    arguments = [
+        "explore",
+        "--runs",
+        "1",
+        "--shrinking-runs",
+        "0",
+        "--seed",
+        "7",
+        "-t",
+        "small.yaml",
+        "--format",
+        "json",
+        "--out",
+        "explored",
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "vstream", "scenario", *arguments],
+        cwd=directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) -> None:
+    running = exploring(tmp_path)
+    said, talk = await asyncio.to_thread(running.communicate, timeout=150)
+    assert running.returncode == 0, talk
+    found = json.loads(said)
+    assert (found["runs"], found["pass"], found["lost"], found["duplicated"]) == (1, 1, 0, 0)
+    assert found["acknowledged"] > 0
+    assert found == json.loads((tmp_path / "explored" / "explored.json").read_text())
+    directory = tmp_path / found["explored"][0]["directory"]
+    assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]
+    assert (running_in(state), lab.names()) == ([], ())
+
+
+async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp_path: Path) -> None:
+    running = exploring(tmp_path)
+    await eventually(
+        lambda: running.poll() is not None or bool(list(tmp_path.glob("explored/*/capture/operations/*"))), 60
+    )
+    # To the whole group, as a terminal does.
+    os.killpg(running.pid, signal.SIGINT)
+    said, talk = await asyncio.to_thread(running.communicate, timeout=60)
+    assert running.returncode == 130, talk
+    assert "Traceback" not in talk
+    assert json.loads(said)["runs"] == 0
+    assert (running_in(state), lab.names()) == ([], ())

@@ -1,0 +1,356 @@
+"""Runs of scenarios on real super-clusters: what is captured, and that nothing is left behind, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.command import environment
+from tests.support.labs import eventually, running_in
+from tests.support.rehearsals import (
+    NS,
+    REGIONS,
+    TOPOLOGY,
+    acknowledged,
+    operations,
+    rehearse,
+    scenario,
+    stored,
+)
+from vstream.capture.records import FaultOutcome, Kind, Outcome
+from vstream.capture.store import Capture
+from vstream.errors import VstreamError
+from vstream.lab import lab
+from vstream.model.scenario import Converge, FaultKind, FaultSpec, Heal, Inject, ReaderKind, Retry, Trial, Try, Wait
+from vstream.scenario.events import Sampled, StepBegan, StepEnded, Worked
+
+pytestmark = pytest.mark.lab
+
+
+async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: Path) -> None:
+    wanted = scenario(
+        ("load", Wait(nanoseconds=2 * NS)),
+        ("together", Converge(within=60 * NS)),
+        ("matrix", Try(regions=REGIONS)),
+        readers=tuple(ReaderKind),
+    )
+    capture, seen = await rehearse(wanted, tmp_path / "capture")
+
+    manifest = capture.manifest()
+    assert (manifest.is_complete, manifest.stopped_by, manifest.seed) == (True, None, 7)
+    assert [one.name for one in manifest.servers] == ["west-1", "central-1", "east-1"]
+    assert (capture.path / "topology.yaml").read_text() == TOPOLOGY
+    assert {path.name for path in capture.logs.iterdir()} >= {"west-1.log", "central-1.log", "east-1.log"}
+    assert {(one.outcome, one.error) for one in capture.operations()} == {(Outcome.OK, None)}
+
+    acked = acknowledged(capture)
+    tried = {one.id or "" for one in operations(capture, Kind.TRY) if one.subject == Trial.PUBLISH.value}
+    assert acked
+    for found in stored(capture, "read").values():
+        assert set(found) == acked | tried
+        assert set(found.values()) == {1}
+    assert {one.client for one in capture.deliveries()} == {f"{region}/consumer-foo" for region in REGIONS}
+    assert {one.id for one in capture.deliveries() if one.region == "west"} == acked | tried
+
+    assert [one.name for one in capture.windows()] == ["load", "together", "matrix", "quiesce"]
+    assert all(one.is_ok for one in capture.windows())
+    assert {one.region for one in capture.samples()} == set(REGIONS)
+    assert any(one.control_plane for one in capture.samples())
+    assert any(one.links for one in capture.samples())
+    assert {type(event) for event in seen} >= {StepBegan, StepEnded, Worked, Sampled}
+    assert lab.names() == ()
+
+
+async def test_every_client_operation_is_tried_once_in_each_region(state: Path, tmp_path: Path) -> None:
+    wanted = scenario(("load", Wait(nanoseconds=NS)), ("matrix", Try(regions=("west", "east"))))
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    for region in ("west", "east"):
+        tried = [(one.subject, one.outcome, one.error) for one in operations(capture, Kind.TRY, region)]
+        assert tried == [(trial.value, Outcome.OK, None) for trial in Trial]
+    assert operations(capture, Kind.TRY, "central") == []
+
+
+async def test_a_version_without_cursors_converges_too(state: Path, tmp_path: Path) -> None:
+    wanted = scenario(("load", Wait(nanoseconds=2 * NS)), ("together", Converge(within=60 * NS)), version="2.12.8")
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    assert capture.manifest().is_complete
+    assert {one.version for one in capture.manifest().servers} == {"2.12.8"}
+    assert [one.is_ok for one in capture.windows()] == [True, True, True]
+    assert all(set(found) == acknowledged(capture) for found in stored(capture, "read").values())
+
+
+async def test_a_capture_is_never_written_over(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(VstreamError, match="holds a capture already"):
+        await rehearse(scenario(("load", Wait(nanoseconds=NS))), tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == "{}"
+
+
+async def test_a_lab_that_cannot_start_leaves_nothing_but_the_reason(state: Path, tmp_path: Path) -> None:
+    broken = TOPOLOGY.replace("write: {max_age: 1h}", "write: {max_age: 1h}\n    replicas: 3")
+    with pytest.raises(VstreamError):
+        await rehearse(scenario(("load", Wait(nanoseconds=NS)), topology=broken), tmp_path / "capture")
+    assert lab.names() == ()
+
+
+FILE = """\
+scenario: 1
+name: long
+description: It lasts until somebody ends it.
+topology:
+{topology}
+workload: {{rate: 50/s}}
+steps:
+{steps}
+  - wait: 1h
+"""
+
+
+def long_run(directory: Path, steps: str = "") -> subprocess.Popen[str]:
+    """`vstream scenario run` of something that does not end by itself, after *steps*."""
+    indented = "".join(f"  {line}\n" for line in TOPOLOGY.splitlines())
+    (directory / "long.yaml").write_text(FILE.format(topology=indented, steps=steps))
+    return subprocess.Popen(
+        [sys.executable, "-m", "vstream", "scenario", "run", "long.yaml", "--out", "capture"],
+        cwd=directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+async def loaded(running: subprocess.Popen[str], capture: Capture) -> None:
+    """Wait until clients work."""
+    await eventually(lambda: running.poll() is not None or any(capture.operations()), within=60)
+    assert running.poll() is None, running.communicate()[0]
+
+
+def of_run(directory: Path) -> list[psutil.Process]:
+    """Workers and samplers that work in *directory*."""
+
+    def works_here(process: psutil.Process) -> bool:
+        try:
+            return process.cwd() == str(directory) and "vstream.scenario" in " ".join(process.cmdline())
+        except psutil.Error:
+            return False
+
+    return [process for process in psutil.process_iter() if works_here(process)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_run_says_so_and_leaves_nothing(
+    state: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    running = long_run(tmp_path)
+    capture = Capture(tmp_path / "capture")
+    await loaded(running, capture)
+    # To the whole group, as a terminal does.
+    os.killpg(running.pid, number)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=60)
+
+    assert running.returncode == 130, said
+    assert "Traceback" not in said
+    manifest = capture.manifest()
+    assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
+    assert acknowledged(capture)
+    assert (of_run(tmp_path), running_in(state), lab.names()) == ([], [], ())
+
+
+async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Path) -> None:
+    running = long_run(tmp_path, "  - pause: west\n    as: stopped")
+    capture = Capture(tmp_path / "capture")
+    await eventually(lambda: running.poll() is not None or bool(list(capture.windows())), within=60)
+    running.send_signal(signal.SIGINT)
+    said, _ = await asyncio.to_thread(running.communicate, timeout=60)
+
+    assert running.returncode == 130, said
+    assert [(one.id, one.outcome) for one in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
+    assert (of_run(tmp_path), running_in(state), lab.names()) == ([], [], ())
+
+
+async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(state: Path, tmp_path: Path) -> None:
+    running = long_run(tmp_path)
+    capture = Capture(tmp_path / "capture")
+    await loaded(running, capture)
+    assert of_run(tmp_path)
+    running.kill()
+    await asyncio.to_thread(running.communicate, timeout=60)
+
+    await eventually(lambda: not of_run(tmp_path), within=30)
+    assert not capture.manifest().is_complete
+    assert acknowledged(capture)
+    (name,) = lab.names()
+    await lab.down(name, purge=True)
+    assert running_in(state) == []
+
+
+async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_path: Path) -> None:
+    running = long_run(tmp_path)
+    capture = Capture(tmp_path / "capture")
+    await loaded(running, capture)
+    of_run(tmp_path)[0].kill()
+    said, _ = await asyncio.to_thread(running.communicate, timeout=60)
+
+    assert running.returncode == 3, said
+    assert "ended by itself" in (capture.manifest().stopped_by or "")
+    assert json.loads((tmp_path / "capture" / "manifest.json").read_text())["is_complete"] is False
+    assert lab.names() == ()
+
+
+BROKEN = (
+    (None, Wait(nanoseconds=NS)),
+    ("paused", Inject(fault=FaultSpec(kind=FaultKind.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
+    (None, Wait(nanoseconds=NS)),
+    ("killed", Inject(fault=FaultSpec(kind=FaultKind.KILL_REGION, targets=("west",)), id="killed")),
+    ("without west", Wait(nanoseconds=2 * NS)),
+    ("healing", Heal(ids=("killed",))),
+)
+
+
+@pytest.fixture(scope="module")
+def broken_west(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """West is paused, and later killed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(tmp_path_factory.mktemp("broken") / "state"))
+        return asyncio.run(rehearse(scenario(*BROKEN), tmp_path_factory.mktemp("broken") / "capture"))[0]
+
+
+def during(capture: Capture, window: str, region: str) -> Counter[tuple[Outcome, str | None]]:
+    """How publishes of *region* ended that were due in *window*."""
+    found = next(one for one in capture.windows() if one.name == window)
+    return Counter(
+        (one.outcome, one.error)
+        for one in operations(capture, Kind.PUBLISH, region)
+        if found.start <= one.due < found.end
+    )
+
+
+def test_whatever_was_acknowledged_is_everywhere_once(broken_west: Capture) -> None:
+    assert broken_west.manifest().is_complete
+    acked = acknowledged(broken_west)
+    published = {one.id for one in operations(broken_west, Kind.PUBLISH) if one.outcome is not Outcome.REJECTED}
+    for found in stored(broken_west, "read").values():
+        assert acked <= set(found) <= published
+        assert set(found.values()) == {1}
+
+
+def test_a_fault_is_felt_where_it_is_and_as_what_it_is(broken_west: Capture) -> None:
+    for window in ("paused", "without west"):
+        assert {outcome for outcome, _ in during(broken_west, window, "east")} == {Outcome.OK}
+    assert (Outcome.INDETERMINATE, "no answer in time") in during(broken_west, "paused", "west")
+    assert set(during(broken_west, "without west", "west")) == {(Outcome.REJECTED, "not connected")}
+
+
+def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None:
+    found = list(broken_west.faults())
+    assert [(one.id, one.asked, one.regions, one.outcome) for one in found] == [
+        ("paused", "pause west", ("west",), FaultOutcome.CONFIRMED),
+        ("killed", "kill-region west", ("west",), FaultOutcome.CONFIRMED),
+    ]
+    for one in found:
+        assert one.evidence is not None
+        assert "west-1" in one.evidence
+        assert one.injected <= (one.confirmed or 0) <= (one.healing or 0) <= (one.healed or 0)
+    window = next(one for one in broken_west.windows() if one.name == "paused")
+    assert window.start == found[0].injected
+    assert (found[0].healing or 0) - NS // 10 <= window.end <= (found[0].healing or 0)
+
+
+async def test_retried_messages_are_all_acknowledged_and_stored_once(state: Path, tmp_path: Path) -> None:
+    capture, _ = await rehearse(scenario(*BROKEN, retry=Retry.SAME_ID), tmp_path / "capture")
+    publishes = operations(capture, Kind.PUBLISH)
+    assert {one.outcome for one in publishes} == {Outcome.OK}
+    assert max(one.attempts for one in publishes) > 1
+    for found in (*stored(capture, "read").values(), *stored(capture, "write").values()):
+        assert set(found.values()) == {1}
+
+
+async def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(state: Path, tmp_path: Path) -> None:
+    wanted = scenario(
+        ("no", Inject(fault=FaultSpec(kind=FaultKind.PARTITION, targets=("west", "east")), id="no")),
+        ("one", Inject(fault=FaultSpec(kind=FaultKind.STEP_DOWN, targets=("foo-read-west",)), id="one")),
+        (None, Wait(nanoseconds=NS)),
+        (None, Heal()),
+    )
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    assert capture.manifest().is_complete
+    assert [(one.id, one.outcome) for one in capture.faults()] == [
+        ("no", FaultOutcome.UNSUPPORTED),
+        ("one", FaultOutcome.FAILED),
+    ]
+    assert [one.is_ok for one in capture.windows()] == [False, False, True, True, True]
+    assert acknowledged(capture)
+
+
+async def test_an_upgrade_is_waited_for_and_says_what_runs_then(state: Path, tmp_path: Path) -> None:
+    upgrade = FaultSpec(kind=FaultKind.UPGRADE, targets=("west",), options={"to": "2.15.1"})
+    wanted = scenario((None, Wait(nanoseconds=NS)), ("upgrade", Inject(fault=upgrade, id="up")), version="2.12.8")
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    (fault,) = capture.faults()
+    assert (fault.asked, fault.regions, fault.outcome) == (
+        "upgrade west --to 2.15.1",
+        ("west",),
+        FaultOutcome.CONFIRMED,
+    )
+    assert "1 restarted, and running 2.15.1" in (fault.evidence or "")
+    assert {one.name: one.version for one in capture.manifest().servers} == {
+        "west-1": "2.15.1",
+        "central-1": "2.12.8",
+        "east-1": "2.12.8",
+    }
+    assert all(acknowledged(capture) <= set(found) for found in stored(capture, "read").values())
+
+
+async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Path, tmp_path: Path) -> None:
+    isolate = FaultSpec(kind=FaultKind.ISOLATE, targets=("west",))
+    wanted = scenario(
+        (None, Wait(nanoseconds=NS)),
+        ("cut", Inject(fault=isolate, id="cut")),
+        ("alone", Wait(nanoseconds=15 * NS)),
+        ("matrix", Try(regions=("west", "east"))),
+        ("together", Heal(ids=("cut",))),
+        links="proxy",
+    )
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+
+    (fault,) = capture.faults()
+    assert (fault.asked, fault.regions, fault.outcome) == (
+        "isolate west",
+        ("west",),
+        FaultOutcome.CONFIRMED,
+    )
+    assert "central ↔ west, east ↔ west" in (fault.evidence or "")
+    for region in REGIONS:
+        assert {outcome for outcome, _ in during(capture, "alone", region)} == {Outcome.OK}
+    works = {one.subject: one.outcome is Outcome.OK for one in operations(capture, Kind.TRY, "west")}
+    assert [works[one.value] for one in (Trial.PUBLISH, Trial.DIRECT_GET, Trial.FETCH, Trial.ACKNOWLEDGE)] == [True] * 4
+    assert [works[one.value] for one in (Trial.CREATE_STREAM, Trial.CREATE_CONSUMER, Trial.LIST_STREAMS)] == [False] * 3
+    assert {one.outcome for one in operations(capture, Kind.TRY, "east")} == {Outcome.OK}
+    window = next(one for one in capture.windows() if one.name == "matrix")
+    last = {one.region: one for one in capture.samples() if one.at <= window.start}
+    assert last["west"].control_plane is None
+    assert last["west"].links == {}
+    assert last["east"].control_plane is not None
+    assert last["east"].links == {"central": 1}
+    assert all(acknowledged(capture) <= set(found) for found in stored(capture, "read").values())
+
+
+async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "capture"
+    directory.mkdir()
+    (directory / "windows.jsonl").symlink_to("/dev/full")
+    with pytest.raises(VstreamError, match="No space left on device"):
+        await rehearse(scenario(("load", Wait(nanoseconds=NS))), directory)
+    assert lab.names() == ()
+    assert running_in(state) == []

@@ -1,0 +1,116 @@
+"""A capture is read as it was written, also after a crash, and never half understood."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from vstream.capture.records import Kind, Manifest, Operation, Outcome, Sample
+from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def operation(number: int) -> Operation:
+    return Operation(
+        client="west/publish-foo",
+        region="west",
+        kind=Kind.PUBLISH,
+        stream="foo",
+        due=number,
+        sent=number + 1,
+        done=None,
+        outcome=Outcome.INDETERMINATE,
+        id=f"west-{number}",
+    )
+
+
+def manifest() -> Manifest:
+    return Manifest(
+        format=FORMAT,
+        vstream="1",
+        scenario="walk",
+        seed=7,
+        started="2026-01-01T00:00:00Z",
+        wall=1,
+        backend="proxy",
+        regions=("west",),
+        models={"foo": "virtual"},
+        machine={"cpus": 2},
+    )
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    capture.write_manifest(manifest())
+    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+        for number in range(3):
+            lines.write(operation(number))
+    sample = Sample(at=1, region="west", control_plane=None, error="no", sourced={"a": {"b": 4}})
+    with closing(Lines(tmp_path / "samples.jsonl", Sample)) as samples:
+        samples.write(sample)
+    assert capture.manifest() == manifest()
+    assert list(capture.operations()) == [operation(number) for number in range(3)]
+    assert list(capture.samples()) == [sample]
+    assert list(capture.deliveries()) == []
+
+
+def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+        lines.write(operation(0))
+        lines.write(operation(1))
+    whole = capture.operations_file("west").read_bytes()
+    capture.operations_file("west").write_bytes(whole[:-10])
+    assert list(capture.operations()) == [operation(0)]
+
+
+def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+        lines.write(operation(0))
+    with capture.operations_file("west").open("ab") as file:
+        file.write(b'{"client": 3}\n')
+    with pytest.raises(VstreamError, match=r"west\.jsonl:2: "):
+        list(capture.operations())
+
+
+def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+        lines.write(operation(0))
+        lines.write(operation(1))
+    whole = capture.operations_file("west").read_bytes()
+    capture.operations_file("west").write_bytes(whole.replace(b',"sent"', b'\n"sent"', 1))
+    with pytest.raises(VstreamError, match=r"west\.jsonl:1: "):
+        list(capture.operations())
+
+
+@pytest.mark.parametrize("due", [b'"0"', b"true", b"0.5", b"9" * 30, b"-" + b"9" * 30])
+def test_a_number_that_is_none_of_the_recorders_is_named(tmp_path: Path, due: bytes) -> None:
+    capture = Capture(tmp_path)
+    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+        lines.write(operation(0))
+    whole = capture.operations_file("west").read_bytes()
+    capture.operations_file("west").write_bytes(whole.replace(b'"due":0', b'"due":' + due))
+    with pytest.raises(VstreamError, match=r"west\.jsonl:1: due: "):
+        list(capture.operations())
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    capture = Capture(tmp_path)
+    capture.operations_file("west").mkdir(parents=True)
+    with pytest.raises(VstreamError, match=r"west\.jsonl.*cannot be read"):
+        list(capture.operations())
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 99}', '{"format": 1}'])
+def test_what_is_no_capture_is_said(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(VstreamError):
+        Capture(tmp_path).manifest()

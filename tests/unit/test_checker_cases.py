@@ -1,0 +1,544 @@
+"""What is proven is said, what is not known is never a pass, and every measure is what its name says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from tests.support.captures import MILLISECOND, REGIONS, SECOND, History, Shape, clean, fault
+from vstream.capture.records import (
+    FaultOutcome,
+    Kind,
+    Manifest,
+    Operation,
+    Outcome,
+    Window,
+)
+from vstream.capture.store import Capture
+from vstream.checker.check import check
+from vstream.checker.verdict import About, Case, Status, Verdict
+from vstream.diagnostics import Span
+from vstream.errors import VstreamError
+from vstream.model.scenario import Compare, Expectation, Measure
+
+
+def expect(
+    measure: Measure,
+    value: float = 0,
+    compare: Compare = Compare.EQUAL,
+    *,
+    window: str | None = None,
+    region: str | None = None,
+    origin: str | None = None,
+    operation: str | None = None,
+) -> Expectation:
+    return Expectation(
+        measure=measure,
+        compare=compare,
+        value=value,
+        span=Span.point("s.yaml", 3, 5),
+        window=window,
+        region=region,
+        origin=origin,
+        operation=operation,
+    )
+
+
+def case(judged: Verdict, name: str) -> Case:
+    return next(one for one in judged.cases if one.name == name)
+
+
+@pytest.fixture
+def history() -> History:
+    """Three seconds; in the second one, all publishes in west fail: half of them are rejected."""
+    history = clean(Shape(messages=30))
+    history.faults.append(fault())
+    history.windows += [
+        Window(name="before", start=0, end=SECOND, action="wait 1s"),
+        Window(name="down", start=SECOND, end=2 * SECOND, action="wait 1s"),
+        Window(name="after", start=2 * SECOND, end=3 * SECOND, action="converge"),
+        Window(name="nothing", start=9 * SECOND, end=10 * SECOND, action="wait 1s"),
+    ]
+    gone = set()
+    for place, one in enumerate(history.operations):
+        if one.kind is Kind.PUBLISH and one.region == "west" and SECOND <= one.due < 2 * SECOND:
+            is_odd = (one.due - SECOND) // (SECOND // 10) % 2
+            outcome = Outcome.REJECTED if is_odd else Outcome.INDETERMINATE
+            history.operations[place] = replace(one, outcome=outcome, done=None, acked_by=None, seq=None)
+            gone.add(one.id)
+    for name, rows in history.streams.items():
+        history.streams[name] = [row for row in rows if row.id not in gone]
+    history.deliveries = [one for one in history.deliveries if one.id not in gone]
+    return history
+
+
+def asked(history: History, path: Path, expectation: Expectation) -> dict[str | None, Case]:
+    """The cases that one expectation became, by region."""
+    judged = check(history.write(path), [expectation])
+    return {one.region: one for one in judged.cases if one.expectation is expectation}
+
+
+def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path) -> None:
+    cases = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="down"))
+    assert {region: (one.measured, one.status) for region, one in cases.items()} == {
+        "west": (0, Status.FAIL),
+        "central": (1, Status.PASS),
+        "east": (1, Status.PASS),
+    }
+    assert cases["west"].detail == "0 of 10 acknowledged, 5 rejected, 5 without an answer, none for 1 s at the longest"
+    assert cases["west"].name == "foo: published in west during down == 100 %"
+
+
+@pytest.mark.parametrize("measure", [Measure.PUBLISHED, Measure.READ, Measure.PUBLISH_TIME, Measure.CONTROL_PLANE])
+def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
+    (found,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
+    assert found.status is Status.UNKNOWN
+    assert found.measured is None
+
+
+@pytest.mark.parametrize("measure", [one for one in Measure if one.value != "same-order"])
+def test_a_region_that_is_not_there_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
+    compare = Compare.AT_LEAST
+    for region in ("nowhere", None):
+        window = "before" if region else "nowhere"
+        if region is None and measure.value in {"lost", "duplicated", "unexpected", "diverged", "reordered"}:
+            continue
+        found = asked(history, tmp_path / str(region), expect(measure, 0, compare, region=region, window=window))
+        converged_anyway = measure is Measure.CONVERGED and region
+        assert converged_anyway or {one.status for one in found.values()} == {Status.UNKNOWN}
+
+
+def test_an_outage_is_timed_from_the_fault_on(history: History, tmp_path: Path) -> None:
+    judged = check(history.write(tmp_path))
+    (outage,) = judged.faults[0].outages
+    assert (outage.stream, outage.region, outage.failed) == ("foo", "west", 10)
+    assert (outage.first_failure, outage.recovered) == (0, SECOND)
+    down = next(one for one in judged.windows if one.window.name == "down")
+    assert [one.longest_gap for one in down.publishes] == [SECOND, 0, 0]
+
+
+def test_an_outage_that_does_not_end_before_the_next_fault_says_so(history: History, tmp_path: Path) -> None:
+    history.faults.append(fault("kill-region east", injected=SECOND + SECOND // 2, healed=2 * SECOND))
+    judged = check(history.write(tmp_path))
+    assert [one.recovered for one in judged.faults[0].outages] == [None]
+    assert [one.recovered for one in judged.faults[1].outages] == [SECOND // 2]
+
+
+def test_convergence_is_the_last_arrival_of_what_was_written_before_the_healing(
+    history: History, tmp_path: Path
+) -> None:
+    rows = history.streams["foo-read-east"]
+    wall = history.manifest.wall
+    written = {row.id: row.time for row in history.streams["foo-write-west"]}
+    late = max(place for place, row in enumerate(rows) if written.get(row.id, wall + 9 * SECOND) <= wall + SECOND)
+    history.streams["foo-read-east"] = [
+        replace(row, time=row.time + (5 * SECOND if place >= late else 0)) for place, row in enumerate(rows)
+    ]
+    judged = check(history.write(tmp_path))
+    took = {one.region: one.took for one in judged.faults[0].convergences}
+    assert took["east"] is not None
+    assert took["east"] > 3 * SECOND
+    assert took["west"] is not None
+    assert took["west"] < SECOND
+    history.streams["foo-read-west"].pop(3)
+    judged = check(history.write(tmp_path / "again"))
+    assert {one.region: one.took for one in judged.faults[0].convergences}["west"] is None
+
+
+def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path) -> None:
+    window = history.windows[0]
+    wall = history.manifest.wall
+    acked = {one.id for one in history.of(Outcome.OK) if one.region == "west" and one.done and one.done < window.end}
+    there = sum(row.id in acked and row.time - wall < window.end for row in history.streams["foo-read-east"])
+    assert there > 0
+    found = asked(history, tmp_path, expect(Measure.VISIBLE, there, origin="west", region="east", window="before"))
+    assert {one.measured for one in found.values()} == {there}
+    every = asked(history, tmp_path / "2", expect(Measure.VISIBLE, 0, origin="west", window="before"))
+    assert set(every) == {"central", "east"}
+
+
+def test_deliveries_and_propagation(history: History, tmp_path: Path) -> None:
+    cases = asked(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
+    for region, one in cases.items():
+        inside = [item for item in history.deliveries if item.region == region and SECOND <= item.at < 2 * SECOND]
+        assert one.measured == len(inside)
+    sent = {one.id: one.sent for one in history.operations if one.region == "west" and one.due < SECOND}
+    took = sorted(one.at - sent[one.id] for one in history.deliveries if one.region == "east" and one.id in sent)
+    found = asked(
+        history, tmp_path / "2", expect(Measure.PROPAGATION, 0, origin="west", region="east", window="before")
+    )
+    assert found["east"].measured == took[(len(took) + 1) // 2 - 1]
+
+
+def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -> None:
+    took = sorted(
+        one.done - one.sent for one in history.of(Outcome.OK) if one.region == "west" and one.done is not None
+    )
+    cases = asked(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
+    assert cases["west"].measured == took[(len(took) + 1) // 2 - 1]
+
+
+def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:
+    read = Operation(
+        client="west/read-foo",
+        region="west",
+        kind=Kind.READ,
+        stream="foo",
+        due=SECOND,
+        sent=SECOND,
+        done=SECOND + 7,
+        outcome=Outcome.OK,
+        id="east-1",
+    )
+    history.operations += [read, replace(read, outcome=Outcome.INDETERMINATE, done=None, id=None)]
+    for place, sample in enumerate(history.samples):
+        if sample.region == "west" and SECOND <= sample.at < 2 * SECOND:
+            history.samples[place] = replace(sample, control_plane=None, error="timeout")
+    capture = history.write(tmp_path)
+    judged = check(
+        capture,
+        [
+            expect(Measure.READ, 0.5, window="down"),
+            expect(Measure.READ_TIME, 7, window="down"),
+            expect(Measure.CONTROL_PLANE, 0, window="down", region="west"),
+            expect(Measure.CONTROL_PLANE, 1, window="down", region="east"),
+        ],
+    )
+    assert [one.status for one in judged.cases if one.expectation] == [Status.PASS] * 4
+    assert judged.timeline.control_plane["west"][:5] == (
+        3 * MILLISECOND,
+        -1,
+        3 * MILLISECOND,
+        3 * MILLISECOND,
+        3 * MILLISECOND,
+    )
+
+
+def test_a_read_of_what_nobody_published_fails(history: History, tmp_path: Path) -> None:
+    history.operations.append(
+        Operation(
+            client="west/read-foo",
+            region="west",
+            kind=Kind.READ,
+            stream="foo",
+            due=1,
+            sent=1,
+            done=2,
+            outcome=Outcome.OK,
+            id="ghost",
+            acked_by="foo-read-west",
+            seq=4,
+        )
+    )
+    judged = check(history.write(tmp_path))
+    assert case(judged, "foo: unexpected == 0").status is Status.FAIL
+    assert judged.streams[0].unexpected_reads["west"].examples[0].id == "ghost"
+
+
+@pytest.mark.parametrize(("is_ok", "measured", "status"), [(True, SECOND, Status.PASS), (False, inf, Status.FAIL)])
+def test_converged_is_how_long_the_step_took(
+    history: History, tmp_path: Path, is_ok: bool, measured: float, status: Status
+) -> None:
+    history.windows[2] = replace(history.windows[2], is_ok=is_ok)
+    (found,) = asked(history, tmp_path, expect(Measure.CONVERGED, 2 * SECOND, Compare.AT_MOST, window="after")).values()
+    assert (found.measured, found.status) == (measured, status)
+
+
+@pytest.mark.parametrize(
+    ("window", "status"), [("after", Status.FAIL), ("down", Status.UNKNOWN)], ids=["converge", "another"]
+)
+def test_a_step_that_failed_is_said(history: History, tmp_path: Path, window: str, status: Status) -> None:
+    history.windows = [replace(one, is_ok=one.name != window, detail="why") for one in history.windows]
+    judged = check(history.write(tmp_path))
+    (found,) = [one for one in judged.cases if one.about is About.STEP]
+    assert (found.status, found.detail) == (status, "why")
+    assert judged.status is status
+
+
+def test_what_was_tried_works_or_not(history: History, tmp_path: Path) -> None:
+    tried = Operation(
+        client="west/try",
+        region="west",
+        kind=Kind.TRY,
+        stream="foo",
+        due=SECOND + 1,
+        sent=SECOND + 1,
+        done=None,
+        outcome=Outcome.INDETERMINATE,
+        subject="stream-info",
+        error="10008",
+    )
+    history.operations += [tried, replace(tried, region="east", outcome=Outcome.OK)]
+    cases = asked(history, tmp_path, expect(Measure.WORKS, 1, window="down", operation="stream-info"))
+    assert {region: (one.status, one.detail) for region, one in cases.items()} == {
+        "west": (Status.FAIL, "10008"),
+        "east": (Status.PASS, "it worked"),
+    }
+    cases = asked(history, tmp_path / "2", expect(Measure.WORKS, 1, window="before", operation="stream-info"))
+    assert {one.status for one in cases.values()} == {Status.UNKNOWN}
+
+
+def test_same_order(tmp_path: Path) -> None:
+    for model, wanted in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
+        (found,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, wanted)).values()
+        assert found.status is Status.PASS, model
+
+
+# What is not known.
+
+
+def emptied(history: History) -> None:
+    history.operations = []
+    history.deliveries = []
+    history.streams = {name: [] for name in history.streams}
+
+
+def unacknowledged(history: History) -> None:
+    history.operations = [
+        replace(one, outcome=Outcome.INDETERMINATE, done=None, acked_by=None) for one in history.operations
+    ]
+    history.streams = {name: [] for name in history.streams}
+
+
+def stopped(history: History) -> None:
+    history.manifest = replace(history.manifest, is_complete=False, stopped_by="Ctrl-C")
+
+
+def unread(history: History) -> None:
+    history.roles["foo-read-west"] = replace(history.roles["foo-read-west"], messages=None, error="no leader")
+
+
+def without_a_stream(history: History) -> None:
+    del history.roles["foo-read-west"]
+
+
+def unsupported(history: History) -> None:
+    history.faults[0] = fault(outcome=FaultOutcome.UNSUPPORTED, error="no netns")
+
+
+def unconfirmed(history: History) -> None:
+    history.faults[0] = fault(outcome=FaultOutcome.FAILED)
+
+
+def repeated(history: History) -> None:
+    history.operations.append(replace(history.operations[0], client="other"))
+
+
+DOUBTS: list[Callable[[History], None]] = [
+    emptied,
+    unacknowledged,
+    stopped,
+    unread,
+    without_a_stream,
+    unsupported,
+    unconfirmed,
+    repeated,
+]
+
+
+@pytest.mark.parametrize("change", DOUBTS)
+def test_what_is_not_known_is_no_pass(history: History, tmp_path: Path, change: Callable[[History], None]) -> None:
+    change(history)
+    assert check(history.write(tmp_path)).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("change", [stopped, unread, unsupported, unconfirmed])
+def test_what_is_proven_fails_in_spite_of_what_is_not_known(
+    history: History, tmp_path: Path, change: Callable[[History], None]
+) -> None:
+    change(history)
+    rows = history.streams["foo-read-east"]
+    rows.append(replace(rows[0], seq=rows[-1].seq + 1))
+    judged = check(history.write(tmp_path))
+    assert judged.status is Status.FAIL
+    assert [one.name for one in judged.cases if one.status is Status.FAIL] == ["foo: duplicated == 0"]
+
+
+def test_what_a_stopped_run_has_not_stored_yet_is_not_proven_to_be_lost(history: History, tmp_path: Path) -> None:
+    stopped(history)
+    history.streams["foo-read-east"].pop()
+    assert check(history.write(tmp_path)).status is Status.UNKNOWN
+
+
+def test_an_empty_history_beside_stored_messages_fails(history: History, tmp_path: Path) -> None:
+    history.operations = []
+    assert check(history.write(tmp_path)).status is Status.FAIL
+
+
+def test_an_unsupported_fault_takes_its_windows_with_it(history: History, tmp_path: Path) -> None:
+    unsupported(history)
+    before = asked(history, tmp_path, expect(Measure.PUBLISHED, 1, window="before", region="west"))
+    assert before["west"].status is Status.PASS
+    for compare in Compare:
+        down = asked(history, tmp_path / compare.name, expect(Measure.PUBLISHED, 0, compare, window="down"))
+        assert {one.status for one in down.values()} == {Status.UNKNOWN}
+        assert all("unsupported" in one.detail for one in down.values())
+
+
+def test_a_file_with_fewer_rows_than_were_read_is_damaged(history: History, tmp_path: Path) -> None:
+    capture = history.write(tmp_path)
+    file = capture.stream_file("foo-read-west")
+    file.write_bytes(b"\n".join(file.read_bytes().splitlines()[:-1]) + b"\n")
+    judged = check(capture)
+    assert judged.status is Status.UNKNOWN
+    assert "holds 79 of its 80" in case(judged, "the capture is complete").detail
+
+
+def test_a_stream_file_with_a_broken_line_is_damaged(history: History, tmp_path: Path) -> None:
+    capture = history.write(tmp_path)
+    with capture.stream_file("foo-write-east").open("ab") as file:
+        file.write(b"{}\n")
+    judged = check(capture)
+    assert judged.status is Status.UNKNOWN
+    assert "foo-write-east.jsonl:31" in case(judged, "the capture is complete").detail
+
+
+@pytest.mark.parametrize(
+    "name", ["faults.jsonl", "windows.jsonl", "samples.jsonl", "operations/west.jsonl", "deliveries/east.jsonl"]
+)
+def test_a_file_that_lost_a_line_or_is_gone_is_damaged(history: History, tmp_path: Path, name: str) -> None:
+    capture = history.write(tmp_path)
+    file = tmp_path / name
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]))
+    judged = check(capture)
+    assert judged.status is not Status.PASS
+    assert f"{name} holds {len(lines) - 1} of its {len(lines)} lines" in case(judged, "the capture is complete").detail
+    file.unlink()
+    judged = check(capture)
+    assert judged.status is not Status.PASS
+    assert f"{name} is gone" in case(judged, "the capture is complete").detail
+
+
+@pytest.mark.parametrize("seq", [-4, 0, 3])
+def test_a_stream_file_whose_sequences_do_not_ascend_is_damaged(history: History, tmp_path: Path, seq: int) -> None:
+    capture = history.write(tmp_path)
+    file = capture.stream_file("foo-read-west")
+    file.write_bytes(file.read_bytes().replace(b'"seq":4,', b'"seq":%d,' % seq))
+    judged = check(capture)
+    assert judged.status is Status.UNKNOWN
+    assert f"its sequence {seq} stands behind 3" in case(judged, "the capture is complete").detail
+
+
+def test_a_digest_that_is_longer_than_digests_are_is_another_one(history: History, tmp_path: Path) -> None:
+    capture = history.write(tmp_path)
+    file = capture.stream_file("foo-read-west")
+    file.write_bytes(file.read_bytes().replace(b'"digest":"', b'"digest":"ff', 1))
+    assert check(capture).status is Status.FAIL
+
+
+def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_path: Path) -> None:
+    capture = history.write(tmp_path)
+    with capture.operations_file("east").open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(VstreamError, match=r"east\.jsonl"):
+        check(capture)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"), [("panic: runtime error", Status.FAIL), ("[FTL] address already in use", Status.PASS)]
+)
+def test_a_server_that_panicked_fails_the_run(history: History, tmp_path: Path, line: str, status: Status) -> None:
+    first, *others = history.manifest.servers
+    history.manifest = replace(history.manifest, servers=(replace(first, panics=(line,)), *others))
+    judged = check(history.write(tmp_path))
+    assert judged.status is status
+    assert (line in " ".join(judged.warnings)) is (status is Status.PASS)
+
+
+def test_losses_that_are_allowed_are_found_and_counted(tmp_path: Path) -> None:
+    """As after a power loss: a write stream that was set back gives its sequences to other messages."""
+    history = clean()
+    rows = history.streams["foo-write-west"]
+    back = rows[5:10]
+    history.streams["foo-write-west"] = [*rows[:5], *(replace(row, seq=row.seq - 5) for row in rows[10:])]
+    for place, one in enumerate(history.operations):
+        if one.acked_by == "foo-write-west" and one.seq is not None and one.seq > 10:
+            history.operations[place] = replace(one, seq=one.seq - 5)
+    west = history.streams["foo-read-west"]
+    history.streams["foo-read-west"] = [row for row in west if row.id not in {one.id for one in back}]
+    judged = check(history.write(tmp_path), [expect(Measure.LOST, 5, Compare.AT_MOST)])
+    assert judged.status is Status.PASS, [one for one in judged.cases if one.status is not Status.PASS]
+    lost = judged.streams[0].served[0].lost
+    assert lost.count == 5
+    assert "foo-write-west was set back, and has given its sequence" in lost.examples[0].detail
+    assert lost.examples[0].acked_seq == back[0].seq
+    assert check(history.write(tmp_path / "2")).status is Status.FAIL
+
+
+def test_examples_say_what_was_broken(history: History, tmp_path: Path) -> None:
+    row = next(row for row in history.streams["foo-read-west"] if row.time - history.manifest.wall > 1.2 * SECOND)
+    history.streams["foo-read-west"].remove(row)
+    judged = check(history.write(tmp_path))
+    (example,) = judged.streams[0].served[0].lost.examples
+    operation = next(one for one in history.operations if one.id == row.id)
+    assert (example.id, example.origin, example.acked) == (row.id, operation.region, operation.done)
+    assert (example.acked_by, example.acked_seq) == (operation.acked_by, operation.seq)
+    assert example.faults == ("kill-region west",)
+
+
+def test_consumers_are_reported_and_not_judged(history: History, tmp_path: Path) -> None:
+    west = [one for one in history.deliveries if one.region == "west"]
+    skipped, behind = west[4], west[-1]
+    history.deliveries.remove(skipped)
+    history.deliveries.remove(behind)
+    history.deliveries += [west[0], replace(west[1], deliveries=2), replace(west[2], id="ghost")]
+    judged = check(history.write(tmp_path))
+    assert judged.status is Status.PASS
+    (found,) = [one for one in judged.streams[0].consumers if one.region == "west"]
+    assert (found.skipped, found.behind, found.repeated, found.redelivered, found.unknown) == (1, 1, 1, 1, 1)
+    assert found.delivered == len(west) - 2
+
+
+def test_a_late_recorder_is_warned_of(history: History, tmp_path: Path) -> None:
+    assert not check(history.write(tmp_path)).warnings
+    history.operations = [replace(one, due=one.due - 60 * MILLISECOND) for one in history.operations]
+    judged = check(history.write(tmp_path / "2"))
+    assert judged.lateness is not None
+    assert judged.lateness.p99 >= 60 * MILLISECOND
+    assert "recorder was late" in judged.warnings[0]
+
+
+def test_a_cursor_beyond_its_write_stream_is_warned_of(history: History, tmp_path: Path) -> None:
+    last = history.samples[-1]
+    history.samples.append(
+        replace(
+            last, at=last.at + 1, last_seq={"foo-write-east": 30}, sourced={"foo-read-east": {"foo-write-east": 31}}
+        )
+    )
+    assert "was set back" in check(history.write(tmp_path)).warnings[0]
+
+
+def test_the_timeline_has_every_publish_and_all_lag(history: History, tmp_path: Path) -> None:
+    timeline = check(history.write(tmp_path)).timeline
+    for region in REGIONS:
+        seconds = timeline.publishes[region]
+        assert len(seconds) == timeline.intervals
+        assert sum(one.ok + one.rejected + one.indeterminate for one in seconds) == 30
+        assert all(lag[-1] == 0 for lag in timeline.lag[region].values())
+    assert timeline.publishes["west"][1].rejected == 5
+    assert timeline.publishes["west"][1].p50 is None
+    assert (timeline.start, timeline.interval) == (0, SECOND)
+
+
+def test_a_long_run_has_longer_intervals(tmp_path: Path) -> None:
+    history = clean(Shape(messages=2, rate=1))
+    history.windows.append(Window(name="long", start=0, end=7200 * SECOND, action="wait 2h"))
+    timeline = check(history.write(tmp_path)).timeline
+    assert (timeline.interval, timeline.intervals) == (4 * SECOND, 1800)
+
+
+def test_no_capture_at_all(tmp_path: Path) -> None:
+    with pytest.raises(VstreamError):
+        check(Capture(tmp_path))
+
+
+def test_a_capture_without_anything(tmp_path: Path) -> None:
+    manifest: Manifest = clean(Shape(messages=1)).manifest
+    Capture(tmp_path).write_manifest(replace(manifest, models={}, streams=(), servers=(), load=None))
+    judged = check(Capture(tmp_path))
+    assert judged.status is Status.UNKNOWN

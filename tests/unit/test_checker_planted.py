@@ -1,0 +1,320 @@
+"""
+The verdict finds what was planted in a clean history, all of it and nothing else.
+
+Deleting, doubling, swapping or changing any one row of any one stream is seen.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.support.captures import History, Shape, clean, renumbered
+from vstream.capture.records import Outcome, Stored
+from vstream.checker.check import check
+from vstream.checker.order import displaced
+from vstream.checker.verdict import Status, Verdict
+
+MODELS = ["virtual", "homed", "stretch", "ordered"]
+
+
+def verdict(history: History) -> Verdict:
+    with tempfile.TemporaryDirectory() as directory:
+        return check(history.write(Path(directory)))
+
+
+def found(judged: Verdict) -> dict[tuple[str, str], int]:
+    """What is wrong, by kind and stream (a lost message: by region)."""
+    wrong: dict[tuple[str, str], int] = {}
+    for stream in judged.streams:
+        for served in stream.served:
+            wrong["lost", served.region] = served.lost.count
+        for one in stream.physical:
+            wrong["duplicated", one.name] = one.duplicated.count
+            wrong["unexpected", one.name] = one.unexpected.count
+            wrong["reordered", one.name] = one.reordered.count
+            wrong["diverged", one.name] = one.diverged.count
+    return {key: count for key, count in wrong.items() if count}
+
+
+def shapes(*models: str) -> st.SearchStrategy[Shape]:
+    return st.builds(
+        Shape,
+        model=st.sampled_from(models or MODELS),
+        regions=st.sampled_from([("west",), ("west", "east"), ("west", "central", "east")]),
+        messages=st.integers(2, 8),
+        seed=st.integers(0, 1000),
+        keys=st.integers(1, 3),
+        rejected=st.sampled_from([0.0, 0.2]),
+        indeterminate=st.sampled_from([0.0, 0.3]),
+        consumers=st.booleans(),
+        has_digests=st.booleans(),
+        has_origins=st.booleans(),
+    )
+
+
+@given(shapes())
+@settings(max_examples=60)
+def test_a_clean_history_passes(shape: Shape) -> None:
+    history = clean(shape)
+    assume(history.of(Outcome.OK))
+    judged = verdict(history)
+    assert found(judged) == {}
+    assert judged.status is Status.PASS, [case for case in judged.cases if case.status is not Status.PASS]
+
+
+@st.composite
+def planted(draw: st.DrawFn, *models: str) -> tuple[History, str, int, st.DrawFn]:
+    """A clean history, one of its streams and a place in it."""
+    shape = draw(shapes(*(models or ("virtual",))))
+    history = clean(shape)
+    name = draw(st.sampled_from(sorted(history.streams)))
+    assume(history.of(Outcome.OK) and history.streams[name])
+    place = draw(st.integers(0, len(history.streams[name]) - 1))
+    return history, name, place, draw
+
+
+def is_acked(history: History, row: Stored) -> bool:
+    return row.id in {one.id for one in history.of(Outcome.OK)}
+
+
+def regions_of(history: History, name: str) -> list[str]:
+    """The regions that read this stream."""
+    role, region = history.roles[name].role, history.roles[name].region
+    return [region] if role == "read" or (role == "origin" and region in history.manifest.regions) else []
+
+
+@given(planted(*MODELS))
+def test_one_deleted_row(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, _ = case
+    rows = history.streams[name]
+    row = rows.pop(place)
+    judged = verdict(history)
+    assert judged.status is not Status.PASS or not (is_acked(history, row) or history.reads())
+    readers = regions_of(history, name)
+    others = any(one.id == row.id for rows in history.streams.values() for one in rows)
+    wanted: dict[tuple[str, str], int] = {}
+    if is_acked(history, row) and readers:
+        wanted["lost", readers[0]] = 1
+    if others and (not is_acked(history, row) or history.roles[name].role != "read"):
+        wanted["diverged", name] = 1
+    assert found(judged) == wanted
+
+
+@given(planted())
+def test_a_message_that_is_nowhere(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, _ = case
+    row = history.streams[name][place]
+    for stream, rows in history.streams.items():
+        history.streams[stream] = [one for one in rows if one.id != row.id]
+    judged = verdict(history)
+    if is_acked(history, row):
+        assert found(judged) == {("lost", region): 1 for region in history.manifest.regions}
+        assert all(served.lost_everywhere == 1 for served in judged.streams[0].served)
+        example = judged.streams[0].served[0].lost.examples[0]
+        assert example.id == row.id
+        assert "no stream holds it" in example.detail
+    else:
+        assert judged.status is Status.PASS
+
+
+@given(planted(*MODELS))
+def test_one_row_twice(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, draw = case
+    rows = history.streams[name]
+    rows.insert(draw(st.integers(place + 1, len(rows))), rows[place])
+    if history.is_published_to(name):
+        rows.append(rows.pop(rows.index(rows[place], place + 1)))  # no row behind it gets another sequence
+    history.streams[name] = renumbered(rows)
+    judged = verdict(history)
+    assert judged.status is Status.FAIL
+    assert found(judged) == {("duplicated", name): 1}
+
+
+@given(planted("virtual", "ordered"))
+def test_one_message_in_two_write_streams(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, _ = case
+    assume(history.is_published_to(name) and len(history.manifest.regions) > 1)
+    other = next(one for one in history.streams if history.is_published_to(one) and one != name)
+    history.streams[other] = renumbered([*history.streams[other], history.streams[name][place]])
+    judged = verdict(history)
+    assert sum(found(judged).values()) == 1
+    assert {kind for kind, _ in found(judged)} == {"duplicated"}
+
+
+@given(planted(*MODELS))
+def test_two_rows_of_one_origin_change_places(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, draw = case
+    rows = history.streams[name]
+    partners = [
+        other
+        for other, row in enumerate(rows)
+        if other != place
+        and (row.origin or row.id.split("-")[0]) == (rows[place].origin or rows[place].id.split("-")[0])  # type: ignore[union-attr]
+    ]
+    assume(partners)
+    other = draw(st.sampled_from(partners))
+    # Where nothing but one stream holds them, only acknowledgements tell their order.
+    assume(history.reads() or (is_acked(history, rows[place]) and is_acked(history, rows[other])))
+    rows[place], rows[other] = (
+        replace(rows[other], seq=rows[place].seq, time=rows[place].time),
+        replace(rows[place], seq=rows[other].seq, time=rows[other].time),
+    )
+    judged = verdict(history)
+    assert judged.status is Status.FAIL
+    wrong = found(judged)
+    assert {kind for kind, _ in wrong} == {"reordered"}
+    if not history.is_published_to(name):
+        assert {stream for _, stream in wrong} == {name}
+    assert max(wrong.values()) <= 2
+
+
+@given(planted("ordered", "stretch"))
+def test_any_two_rows_change_places_where_all_regions_promise_one_order(
+    case: tuple[History, str, int, st.DrawFn],
+) -> None:
+    history, name, place, draw = case
+    rows = history.streams[name]
+    assume(history.roles[name].role == "read" and len(history.reads()) > 1 and len(rows) > 1)
+    other = draw(st.integers(0, len(rows) - 1).filter(lambda number: number != place))
+    rows[place], rows[other] = (
+        replace(rows[other], seq=rows[place].seq, time=rows[place].time),
+        replace(rows[place], seq=rows[other].seq, time=rows[other].time),
+    )
+    judged = verdict(history)
+    assert judged.status is Status.FAIL
+    assert judged.streams[0].same_order is False
+    assert judged.streams[0].displaced in {1, 2}
+
+
+@given(planted(*MODELS), st.sampled_from(["digest", "subject"]))
+def test_one_changed_row(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
+    history, name, place, _ = case
+    rows = history.streams[name]
+    changed = replace(rows[place], digest="0" * 15 + "7") if what == "digest" else replace(rows[place], subject="foo.x")
+    has_digests = any(one.digest for one in history.operations)
+    rows[place] = changed
+    judged = verdict(history)
+    if what == "subject" or has_digests or not history.is_published_to(name):
+        assert judged.status is Status.FAIL
+        assert found(judged) == {("unexpected", name): 1}
+    elif history.reads():
+        # Without a digest in the history, the first copy is the measure of the others.
+        assert {kind for kind, _ in found(judged)} == {"unexpected"}
+    assert sum(one.altered for one in judged.streams[0].physical) == sum(found(judged).values())
+
+
+@given(planted(*MODELS), st.sampled_from([None, "nobody-1"]))
+def test_one_row_that_nobody_published(case: tuple[History, str, int, st.DrawFn], id_: str | None) -> None:
+    history, name, place, _ = case
+    rows = history.streams[name]
+    rows.insert(place, replace(rows[place], id=id_, origin=None, origin_seq=None))
+    if not history.is_published_to(name):
+        history.streams[name] = renumbered(rows)
+    judged = verdict(history)
+    assert judged.status is Status.FAIL
+    assert found(judged) == {("unexpected", name): 1}
+
+
+@given(planted())
+def test_a_copy_in_the_place_of_another_message(case: tuple[History, str, int, st.DrawFn]) -> None:
+    history, name, place, draw = case
+    rows = history.streams[name]
+    assume(history.roles[name].role == "read" and len(rows) > 1 and is_acked(history, rows[place]))
+    earlier = list(range(place))
+    assume(earlier)
+    other = draw(st.sampled_from(earlier))
+    rows[place] = replace(rows[other], seq=rows[place].seq, time=rows[place].time)
+    assert found(verdict(history)) == {("lost", history.roles[name].region): 1, ("duplicated", name): 1}
+
+
+def test_headers_that_contradict_the_order_are_seen() -> None:
+    history = clean(Shape(messages=6))
+    rows = history.streams["foo-read-west"]
+    mine = [place for place, row in enumerate(rows) if row.origin == "foo-write-east"]
+    first, second = rows[mine[1]], rows[mine[2]]
+    rows[mine[1]] = replace(first, origin_seq=second.origin_seq)
+    rows[mine[2]] = replace(second, origin_seq=first.origin_seq)
+    assert found(verdict(history)) == {("reordered", "foo-read-west"): 1}
+
+
+def test_rejected_and_stored_is_recovered_and_said() -> None:
+    history = clean()
+    victim = history.of(Outcome.OK)[3]
+    history.operations[history.operations.index(victim)] = replace(
+        victim, outcome=Outcome.REJECTED, acked_by=None, seq=None, error="no responders"
+    )
+    judged = verdict(history)
+    assert judged.status is Status.PASS
+    assert [served.recovered_rejected for served in judged.streams[0].served] == [1, 1, 1]
+    assert any("rejected" in warning for warning in judged.warnings)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_indeterminate_is_right_either_way(is_stored: bool) -> None:
+    history = clean(Shape(indeterminate=0.5, stored=float(is_stored)))
+    judged = verdict(history)
+    assert judged.status is Status.PASS
+    count = len(history.of(Outcome.INDETERMINATE)) if is_stored else 0
+    assert [served.recovered.count for served in judged.streams[0].served] == [count] * 3
+
+
+def _kept(rows: list[Stored], most: int) -> list[Stored]:
+    """What a limit of *most* messages per subject leaves."""
+    kept: list[Stored] = []
+    for row in reversed(rows):
+        kept += [row] * (sum(one.subject == row.subject for one in kept) < most)
+    return kept[::-1]
+
+
+LIMITS: list[tuple[str, Callable[[list[Stored]], list[Stored]]]] = [
+    ("max_msgs_per_subject", lambda rows: _kept(rows, 3)),
+    ("max_msgs", lambda rows: rows[-20:]),
+]
+
+
+@pytest.mark.parametrize(("limit", "apply"), LIMITS, ids=[limit for limit, _ in LIMITS])
+def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[Stored]], list[Stored]]) -> None:
+    history = clean()
+    name = "foo-read-west"
+    before = len(history.streams[name])
+    history.streams[name] = apply(history.streams[name])
+    removed = before - len(history.streams[name])
+    assert found(verdict(history))["lost", "west"] == removed
+    limits = {limit: 3 if limit == "max_msgs_per_subject" else 20}
+    history.roles[name] = replace(history.roles[name], limits=limits)
+    judged = verdict(history)
+    assert found(judged) == {}
+    assert judged.streams[0].served[0].superseded == removed
+    # One more is too many: a subject holds as many as it may, and each origin's messages go in order.
+    kept = history.streams[name]
+    for row in kept:
+        history.streams[name] = [one for one in kept if one is not row]
+        place = [one for one in kept if one.origin == row.origin].index(row)
+        wanted = {("lost", "west"): 1} if limit == "max_msgs_per_subject" or place > 0 else {}
+        assert found(verdict(history)) == wanted
+        history.streams[name] = kept
+
+
+@given(st.lists(st.integers(0, 6), max_size=7))
+def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
+    moved = displaced(ranks)
+    rest = [rank for place, rank in enumerate(ranks) if place not in moved]
+    assert all(one < two for one, two in pairwise(rest))
+    best = max(
+        (
+            len(chosen)
+            for size in range(len(ranks) + 1)
+            for chosen in permutations(range(len(ranks)), size)
+            if list(chosen) == sorted(chosen) and all(ranks[one] < ranks[two] for one, two in pairwise(chosen))
+        ),
+        default=0,
+    )
+    assert len(moved) == len(ranks) - best

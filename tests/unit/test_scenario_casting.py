@@ -1,0 +1,121 @@
+"""Who does what in a run: clients of each region, and their names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.support.rehearsals import HERE, NS, scenario
+from vstream import load
+from vstream.model.scenario import FaultKind, Publishers, ReaderKind, Readers, Retry, Scenario, Workload
+from vstream.model.topology import Endpoint
+from vstream.scenario import breaking, casting
+from vstream.scenario.spec import WorkerSpec
+from vstream.scenario.stage import Stage, topology_of
+
+TOPOLOGY = """\
+version: 1
+name: cast
+server_version: "2.10"
+regions:
+  west: {servers: 3}
+  east: {servers: 3}
+streams:
+  foo: {subjects: [foo.>], write: {max_age: 1h}}
+  one: {subjects: [one.>], consistency: homed, home: east}
+"""
+
+
+def publishers(stream: str, *regions: str) -> Publishers:
+    return Publishers(
+        stream=stream,
+        subject=f"{stream}.{{region}}.{{key}}",
+        regions=regions,
+        rate=10,
+        size=(1, 2),
+        keys=3,
+        retry=Retry.SAME_ID,
+        timeout=NS,
+        give_up=NS,
+        span=HERE,
+    )
+
+
+def readers(stream: str, kind: ReaderKind, *regions: str) -> Readers:
+    return Readers(stream=stream, kind=kind, regions=regions, rate=5, timeout=NS, span=HERE)
+
+
+def staged(wanted: Scenario) -> Stage:
+    topology = topology_of(wanted)
+    endpoints = {
+        region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
+        for region in topology.regions
+    }
+    return Stage(lab="cast", topology=topology, bundle=load.bundle(topology), endpoints=endpoints)
+
+
+def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
+    wanted = replace(
+        scenario(topology=TOPOLOGY),
+        workload=Workload(
+            publishers=tuple(one for one in workload if isinstance(one, Publishers)),
+            readers=tuple(one for one in workload if isinstance(one, Readers)),
+        ),
+    )
+    return {one.region: one for one in casting.workers(wanted, staged(wanted), Path("capture"), 0)}
+
+
+def test_clients_know_the_servers_of_their_region_alone() -> None:
+    found = cast(publishers("foo", "west", "east"))
+    assert {region: one.urls for region, one in found.items()} == {
+        "west": ("nats://west:4222",),
+        "east": ("nats://east:4222",),
+    }
+
+
+def test_a_region_without_clients_has_no_worker() -> None:
+    assert set(cast(publishers("foo", "east"))) == {"east"}
+
+
+def test_no_two_clients_and_no_two_messages_are_called_the_same() -> None:
+    found = cast(publishers("foo", "west"), publishers("foo", "west", "east"), publishers("one", "west"))
+    assert [(one.client, one.prefix) for one in found["west"].publishers] == [
+        ("west/publish-foo", "west/foo/"),
+        ("west/publish-foo-2", "west/foo-2/"),
+        ("west/publish-one", "west/one/"),
+    ]
+    assert [one.prefix for one in found["east"].publishers] == ["east/foo/"]
+
+
+def test_readers_read_what_publishers_of_all_regions_write() -> None:
+    found = cast(
+        publishers("foo", "west", "east"), publishers("one", "east"), readers("foo", ReaderKind.DIRECT, "west")
+    )
+    (reader,) = found["west"].readers
+    assert reader.subjects == (("foo.west.{key}", 3, 10), ("foo.east.{key}", 3, 10))
+
+
+def test_consumers_are_made_on_what_their_region_reads_from() -> None:
+    found = cast(
+        readers("foo", ReaderKind.CONSUMER, "west", "east"), readers("one", ReaderKind.CONSUMER, "west", "east")
+    )
+    physical = {one.client: (one.physical, one.name) for spec in found.values() for one in spec.consumers}
+    assert physical == {
+        "west/consumer-foo": ("foo-read-west", "vstream-west"),
+        "west/consumer-one": ("one-read-west", "vstream-west"),
+        "east/consumer-foo": ("foo-read-east", "vstream-east"),
+        "east/consumer-one": ("one", "vstream-east"),
+    }
+
+
+def test_every_stream_is_sampled_where_it_lives() -> None:
+    wanted = scenario(topology=TOPOLOGY)
+    found = casting.sampler(staged(wanted), Path("capture"), 0)
+    assert {one.name: one.streams for one in found.regions} == {
+        "west": ("foo-write-west", "foo-read-west", "one-read-west"),
+        "east": ("foo-write-east", "foo-read-east", "one"),
+    }
+
+
+def test_a_run_can_break_whatever_a_scenario_can_say() -> None:
+    assert set(breaking.MAKERS) == set(FaultKind)

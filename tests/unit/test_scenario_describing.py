@@ -1,0 +1,40 @@
+"""Steps and faults in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.rehearsals import NS
+from vstream.model.scenario import Action, Converge, FaultKind, FaultSpec, Heal, Inject, Resync, Try, Wait
+from vstream.scenario.describing import describe
+
+
+def fault(kind: FaultKind, *targets: str, **options: str | float | bool) -> FaultSpec:
+    return FaultSpec(kind=kind, targets=targets, options=options)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (Wait(nanoseconds=1500 * NS // 1000), "wait 1s500ms"),
+        (Inject(fault=fault(FaultKind.KILL_REGION, "west", "east"), id="a"), "kill-region west east"),
+        (
+            Inject(fault=fault(FaultKind.PARTITION, "west", "central,east", how="drop", one_way=True), id="a"),
+            "partition west | central,east --how drop --one-way",
+        ),
+        (
+            Inject(
+                fault=fault(FaultKind.LINK, "west", "east", rtt=140 * NS // 1000, loss=0.05), id="a", lasting=9 * NS
+            ),
+            "link west east --rtt 140ms --loss 0.05 for 9s",
+        ),
+        (Inject(fault=fault(FaultKind.ROLLING_RESTART, lame_duck=False), id="a"), "rolling-restart"),
+        (Heal(), "heal"),
+        (Heal(ids=("a", "b")), "heal a, b"),
+        (Resync(), "resync"),
+        (Converge(within=60 * NS), "converge within 1m"),
+        (Try(regions=("west", "east")), "try in west, east"),
+    ],
+)
+def test_a_step_is_described_as_people_would_say_it(action: Action, words: str) -> None:
+    assert describe(action) == words

@@ -1,0 +1,267 @@
+"""The page stands alone, shows everything, and believes no text that it shows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.support.captures import SECOND, WALL, History, Shape, clean, fault
+from vstream.capture.records import CapturedServer, FaultOutcome, Kind, Operation, Outcome, Window
+from vstream.checker.check import check
+from vstream.checker.verdict import Verdict
+from vstream.ui import charts
+from vstream.ui.verdict import report
+from vstream.ui.verdict_page import page
+
+EVIL = "<script>alert('x')</script>\"onload=x&amp;</style>{{7*7}}<<7*7>>"
+VOID = {"meta", "rect", "path", "br"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and texts by element; fails where an element is closed that is not open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.append((self._open[-1], data))
+
+    def data(self) -> Any:
+        """What tooltips are made from."""
+        (text,) = [text for tag, text in self.texts if tag == "script" and text.startswith("{")]
+        return json.loads(text)
+
+    def text(self) -> str:
+        return " ".join(text for tag, text in self.texts if tag not in {"script", "style"})
+
+
+def eventful(regions: tuple[str, ...] = ("west", "central", "east")) -> History:
+    history = clean(Shape(messages=80, regions=regions, indeterminate=0.1, rejected=0.1))
+    history.faults += [
+        fault(f"kill-region {regions[0]}"),
+        fault("kill-leader foo", injected=3 * SECOND, healed=None),
+        fault("disk-full east", outcome=FaultOutcome.UNSUPPORTED, injected=5 * SECOND),
+    ]
+    history.windows += [
+        Window(name="down", start=SECOND, end=2 * SECOND, action="wait 1s"),
+        Window(name="back", start=2 * SECOND, end=5 * SECOND, action="converge", is_ok=False, detail="gave up"),
+    ]
+    for number in range(20):
+        outcome = Outcome.OK if number % 3 else Outcome.INDETERMINATE
+        history.operations.append(
+            Operation(
+                client="reader",
+                region=regions[0],
+                kind=Kind.READ,
+                stream="foo",
+                due=number * SECOND // 5,
+                sent=number * SECOND // 5,
+                done=number * SECOND // 5 + 1_000 if outcome is Outcome.OK else None,
+                outcome=outcome,
+            )
+        )
+    history.samples = [
+        replace(one, control_plane=None, error="timeout") if one.at == SECOND else one for one in history.samples
+    ]
+    history.streams[f"foo-read-{regions[0]}"].pop(8)
+    return history
+
+
+@pytest.fixture
+def verdict(tmp_path: Path) -> Verdict:
+    return check(eventful().write(tmp_path))
+
+
+def test_the_page_needs_nothing_from_anywhere(verdict: Verdict) -> None:
+    text = page(verdict)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|\bfetch\(|XMLHttpRequest|\bimport\b", text)
+    for tag, attributes in Page(text).elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base"}
+        assert not {"src", "href", "xlink:href", "srcset", "action"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+
+
+def test_the_page_fits_a_phone(verdict: Verdict) -> None:
+    read = Page(page(verdict))
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in read.elements
+    tags = [tag for tag, _ in read.elements]
+    scrolls = sum(tag == "div" and attributes.get("class") == "scroll" for tag, attributes in read.elements)
+    assert scrolls == tags.count("table") > 0
+    plots = [attributes for tag, attributes in read.elements if tag == "svg" and "aria-label" in attributes]
+    assert plots
+    assert {one["preserveaspectratio"] for one in plots} == {"none"}
+
+
+def test_every_point_is_on_the_page(verdict: Verdict) -> None:
+    timeline = verdict.timeline
+    data = Page(page(verdict)).data()
+    charts_ = {
+        (one["unit"], one["title"]): {each["name"]: each["values"] for each in one["series"]} for one in data["charts"]
+    }
+    assert (data["interval"], data["start"], data["intervals"]) == (1, 0, timeline.intervals)
+    for region, seconds in timeline.publishes.items():
+        assert charts_["rate", region] == {
+            "acknowledged": [one.ok for one in seconds],
+            "rejected": [one.rejected for one in seconds],
+            "no answer": [one.indeterminate for one in seconds],
+        }
+        assert charts_["ns", region] == {"median": [one.p50 for one in seconds], "p99": [one.p99 for one in seconds]}
+        assert charts_["answer", region] == {"control plane": list(timeline.control_plane[region])}
+        for origin, lags in timeline.lag.items():
+            assert charts_["messages", f"in {region}"][f"from {origin}"] == list(lags[region])
+    (shares,) = charts_["share", "west"].values()
+    assert shares == [None if one is None else round(one, 6) for one in timeline.reads["west"]]
+    assert len(charts_) == len(data["charts"])
+
+
+def test_the_page_says_what_the_verdict_says(verdict: Verdict) -> None:
+    read = Page(page(verdict))
+    text = read.text()
+    for case in verdict.cases:
+        assert case.name in text
+        assert case.detail in text
+    assert verdict.streams[0].served[0].lost.examples[0].id in text
+    bars = [attributes for tag, attributes in read.elements if "bar fault" in (attributes.get("class") or "")]
+    assert [one["title"] for one in bars] == ["kill-region west: 1 s to 2 s", "kill-leader foo: 3 s to 3 s"]
+    steps = [attributes for tag, attributes in read.elements if "bar step" in (attributes.get("class") or "")]
+    assert [one["class"] for one in steps] == ["bar step", "bar step failed"]
+
+
+def test_times_on_the_axis_are_those_of_the_tables(tmp_path: Path) -> None:
+    history = eventful()
+    history.operations = [
+        replace(one, due=one.due + 42 * SECOND, sent=one.sent + 42 * SECOND, done=one.done and one.done + 42 * SECOND)
+        for one in history.operations
+    ]
+    history.manifest = replace(history.manifest, load=(42 * SECOND + SECOND // 2, 50 * SECOND))
+    history.faults, history.windows = [fault(injected=45 * SECOND, healed=46 * SECOND)], []
+    verdict = check(history.write(tmp_path))
+    text = page(verdict)
+    read = Page(text)
+    assert (read.data()["start"], read.data()["intervals"]) == (0, 8)
+    assert '<span style="left: 12.5%" class="odd">1</span>' in text
+    (bar,) = [attributes for tag, attributes in read.elements if "bar fault" in (attributes.get("class") or "")]
+    assert "2.5 s to 3.5 s" in text
+    table = Console(width=200, record=True, file=StringIO())
+    table.print(*report(verdict))
+    shown = table.export_text()
+    assert re.search(r"confirmed +2.5 s .* 3.5 s ", shown), shown
+    assert (bar["style"] or "").startswith("left: 31.25%; width: 12.5%")
+
+
+def test_no_text_becomes_markup(tmp_path: Path) -> None:
+    history = eventful()
+    manifest = history.manifest
+    history.manifest = replace(
+        manifest,
+        scenario=EVIL,
+        backend=EVIL,
+        machine={EVIL: EVIL},
+        servers=(CapturedServer(name=EVIL, region=EVIL, cluster=EVIL, version=EVIL, panics=(f"FTL {EVIL}",)),),
+        regions=("west", "central", "east"),
+    )
+    history.faults[0] = replace(history.faults[0], asked=EVIL, evidence=EVIL)
+    history.faults[2] = replace(history.faults[2], error=EVIL)
+    history.windows[0] = replace(history.windows[0], name=EVIL, action=EVIL)
+    history.windows[1] = replace(history.windows[1], detail=EVIL)
+    history.streams["foo-read-east"].append(
+        replace(history.streams["foo-read-east"][0], id=f"ghost{EVIL}", seq=9_999, time=WALL)
+    )
+    judged = check(history.write(tmp_path))
+    # Regions and streams may not be called so, but a capture may say that they are.
+    seconds = judged.timeline.publishes["west"]
+    streams = (replace(judged.streams[0], name=EVIL, model=EVIL),)
+    timeline = replace(judged.timeline, publishes={EVIL: seconds}, lag={EVIL: {EVIL: (1,) * judged.timeline.intervals}})
+    text = page(replace(judged, timeline=timeline, streams=streams))
+    read = Page(text)
+    assert sum(tag == "script" for tag, _ in read.elements) == 2
+    assert sum(tag == "style" for tag, _ in read.elements) == 1
+    assert text.count(EVIL) == 0
+    assert read.text().count(EVIL) > 10
+    assert read.data()["charts"][0]["title"] == EVIL
+    # What is between the tags of a script is not escaped as HTML is: no text of it may look like a tag.
+    assert not set("<>&") & set(next(text for tag, text in read.texts if tag == "script"))
+
+
+def test_a_page_of_nothing(tmp_path: Path) -> None:
+    history = clean(Shape(messages=1))
+    history.manifest = replace(history.manifest, models={}, servers=(), load=None, is_complete=False)
+    bare = History(manifest=history.manifest)
+    assert "UNKNOWN" in Page(page(check(bare.write(tmp_path)))).text()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 100)), min_size=1))
+def test_a_line_has_every_value_and_gaps_where_there_are_none(values: list[int | None]) -> None:
+    path = charts.line(values, charts.Scale(0, 100))
+    points = re.findall(r"[ML](\d+)(?:\.5)?,([\d.e-]+)", path)
+    assert [int(x) for x, _ in points] == [place for place, value in enumerate(values) if value is not None]
+    assert [float(y) for _, y in points] == pytest.approx([100 - value for value in values if value is not None])
+
+
+@given(st.lists(st.integers(0, 100), min_size=1))
+def test_an_area_follows_every_value(values: list[int]) -> None:
+    path = charts.area([0] * len(values), values, charts.Scale(0, 100))
+    assert bool(path) is any(values)
+    if path:
+        tops = re.findall(r"V([\d.e-]+)H(\d+)", path)[: len(values)]
+        assert [(100 - float(y), int(x)) for y, x in tops] == [(value, place) for place, value in enumerate(values, 1)]
+
+
+@given(st.floats(0, 1e12))
+def test_a_scale_ends_above_its_values(value: float) -> None:
+    scale = charts.linear([value, value / 2])
+    assert scale.high >= value
+    assert charts.HEIGHT >= scale.y(value / 2) >= scale.y(value) >= 0
+
+
+@given(st.lists(st.floats(1, 1e12), min_size=1))
+def test_a_logarithmic_scale_holds_its_values(values: list[float]) -> None:
+    scale = charts.logarithmic(values)
+    assert scale.low <= min(values) <= max(values) <= scale.high
+    assert scale.low < scale.high
+
+
+@given(st.integers(0, 10_000), st.floats(1, 1e6))
+def test_ticks_are_few_and_on_the_page(start: int, length: float) -> None:
+    found = charts.ticks(start, start + length)
+    assert 1 <= len(found) <= 13
+    assert start <= found[0]
+    assert found[-1] <= start + length
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=12))
+def test_bars_in_one_lane_do_not_meet(spans: list[tuple[int, int]]) -> None:
+    bars = sorted((start, start + length) for start, length in spans)
+    lanes = charts.lanes(bars)
+    for lane in set(lanes):
+        mine = [bar for bar, number in zip(bars, lanes, strict=True) if number == lane]
+        assert all(one[1] <= two[0] for one, two in itertools.pairwise(mine))

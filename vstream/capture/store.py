@@ -1,0 +1,211 @@
+"""
+A capture on disk: a directory that needs nothing else to be judged again.
+
+    manifest.json               what it is of
+    scenario.yaml topology.yaml the files that it came from
+    operations/REGION.jsonl     what clients did
+    deliveries/REGION.jsonl     what consumers received
+    streams/STREAM.jsonl        every physical stream's contents in the end
+    samples.jsonl faults.jsonl windows.jsonl
+    logs/SERVER.log             what servers said
+
+Lines are JSON objects, and fields with their default value are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from vstream.capture.records import Delivery, Fault, Manifest, Operation, Sample, Stored, Window
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+FORMAT = 1
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
+_CHUNK = 256 * 1024
+"""Bytes that are read and understood at once."""
+
+_Record = TypeVar("_Record", Operation, Delivery, Stored, Sample, Fault, Window, Manifest)
+
+
+class Lines(Generic[_Record]):
+    """Appends records to one file. What was written before a crash can be read: only the last line may be cut."""
+
+    def __init__(self, path: Path, kind: type[_Record]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        self._adapter: TypeAdapter[_Record] = _adapter(kind)
+
+    def write(self, record: _Record) -> None:
+        """Append *record*; it is on its way to the disk after `flush` or `close`."""
+        self._file.write(self._adapter.dump_json(record, exclude_defaults=True) + b"\n")
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush, and end."""
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The directory of one capture."""
+
+    path: Path
+
+    def operations_file(self, region: str) -> Path:
+        """Where operations of *region* are."""
+        return self.path / "operations" / f"{region}.jsonl"
+
+    def deliveries_file(self, region: str) -> Path:
+        """Where deliveries in *region* are."""
+        return self.path / "deliveries" / f"{region}.jsonl"
+
+    def stream_file(self, stream: str) -> Path:
+        """Where the contents of the physical *stream* are."""
+        return self.path / "streams" / f"{stream}.jsonl"
+
+    @property
+    def samples_file(self) -> Path:
+        """Where samples are."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def faults_file(self) -> Path:
+        """Where faults are."""
+        return self.path / "faults.jsonl"
+
+    @property
+    def windows_file(self) -> Path:
+        """Where windows are."""
+        return self.path / "windows.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the servers' logs."""
+        return self.path / "logs"
+
+    def samples(self) -> Iterator[Sample]:
+        """What regions said of themselves; of each region in order of time."""
+        return _read(self.samples_file, Sample)
+
+    def faults(self) -> Iterator[Fault]:
+        """The faults that are over, in the order in which they ended."""
+        return _read(self.faults_file, Fault)
+
+    def windows(self) -> Iterator[Window]:
+        """The named steps that were taken."""
+        return _read(self.windows_file, Window)
+
+    def operations(self) -> Iterator[Operation]:
+        """Every operation, region by region."""
+        for file in sorted((self.path / "operations").glob("*.jsonl")):
+            yield from _read(file, Operation)
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """Every delivery, region by region."""
+        for file in sorted((self.path / "deliveries").glob("*.jsonl")):
+            yield from _read(file, Delivery)
+
+    def stored(self, stream: str) -> Iterator[Stored]:
+        """The contents of the physical *stream*, by sequence."""
+        return _read(self.stream_file(stream), Stored)
+
+    def lines(self) -> dict[str, int]:
+        """By file, such as `operations/west.jsonl`: how many whole lines it has. Streams are left out: the manifest counts their messages."""
+        files = [self.samples_file, self.faults_file, self.windows_file]
+        files += [file for part in ("operations", "deliveries") for file in (self.path / part).glob("*.jsonl")]
+        return {file.relative_to(self.path).as_posix(): _count(file) for file in sorted(files) if file.is_file()}
+
+    def manifest(self) -> Manifest:
+        """What the capture is of. Raises VstreamError if this is no capture, or one that this version cannot read."""
+        file = self.path / "manifest.json"
+        try:
+            text = file.read_bytes()
+            document: Any = json.loads(text)
+            found = document.get("format") if isinstance(document, dict) else None
+            if found != FORMAT:
+                raise VstreamError(f"`{file}` is of format {found}, this vstream reads {FORMAT}")
+            return TypeAdapter(Manifest).validate_json(text, strict=True)
+        except OSError as error:
+            raise VstreamError(
+                f"`{self.path}` is no capture: {error}", hint="`vstream scenario run` writes captures"
+            ) from error
+        except ValueError as error:
+            raise VstreamError(f"`{file}` cannot be understood: {_first(error)}") from error
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest: a reader sees the old one or the new one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / ".manifest.json.tmp"
+        temporary.write_bytes(TypeAdapter(Manifest).dump_json(manifest, indent=2) + b"\n")
+        temporary.replace(self.path / "manifest.json")
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Made once for each kind: that takes as long as reading a thousand lines."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def _read(file: Path, kind: type[_Record]) -> Iterator[_Record]:
+    """
+    The records in *file*, none if there is no file.
+
+    A last line without an end was cut by a crash and is left out; any other line
+    that cannot be understood raises VstreamError with file and line.
+    """
+    many: TypeAdapter[list[_Record]] = _adapter(list[kind])  # type: ignore[valid-type]  # known to pydantic alone
+    try:
+        lines = file.open("rb")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise VstreamError(f"`{file}` cannot be read: {error.strerror or error}") from error
+    number = 1
+    with lines:
+        while chunk := lines.readlines(_CHUNK):
+            if not chunk[-1].endswith(b"\n"):
+                chunk.pop()
+            try:
+                # Several lines at once take half the time.
+                records = many.validate_json(b"[" + b",".join(chunk) + b"]", strict=True)
+            except ValidationError:
+                records = []
+            if len(records) == len(chunk):
+                yield from records
+            else:
+                yield from _one_by_one(file, number, chunk, kind)
+            number += len(chunk)
+
+
+def _one_by_one(file: Path, number: int, lines: Sequence[bytes], kind: type[_Record]) -> Iterator[_Record]:
+    """The records on *lines*, of which the first has this *number*. Raises VstreamError at the one that is wrong."""
+    adapter: TypeAdapter[_Record] = _adapter(kind)
+    for place, line in enumerate(lines, number):
+        try:
+            yield adapter.validate_json(line, strict=True)
+        except ValidationError as error:
+            raise VstreamError(f"{file}:{place}: {_first(error)}") from error
+
+
+def _count(file: Path) -> int:
+    with file.open("rb") as content:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(_CHUNK), b""))
+
+
+def _first(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        one = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+    return str(error)

@@ -1,0 +1,1 @@
+"""Judges a capture: plain Python, no servers, the same verdict each time."""

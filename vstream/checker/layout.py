@@ -1,0 +1,47 @@
+"""Which physical streams a virtual stream is made of, and which of them each region reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from vstream.capture.records import CapturedStream, Manifest
+
+READ_ROLES = frozenset({"read", "mirror"})
+"""Roles of streams that clients read and never publish to."""
+_BETWEEN = frozenset({"order"})
+"""Roles of streams between those that are published to and those that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The physical streams of one virtual stream."""
+
+    writes: tuple[CapturedStream, ...]
+    """Those that acknowledge publishes."""
+    others: tuple[CapturedStream, ...]
+    """Those that get their messages from others."""
+    served: Mapping[str, CapturedStream | None]
+    """By region: what its clients read. None: it should be there, and is not in the capture."""
+
+
+def layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
+    """
+    The layout of the virtual *stream*; *published* are the regions that have published on it.
+
+    A region without a read stream of its own reads what is published to, if there is one stream alone.
+    """
+    captured = [one for one in manifest.streams if one.virtual == stream]
+    writes = tuple(one for one in captured if one.role not in READ_ROLES | _BETWEEN)
+    reads = {one.region: one for one in captured if one.role in READ_ROLES}
+    alone = writes[0] if len(writes) == 1 and manifest.models.get(stream) != "virtual" else None
+    wanted = {one.region for one in captured} | set(published)
+    regions = [region for region in manifest.regions if alone is not None or region in wanted]
+    return Layout(
+        writes=writes,
+        others=tuple(one for one in captured if one.role in READ_ROLES | _BETWEEN),
+        served={region: reads.get(region, alone) for region in regions},
+    )

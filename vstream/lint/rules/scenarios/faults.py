@@ -1,0 +1,244 @@
+"""Faults that cannot be, or not when they are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.wording import listed
+from vstream.model.scenario import FaultKind
+from vstream.script.actions import Aim, written
+from vstream.script.decode import ends
+from vstream.script.timeline import CUTS, servers, servers_by_region
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.model.topology import Topology
+    from vstream.script.document import StepDocument
+    from vstream.script.timeline import Moment, Open
+    from vstream.syntax.yaml import Path
+
+_OF_LINKS = CUTS | {FaultKind.LINK}
+_OF_PROCESSES = frozenset(
+    {
+        FaultKind.KILL_REGION,
+        FaultKind.KILL_SERVER,
+        FaultKind.RESTART_REGION,
+        FaultKind.PAUSE,
+        FaultKind.POWER_LOSS,
+        FaultKind.ROLLING_RESTART,
+        FaultKind.UPGRADE,
+    }
+)
+
+
+@rule("VS507", "impossible-fault", Severity.ERROR)
+def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A fault that these servers cannot have.
+
+    ## Why is this bad?
+    It would be reported as unsupported, and the run as unknown: never as a pass. Links
+    are there between two regions, and something has to carry them (`lab.links`). A
+    virtual stream has a leader in each region.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: split
+    topology: acme.yaml
+    steps:
+      - partition: west | central,west
+        for: 20s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: split
+    topology: acme.yaml
+    steps:
+      - partition: west | central,east
+        for: 20s
+    ```
+    """
+    for index, step, field, action in subject.actions():
+        place: Path = ("steps", index, written(field))
+        if action.fault in _OF_LINKS:
+            yield from _no_links(subject, place)
+        if action.fault is FaultKind.PARTITION:
+            yield from _sides(step, place)
+        if action.fault is FaultKind.LINK and subject.topology is not None:
+            yield from _link(ends(step.link or (), subject.topology), subject.regions, place)
+        if action.aim is Aim.STREAM:
+            yield from _leader(subject, step, field, place)
+
+
+def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Finding]:
+    if subject.document.lab.links == "none":
+        yield Finding(
+            at=place,
+            message="nothing carries the links between regions, so that none can be changed",
+            hint="remove `links: none` under `lab`",
+            on_key=True,
+        )
+    elif subject.topology is not None and len(subject.topology.regions) == 1:
+        yield Finding(
+            at=place,
+            message="a topology of one region has no links",
+            hint="`pause` and the kills work in one region too",
+            on_key=True,
+        )
+
+
+def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[Finding]:
+    meant = naming.link_ends(names[0], regions) if len(names) == 1 else ()
+    if len(names) > 1 and names[0] == names[1]:
+        yield Finding(at=place, message=f"`{names[0]}` has no link to itself", hint="name two regions")
+    elif len(meant) > 1:
+        links = " or ".join(f"`{one}` and `{other}`" for one, other in meant)
+        hint = f"write it as a list: `[{', '.join(meant[0])}]`"
+        yield Finding(at=place, message=f"`{names[0]}` can be the link of {links}", hint=hint)
+
+
+def _sides(step: StepDocument, place: Path) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for number, side in enumerate(step.partition or ()):
+        for inner, name in enumerate(side):
+            if name in seen:
+                yield Finding(
+                    at=(*place, number, inner), message=f"`{name}` stands twice", hint="a region is on one side only"
+                )
+            seen.add(name)
+
+
+def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Path) -> Iterator[Finding]:
+    name = getattr(step, field)
+    stream = subject.streams.get(name)
+    if stream is None or stream.consistency.has_origin:
+        # The origin is called like the virtual stream: there is one leader.
+        if step.region is not None and subject.topology is not None:
+            yield Finding(
+                at=(*place[:-1], "region"),
+                message=f"`region` says which write stream is meant, and `{name}` has one leader",
+                hint="remove it",
+                on_key=True,
+            )
+    elif step.region is None:
+        yield Finding(
+            at=place,
+            message=f"the virtual stream `{name}` has a leader in each region",
+            hint=f"add `region: {stream.regions[0]}`, or name a physical stream, such as `{name}-read-{stream.regions[0]}`",
+        )
+    elif step.region in subject.regions and step.region not in stream.regions:
+        yield Finding(
+            at=(*place[:-1], "region"),
+            message=f"stream `{name}` does not exist in region `{step.region}`",
+            hint=f"it exists in {listed(stream.regions)}",
+        )
+
+
+@rule("VS508", "already-down", Severity.ERROR)
+def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A fault ends or stops servers that an open fault took away already.
+
+    ## Why is this bad?
+    It cannot be seen to bite, and what it heals would undo the other fault, or not.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: two-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+      - kill-server: west-1
+      - wait: 20s
+      - heal
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: two-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+      - kill-server: east-1
+      - wait: 20s
+      - heal
+    ```
+    """
+    if subject.topology is None:
+        return
+    for moment in subject.moments():
+        if moment.action.fault not in _OF_PROCESSES:
+            continue
+        wanted = servers(subject.topology, getattr(moment.step, moment.field))
+        for one in moment.open:
+            both = sorted(wanted & one.down)
+            if both:
+                yield Finding(
+                    at=("steps", moment.index, written(moment.field)),
+                    message=f"{_who(both)} away already, by `{one.kind.value}` in step {one.index + 1}",
+                    hint="heal that fault first",
+                )
+                break
+
+
+def _who(names: list[str]) -> str:
+    return f"server `{names[0]}` is" if len(names) == 1 else f"servers {listed(names[:3])} are"
+
+
+@rule("VS512", "converge-while-cut-off", Severity.WARNING)
+def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A scenario waits for regions to agree while a fault keeps one from all others.
+
+    ## Why is this bad?
+    They cannot agree before it is healed: the step waits in vain until its time is over.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: split
+    topology: acme.yaml
+    steps:
+      - isolate: west
+      - wait: 20s
+      - converge: 60s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: split
+    topology: acme.yaml
+    steps:
+      - isolate: west
+      - wait: 20s
+      - heal
+      - converge: 60s
+    ```
+    """
+    for moment in subject.moments():
+        if moment.field != "converge" or subject.topology is None:
+            continue
+        blocking = _blocking(moment, subject.topology)
+        if blocking is not None:
+            yield Finding(
+                at=("steps", moment.index, "converge"),
+                message=f"regions cannot agree here: `{blocking.kind.value}` of step {blocking.index + 1} is still open",
+                hint="`heal` first",
+                on_key=True,
+            )
+
+
+def _blocking(moment: Moment, topology: Topology) -> Open | None:
+    regions = servers_by_region(topology).values()
+    return next(
+        (one for one in moment.open if one.kind in CUTS or any(one.down.issuperset(members) for members in regions)),
+        None,
+    )

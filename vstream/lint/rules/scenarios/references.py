@@ -1,0 +1,298 @@
+"""Names that point to something else: in the topology, or in the scenario itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.wording import closest
+from vstream.model.scenario import Trial
+from vstream.script.actions import ACTIONS, Aim, actions_of, written
+from vstream.script.decode import ends
+from vstream.script.values import pair
+from vstream.syntax.wording import shown
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.script.document import StepDocument
+    from vstream.syntax.yaml import Path
+
+_Named = tuple["Path", str, bool]
+"""Where a name stands, the name, and whether it is a key."""
+
+
+@rule("VS503", "unknown-name", Severity.ERROR)
+def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    Something names a region, a server or a stream that the topology does not have.
+
+    ## Why is this bad?
+    There is nothing to break, to publish to or to measure there.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: wset
+        for: 20s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+    ```
+    """
+    if subject.topology is None:
+        return
+    regions, servers = subject.regions, subject.servers
+    known = {
+        "region": regions,
+        "server": servers,
+        "region or server": [*regions, *servers],
+        "virtual stream": list(subject.streams),
+        "stream": [*subject.streams, *_physical(subject)],
+    }
+    for what, (at, name, on_key) in _names(subject):
+        if name not in known[what]:
+            yield Finding(
+                at=at,
+                message=f"the topology has no {what} {shown(name)}",
+                hint=closest(name, known[what], f"there are {'these' if known[what] else 'none'}"),
+                on_key=on_key,
+            )
+
+
+def _physical(subject: ScenarioSubject) -> list[str]:
+    return [
+        naming.physical_name(stream.name, part.role, part.place)
+        for stream in subject.streams.values()
+        for part in stream.physical
+    ]
+
+
+def _names(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
+    document = subject.document
+    for name in document.lab.versions:
+        if name != "*":
+            yield "region or server", (("lab", "versions", name), name, True)
+    for kind in ("publishers", "readers"):
+        for index, one in enumerate(getattr(document.workload, kind) or ()):
+            place: Path = ("workload", kind, index)
+            if one.stream is not None:
+                yield "virtual stream", ((*place, "stream"), one.stream, False)
+            for number, region in enumerate(one.regions if one.regions != "all" else ()):
+                yield "region", ((*place, "regions", number), region, False)
+    for index, step in enumerate(document.steps):
+        for field in actions_of(step):
+            yield from _targets(subject, index, step, field)
+        if step.region is not None:
+            yield "region", (("steps", index, "region"), step.region, False)
+    yield from _expected(subject)
+
+
+_WHAT = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or server", Aim.ENDS: "region"}
+
+
+def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
+    aim, value, place = ACTIONS[field].aim, getattr(step, field), ("steps", index, written(field))
+    if aim is Aim.STREAM:
+        yield "stream", (place, value, False)
+    elif aim is Aim.SIDES:
+        for number, side in enumerate(value):
+            for inner, name in enumerate(side):
+                yield "region", ((*place, number, inner), name, False)
+    elif aim in _WHAT:
+        names = _ends(subject, value) if aim is Aim.ENDS else value or ()
+        for number, name in enumerate(names):
+            yield _WHAT[aim], ((*place, number), name, False)
+
+
+def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
+    """The regions that a link names; none if it can be more than one link, which is for VS507."""
+    names = ends(value, subject.topology) if subject.topology is not None else value
+    if len(names) != 1:
+        return names
+    separator = next(one for one in naming.LINK_SEPARATORS if one in names[0])
+    return () if naming.link_ends(names[0], subject.regions) else tuple(names[0].split(separator, 1))
+
+
+def _expected(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
+    for index, group in enumerate(subject.document.expect):
+        place: Path = ("expect", index)
+        if group.stream is not None:
+            yield "virtual stream", ((*place, "stream"), group.stream, False)
+        for word in ("published", "read", "delivered", "control_plane", "publish_time", "read_time"):
+            for region, _ in getattr(group, word):
+                if region is not None:
+                    yield "region", ((*place, written(word), region), region, True)
+        for word in ("propagation", "visible"):
+            for name, _ in getattr(group, word):
+                for region in pair(name):
+                    yield "region", ((*place, word, name), region, True)
+        for region in dict.fromkeys(region for region, *_ in group.works if region is not None):
+            yield "region", ((*place, "works", region), region, True)
+
+
+@rule("VS504", "unknown-window", Severity.ERROR)
+def unknown_window(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    An expectation speaks of a window that no step opens.
+
+    ## Why is this bad?
+    A window is a step with a name (`as`). Without one, nothing is measured.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+        as: one-down
+    expect:
+      - in: one-donw
+        published: {east: ">= 99.9%"}
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+        as: one-down
+    expect:
+      - in: one-down
+        published: {east: ">= 99.9%"}
+    ```
+    """
+    known = list(subject.windows)
+    for index, group in enumerate(subject.document.expect):
+        if group.in_ is not None and group.in_ not in known:
+            hint = closest(group.in_, known, "named steps") if known else f"name a step: `as: {group.in_}`"
+            yield Finding(at=("expect", index, "in"), message=f"no step is called {shown(group.in_)}", hint=hint)
+
+
+@rule("VS506", "nothing-to-heal", Severity.ERROR)
+def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A step heals a fault that is not open.
+
+    ## Why is this bad?
+    The fault has another name, comes later, was healed before, or ended by itself:
+    the scenario does not do what it says.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+        as: one-down
+      - heal: one-down
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        as: one-down
+      - wait: 20s
+      - heal: one-down
+    ```
+    """
+    for moment in subject.moments():
+        if moment.field != "heal":
+            continue
+        place: Path = ("steps", moment.index, "heal")
+        names = [one.name for one in moment.open if one.name]
+        if not moment.step.heal and not moment.open:
+            yield Finding(
+                at=place, message="no fault is open here", hint="a fault with `for` heals itself", on_key=True
+            )
+        for number, name in enumerate(moment.step.heal or ()):
+            if name not in names:
+                yield Finding(
+                    at=(*place, number),
+                    message=f"no fault called {shown(name)} is open here{_why(subject, name, moment.index)}",
+                    hint=closest(name, names, "open here") if names else "no fault that has a name is open here",
+                )
+
+
+def _why(subject: ScenarioSubject, name: str, before: int) -> str:
+    for index, step, field, action in subject.actions():
+        if step.as_ == name and index < before:
+            if action.fault is None:
+                return f": `{written(field)}` is no fault"
+            if not action.stays:
+                return f": `{written(field)}` ends by itself"
+            return f": it ends after its `{written('for_')}`" if step.for_ is not None else ": it was healed before"
+    return ""
+
+
+@rule("VS511", "unknown-operation", Severity.ERROR)
+def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    `works` names an operation that a `try` step does not try.
+
+    ## Why is this bad?
+    Nothing would ever be known about it.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: alone
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        as: cut
+      - try: west
+        as: alone
+      - heal
+    expect:
+      - in: alone
+        works: {publsh: true}
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: alone
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        as: cut
+      - try: west
+        as: alone
+      - heal
+    expect:
+      - in: alone
+        works: {publish: true}
+    ```
+    """
+    known = [trial.value for trial in Trial]
+    for index, group in enumerate(subject.document.expect):
+        for region, operation, _ in group.works:
+            if operation not in known:
+                inside = () if region is None else (region,)
+                yield Finding(
+                    at=("expect", index, "works", *inside, operation),
+                    message=f"no operation is called {shown(operation)}",
+                    hint=closest(operation, known, "there are"),
+                    on_key=True,
+                )

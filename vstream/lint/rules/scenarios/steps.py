@@ -1,0 +1,216 @@
+"""Steps as they are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.wording import listed
+from vstream.script.actions import ACTIONS, OPTIONS, actions_of, written
+from vstream.topology.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+
+QUIESCE = "quiesce"
+"""The window after the last step, in which a run waits until regions agree."""
+_LINK = ("rtt", "jitter", "loss", "rate")
+_USUAL = "such as `wait: 20s` or `kill-region: west`"
+
+
+@rule("VS501", "not-one-action", Severity.ERROR)
+def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A step has no action, or more than one.
+
+    ## Why is this bad?
+    It is not clear what is to happen, or in which order.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        wait: 20s
+      - heal
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+      - wait: 20s
+      - heal
+    ```
+    """
+    for index, step in enumerate(subject.document.steps):
+        fields = actions_of(step)
+        if not fields:
+            yield Finding(at=("steps", index), message="this step does nothing", hint=f"give it an action, {_USUAL}")
+        elif len(fields) > 1:
+            names = [written(field) for field in fields]
+            yield Finding(
+                at=("steps", index, names[1]),
+                message=f"this step has {len(fields)} actions: {listed(names)}",
+                hint="make a step of each: they run one after the other",
+                on_key=True,
+            )
+
+
+@rule("VS502", "wrong-option", Severity.ERROR)
+def wrong_option(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    An option stands beside an action that has no such option, or one that is needed is missing.
+
+    ## Why is this bad?
+    The option would change nothing, and whoever wrote it believes that it does.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        how: drop
+        for: 20s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        how: drop
+        for: 20s
+    ```
+    """
+    for index, step, field, action in subject.actions():
+        for option in OPTIONS:
+            if option in step.model_fields_set and option not in action.options:
+                yield Finding(
+                    at=("steps", index, written(option)),
+                    message=f"`{written(option)}` means nothing beside `{written(field)}`",
+                    hint=_who_has(option, action.options),
+                    on_key=True,
+                )
+        if field == "upgrade" and step.to is None:
+            yield Finding(
+                at=("steps", index),
+                message="`upgrade` does not say to which server",
+                hint="add it, such as `to: 2.15.1`",
+            )
+        if field == "link" and not step.model_fields_set & set(_LINK):
+            yield Finding(
+                at=("steps", index),
+                message="`link` changes nothing about the link",
+                hint=f"add one of {listed(_LINK)}; `partition` cuts links",
+            )
+
+
+def _who_has(option: str, options: tuple[str, ...]) -> str:
+    if option == "for_" and not options:
+        return "the next step begins when this one is done; `wait` lets time pass"
+    owners = [written(name) for name, action in ACTIONS.items() if option in action.options]
+    return f"remove it: it is an option of {listed(owners)}"
+
+
+@rule("VS505", "name-taken", Severity.ERROR)
+def name_taken(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    Two steps have the same name, or one that is taken.
+
+    ## Why is this bad?
+    An expectation about that window could mean either, and so could `heal`.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: flap
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        for: 5s
+        as: alone
+      - isolate: west
+        for: 5s
+        as: alone
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: flap
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        for: 5s
+        as: alone
+      - isolate: west
+        for: 5s
+        as: alone-again
+    ```
+    """
+    taken: set[str] = set()
+    for index, step in enumerate(subject.document.steps):
+        if step.as_ is None:
+            continue
+        if step.as_ in taken or step.as_ == QUIESCE:
+            whose = "the time after the last step" if step.as_ == QUIESCE else "another step"
+            yield Finding(
+                at=("steps", index, "as"), message=f"{whose} is called `{step.as_}` already", hint="choose another name"
+            )
+        taken.add(step.as_)
+
+
+@rule("VS514", "begins-late", Severity.WARNING)
+def begins_late(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A step is to begin at a time at which the steps in front of it still run.
+
+    ## Why is this bad?
+    Steps run one after the other: it begins later than it says.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        for: 20s
+      - kill-server: east-1
+        at: 10s
+        for: 5s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - isolate: west
+        as: alone
+      - kill-server: east-1
+        at: 10s
+        for: 5s
+      - heal: alone
+        at: 20s
+    ```
+    """
+    earliest = 0
+    for index, step, *_ in subject.actions():
+        if step.at is not None and step.at < earliest:
+            yield Finding(
+                at=("steps", index, "at"),
+                message=f"this step cannot begin before {format_duration(earliest)}: the steps in front take as long",
+                hint="a fault without `for` stays open while other steps run, until `heal`",
+            )
+        earliest = max(earliest, step.at or 0) + (step.wait or 0) + (step.for_ or 0)

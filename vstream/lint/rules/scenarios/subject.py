@@ -1,0 +1,61 @@
+"""What the rules of a scenario look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.script.actions import ACTIONS, actions_of
+from vstream.script.timeline import moments, servers_by_region
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.model.topology import Topology, VirtualStream
+    from vstream.script.actions import Action
+    from vstream.script.document import ScenarioDocument, StepDocument
+    from vstream.script.timeline import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSubject:
+    """A scenario as written, and the topology that it is about; None if that is not known."""
+
+    document: ScenarioDocument
+    topology: Topology | None
+
+    def actions(self) -> Iterator[tuple[int, StepDocument, str, Action]]:
+        """Every step that has one action: its index, itself, the field of the action, and what that is."""
+        for index, step in enumerate(self.document.steps):
+            fields = actions_of(step)
+            if len(fields) == 1:
+                yield index, step, fields[0], ACTIONS[fields[0]]
+
+    def moments(self) -> Iterator[Moment]:
+        """The same with the faults that are open; nothing if a step is unclear, or without a topology."""
+        is_clear = len(list(self.actions())) == len(self.document.steps)
+        return moments(self.document, self.topology) if self.topology and is_clear else iter(())
+
+    @property
+    def regions(self) -> list[str]:
+        """The names of all regions."""
+        return [region.name for region in self.topology.regions] if self.topology else []
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of all servers."""
+        return [one for some in servers_by_region(self.topology).values() for one in some] if self.topology else []
+
+    @property
+    def streams(self) -> dict[str, VirtualStream]:
+        """The virtual streams, by name."""
+        return {stream.name: stream for stream in self.topology.streams} if self.topology else {}
+
+    @property
+    def windows(self) -> dict[str, str]:
+        """The named steps, and the field of the action of each; empty where it has none."""
+        return {
+            step.as_: fields[0] if len(fields := actions_of(step)) == 1 else ""
+            for step in reversed(self.document.steps)
+            if step.as_
+        }

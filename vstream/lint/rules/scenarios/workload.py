@@ -1,0 +1,225 @@
+"""What clients do, and what is measured of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.lint.rules.wording import closest, listed
+from vstream.script.actions import written
+from vstream.script.expectations import SAFETY
+from vstream.script.subject import PLACEHOLDERS, fill, placeholders
+from vstream.subjects import is_literal, matches
+from vstream.syntax.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.script.document import ExpectDocument
+    from vstream.syntax.yaml import Path
+
+_WHOLE = (*SAFETY, "same_order")
+_NEEDS_LOAD = ("published", "delivered", "publish_time", "propagation", "visible", *SAFETY, "same_order", "converged")
+
+
+@rule("VS509", "bad-publish-subject", Severity.ERROR)
+def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    Publishers publish on a subject that is none, or none of the stream's.
+
+    ## Why is this bad?
+    No stream would take the messages.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    workload:
+      publishers:
+        - {stream: foo, subject: "bar.{region}.{key}"}
+    steps:
+      - kill-region: west
+        for: 20s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    workload:
+      publishers:
+        - {stream: foo, subject: "foo.{region}.{key}"}
+    steps:
+      - kill-region: west
+        for: 20s
+    ```
+    """
+    for index, one in enumerate(subject.document.workload.publishers or ()):
+        if one.subject is None:
+            continue
+        at: Path = ("workload", "publishers", index, "subject")
+        unknown = [name for name in placeholders(one.subject) if name not in PLACEHOLDERS]
+        example = fill(one.subject, dict.fromkeys(PLACEHOLDERS, "1"))
+        streams = [one.stream] if one.stream is not None else list(subject.streams)
+        if unknown:
+            hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
+            yield Finding(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
+        elif not is_literal(example):
+            hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
+            yield Finding(at=at, message=f"{shown(one.subject)} is no subject that one can publish on", hint=hint)
+        else:
+            for name in streams:
+                stream = subject.streams.get(name)
+                if stream is not None and not any(matches(example, pattern) for pattern in stream.subjects):
+                    yield Finding(
+                        at=at,
+                        message=f"stream `{name}` does not take {shown(one.subject)}",
+                        hint=f"it takes {listed(stream.subjects)}",
+                    )
+
+
+@rule("VS510", "not-measured", Severity.ERROR)
+def not_measured(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    An expectation about something that the scenario does not measure there.
+
+    ## Why is this bad?
+    It would be reported as unknown, which is never a pass. `converged` is about a
+    `converge` step, `works` about a `try` step; what was lost, doubled or reordered is
+    only known at the end of the whole run; reads need readers, and everything but
+    `control-plane` and `works` needs publishers.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+        as: one-down
+      - converge
+    expect:
+      - in: one-down
+        converged: "<= 60s"
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    steps:
+      - kill-region: west
+        for: 20s
+        as: one-down
+      - converge: 60s
+        as: back
+    expect:
+      - in: back
+        converged: "<= 60s"
+    ```
+    """
+    for index, group in enumerate(subject.document.expect):
+        place: Path = ("expect", index)
+        if not group.model_fields_set - {"in_", "stream"}:
+            yield Finding(at=place, message="nothing is expected here", hint='such as `published: ">= 99.9%"`')
+        for word in _words(group):
+            complaint = _window(subject, group, word) or _clients(subject, word)
+            if complaint:
+                yield Finding(at=(*place, written(word)), message=complaint[0], hint=complaint[1], on_key=True)
+        yield from _regions_that_try(subject, group, place)
+
+
+def _words(group: ExpectDocument) -> list[str]:
+    return [name for name in type(group).model_fields if name in group.model_fields_set - {"in_", "stream"}]
+
+
+def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple[str, str] | None:
+    """What is wrong with measuring *word* in the group's window, and the way out."""
+    windows = subject.windows
+    if group.in_ is not None and group.in_ not in windows:
+        return None
+    field = windows.get(group.in_ or "")
+    if word in _WHOLE and group.in_ is not None:
+        return f"`{written(word)}` is known at the end of the whole run only", "write it without `in`"
+    needed = {"converged": "converge", "works": "try_"}.get(word)
+    if needed is not None and field != needed:
+        candidates = [name for name, one in windows.items() if one == needed]
+        hint = f"write `in: {candidates[0]}`" if candidates else "name such a step (`as`) and write its name after `in`"
+        return f"`{word}` is about a `{written(needed)}` step", hint
+    return None
+
+
+def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
+    workload = subject.document.workload
+    if workload.publishers == [] and word in _NEEDS_LOAD:
+        return "nobody publishes in this scenario", "remove `publishers: []`: then there is one in every region"
+    readers = [one.by for one in workload.readers] if workload.readers is not None else ["consumer", "direct"]
+    if word in {"read", "read_time"} and not {"direct", "sequence"} & set(readers):
+        return "nobody reads in this scenario", "add a reader: `{by: direct}`"
+    if word in {"delivered", "propagation"} and "consumer" not in readers:
+        return "there is no consumer in this scenario", "add one to the readers: `{by: consumer}`"
+    return None
+
+
+def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Finding]:
+    step = next((one for one in subject.document.steps if one.as_ == group.in_ and one.try_), None)
+    if step is None or group.in_ is None:
+        return
+    for region in dict.fromkeys(region for region, *_ in group.works if region in subject.regions):
+        if region not in (step.try_ or ()):
+            yield Finding(
+                at=(*place, "works", region),
+                message=f"step `{group.in_}` tries nothing in `{region}`",
+                hint=f"it tries in {listed(step.try_ or ())}",
+                on_key=True,
+            )
+
+
+@rule("VS513", "nothing-published", Severity.ERROR)
+def nothing_published(subject: ScenarioSubject) -> Iterator[Finding]:
+    """
+    A scenario in which nobody publishes, nor tries anything.
+
+    ## Why is this bad?
+    Where nothing was acknowledged, nothing can be lost: the verdict would be unknown.
+
+    ## Example
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    workload: {publishers: []}
+    steps:
+      - kill-region: west
+        for: 20s
+    ```
+    ## Use instead
+    ```yaml
+    scenario: 1
+    name: one-down
+    topology: acme.yaml
+    workload: {rate: 100/s}
+    steps:
+      - kill-region: west
+        for: 20s
+    ```
+    """
+    if any(field == "try_" for _, _, field, _ in subject.actions()):
+        return
+    if subject.document.workload.publishers == []:
+        yield Finding(
+            at=("workload", "publishers"),
+            message="nobody publishes in this scenario",
+            hint="remove it: then there is a publisher in every region",
+            on_key=True,
+        )
+    elif subject.topology is not None and not subject.topology.streams:
+        yield Finding(
+            at=("topology",),
+            message="the topology has no streams",
+            hint="add one to it, such as `foo: {subjects: [foo.>]}`",
+        )

@@ -1,0 +1,308 @@
+"""
+A scenario, decoded: what runs, what is broken when, and what is expected of it.
+
+Durations are integer nanoseconds. `span` fields say where something was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.diagnostics import Span
+
+
+class FaultKind(Enum):
+    """The faults, by the names that `vstream chaos` knows them by."""
+
+    KILL_REGION = "kill-region"
+    KILL_SERVER = "kill-server"
+    KILL_LEADER = "kill-leader"
+    KILL_META_LEADER = "kill-meta-leader"
+    RESTART_REGION = "restart-region"
+    PAUSE = "pause"
+    PARTITION = "partition"
+    ISOLATE = "isolate"
+    LINK = "link"
+    DISK_FULL = "disk-full"
+    POWER_LOSS = "power-loss"
+    STEP_DOWN = "step-down"
+    STEP_DOWN_META = "step-down-meta"
+    ROLLING_RESTART = "rolling-restart"
+    UPGRADE = "upgrade"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpec:
+    """
+    One fault to inject.
+
+    *targets* are what it is for: regions, servers, one stream, or for `partition` one
+    comma-separated text per side, for `link` the two regions. None are all that there
+    are. *options* are the other words of the command: `how` ("reset" or "drop"),
+    `one_way` (bool), `region` (of a virtual stream), `rtt`, `jitter` and `lose`
+    (nanoseconds), `loss` (0 to 1), `rate` (bits per second), `to` (a version),
+    `lame_duck` (bool). What is not there has the command's default.
+    """
+
+    kind: FaultKind
+    targets: tuple[str, ...] = ()
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Let the load run for *nanoseconds*."""
+
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inject:
+    """
+    Inject *fault* and go on.
+
+    With *lasting* it is healed after so long, while later steps wait. A fault that
+    ends by itself (a step-down, a rolling restart, an upgrade) is waited for.
+    """
+
+    fault: FaultSpec
+    id: str
+    """How `Heal` names it: the step's name, or one that was made up."""
+    lasting: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heal:
+    """Undo the open faults *ids*, or all of them (None), and wait until the servers are healthy."""
+
+    ids: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resync:
+    """What `vstream resync` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converge:
+    """Wait until every read stream holds all that the write streams hold, at most *within* nanoseconds."""
+
+    within: int
+
+
+class Trial(Enum):
+    """The client operations that a `try` step tries, once each, in this order."""
+
+    PUBLISH = "publish"
+    """A message by its virtual subject, until it is acknowledged."""
+    DIRECT_GET = "direct-get"
+    """Direct Get of the last message of a subject, by the virtual name."""
+    DIRECT_GET_SEQUENCE = "direct-get-sequence"
+    """Direct Get by sequence, by the virtual name."""
+    MESSAGE_GET = "message-get"
+    """`STREAM.MSG.GET` by the virtual name, which the stream's leader answers."""
+    STREAM_INFO = "stream-info"
+    """`STREAM.INFO` by the virtual name."""
+    LIST_STREAMS = "list-streams"
+    """`STREAM.NAMES`, which the meta leader answers."""
+    FETCH = "fetch"
+    """A message from a consumer on the read stream that was there before."""
+    ACKNOWLEDGE = "acknowledge"
+    """The acknowledgement of what was fetched, itself confirmed."""
+    CONSUMER_INFO = "consumer-info"
+    """`CONSUMER.INFO` of that consumer."""
+    CREATE_CONSUMER = "create-consumer"
+    """A new consumer on the read stream."""
+    CREATE_STREAM = "create-stream"
+    """A new stream in the region."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """Try every client operation once in each of *regions* and record which work: the isolated-region matrix."""
+
+    regions: tuple[str, ...]
+
+
+Action = Wait | Inject | Heal | Resync | Converge | Try
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """
+    One step. Steps run one after the other; one with *at* starts so long after the load, not before the step in front has ended.
+
+    A step with a *name* is a window: expectations and reports speak of it.
+    """
+
+    action: Action
+    span: Span
+    name: str | None = None
+    at: int | None = None
+
+
+class Retry(Enum):
+    """What a publisher does with a message that was not acknowledged in time."""
+
+    NONE = "none"
+    SAME_ID = "same-id"
+    """It sends the message again, with the same `Nats-Msg-Id`, until it is acknowledged or given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishers:
+    """One open-loop publisher in each of *regions*: a slow answer does not slow it down."""
+
+    stream: str
+    """The virtual stream."""
+    subject: str
+    """May hold `{region}`, `{n}` (number of the message) and `{key}`."""
+    regions: tuple[str, ...]
+    rate: float
+    """Messages per second in each region."""
+    size: tuple[int, int]
+    """Bytes of payload, from and to: drawn from the seed."""
+    keys: int
+    """How many different values `{key}` takes."""
+    retry: Retry
+    timeout: int
+    """Without an answer after so many nanoseconds the operation is indeterminate, or is tried again."""
+    give_up: int
+    """Nanoseconds after which `SAME_ID` gives up: the operation is indeterminate then."""
+    span: Span
+
+
+class ReaderKind(Enum):
+    """How a reader reads."""
+
+    CONSUMER = "consumer"
+    """A pull consumer on the region's read stream, made before the first fault; fetches and acknowledges."""
+    DIRECT = "direct"
+    """Direct Get of the last message of a random key, by the virtual name."""
+    SEQUENCE = "sequence"
+    """Direct Get by sequence, by the virtual name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """One reader in each of *regions*."""
+
+    stream: str
+    kind: ReaderKind
+    regions: tuple[str, ...]
+    rate: float
+    """Operations per second; for a consumer, fetches."""
+    timeout: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What clients do while faults happen."""
+
+    publishers: tuple[Publishers, ...]
+    readers: tuple[Readers, ...] = ()
+
+
+class Measure(Enum):
+    """What an expectation is about."""
+
+    PUBLISHED = "published"
+    """Share of publishes attempted in the window that were acknowledged, 0 to 1, per region."""
+    READ = "read"
+    """Share of reads attempted in the window that were answered, 0 to 1, per region."""
+    DELIVERED = "delivered"
+    """Messages that consumers received in the window, per region."""
+    CONTROL_PLANE = "control-plane"
+    """Share of samples in the window in which the JetStream API with a meta leader answered, 0 to 1, per region."""
+    LOST = "lost"
+    """Acknowledged messages that some read stream does not hold in the end, over the whole run."""
+    DUPLICATED = "duplicated"
+    """Copies beyond the first, in write and read streams, over the whole run."""
+    UNEXPECTED = "unexpected"
+    """Stored messages that nobody published, over the whole run."""
+    DIVERGED = "diverged"
+    """
+    Messages that one stream holds and another that should does not, over the whole run.
+
+    Those that are not lost: they were not acknowledged, or only a write stream has
+    lost them. Where a scenario allows losses, it allows these too.
+    """
+    REORDERED = "reordered"
+    """Messages of one origin that stand in another order in a read stream, over the whole run."""
+    CONVERGED = "converged"
+    """Nanoseconds that the named `converge` step took; not converged is infinite."""
+    SAME_ORDER = "same-order"
+    """1 if all read streams hold the same sequence of messages (stretch and ordered streams promise it), else 0."""
+    VISIBLE = "visible"
+    """Messages acknowledged in region *origin* in the window that region *region* had stored before the window ended."""
+    WORKS = "works"
+    """1 if *operation* worked in the named `try` step, else 0."""
+    READ_TIME = "read-time"
+    """Median nanoseconds of answered reads in the window, per region."""
+    PUBLISH_TIME = "publish-time"
+    """Median nanoseconds of acknowledged publishes in the window, per region."""
+    PROPAGATION = "propagation"
+    """Median nanoseconds from sending in region *origin*, in the window, until a consumer in region *region* has the message."""
+
+
+class Compare(Enum):
+    """How a measured value must relate to the stated one."""
+
+    EQUAL = "=="
+    AT_LEAST = ">="
+    AT_MOST = "<="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One thing that must hold. What could not be measured is UNKNOWN, and never a pass."""
+
+    measure: Measure
+    compare: Compare
+    value: float
+    span: Span
+    window: str | None = None
+    """A step's name; None is the whole run."""
+    region: str | None = None
+    """None: each region by itself."""
+    stream: str | None = None
+    """None: each virtual stream by itself."""
+    origin: str | None = None
+    operation: str | None = None
+    """A `Trial`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabSpec:
+    """What the servers of a scenario are."""
+
+    versions: Mapping[str, str]
+    """nats-server version by region or server; `*` for the others."""
+    links: str
+    """The backend of links between regions: `proxy`, `netns` or `none`."""
+    templates: str | None = None
+    """A directory of templates that win over the built-in ones, as `vstream render --templates`: another layout of streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """The whole scenario. The topology is kept as the text of its file, which is loaded like any other."""
+
+    name: str
+    description: str
+    seed: int
+    topology_file: str
+    """How errors name it: a path, or the scenario's own for one that is written inside."""
+    topology_text: str
+    lab: LabSpec
+    workload: Workload
+    steps: tuple[Step, ...]
+    expectations: tuple[Expectation, ...]
+    text: str
+    """The scenario's own file, kept in the capture."""

@@ -1,0 +1,56 @@
+"""
+What worker and sampler have in common: they end with the runner, whatever becomes of it.
+
+Their standard input is a pipe from the runner: words come on it, and it ends when the
+runner does, also by SIGKILL. Ctrl-C does not reach them: the runner says when to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from pydantic import TypeAdapter
+
+_Spec = TypeVar("_Spec")
+_MAX_SPEC = 1 << 24
+
+
+def main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[None, None, None]]) -> None:
+    """Read a spec, do *work*, and end; at once where standard input ends first."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    asyncio.run(_main(adapter, work))
+
+
+class Words:
+    """What the runner says, word by word."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    async def next(self) -> list[str]:
+        """The next line, split; nothing once the runner is gone."""
+        return (await self._reader.readline()).decode().split()
+
+
+async def _main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[None, None, None]]) -> None:
+    reader = asyncio.StreamReader(limit=_MAX_SPEC)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    os.set_blocking(sys.stdout.fileno(), False)
+    line = await reader.readline()
+    if line:
+        await work(adapter.validate_json(line), Words(reader))
+
+
+def say(line: bytes) -> None:
+    """Tell the runner. Where it does not listen, nothing is said: nobody may be slowed down by that."""
+    with suppress(BlockingIOError, BrokenPipeError):
+        os.write(sys.stdout.fileno(), line + b"\n")

@@ -1,0 +1,115 @@
+"""What a worker process is told: one JSON object on its standard input, and a word on each line after that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+GO = "go"
+"""`go NANOSECONDS`: publishers and readers begin, so long after the capture's start."""
+STOP = "stop"
+"""Publishers and Direct Get readers end; what has no answer yet is waited for. Consumers go on."""
+FINISH = "finish"
+"""Consumers take what is left, and the worker ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherSpec:
+    """One publisher. Durations are nanoseconds."""
+
+    client: str
+    prefix: str
+    """Of message identities: a number follows."""
+    stream: str
+    subject: str
+    rate: float
+    size: tuple[int, int]
+    keys: int
+    is_retrying: bool
+    timeout: int
+    give_up: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSpec:
+    """A Direct Get reader: of the last message of a subject, or with *is_sequential* of message after message."""
+
+    client: str
+    stream: str
+    rate: float
+    timeout: int
+    is_sequential: bool
+    subjects: tuple[tuple[str, int, float], ...] = ()
+    """What publishers write: subject with `{key}` and `{n}` open, number of keys, rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSpec:
+    """A pull consumer on *physical*, called *name* there."""
+
+    client: str
+    stream: str
+    physical: str
+    name: str
+    rate: float
+    timeout: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """Everything that one worker does. It connects to *urls* alone."""
+
+    region: str
+    urls: tuple[str, ...]
+    start: int
+    """The capture's start on the monotonic clock, which all processes of a machine share."""
+    seed: int
+    capture: Path
+    publishers: tuple[PublisherSpec, ...]
+    readers: tuple[ReaderSpec, ...]
+    consumers: tuple[ConsumerSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSpec:
+    """What the sampler asks, by region."""
+
+    start: int
+    capture: Path
+    regions: tuple[SampledRegion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledRegion:
+    """One region: how to reach it, and its physical streams."""
+
+    name: str
+    urls: tuple[str, ...]
+    monitor: tuple[str, ...]
+    streams: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a worker has done so far: a line of its standard output. Numbers only grow."""
+
+    at: int
+    due: int = 0
+    acked: int = 0
+    rejected: int = 0
+    indeterminate: int = 0
+    reads: int = 0
+    answered: int = 0
+    delivered: int = 0
+    late: int = 0
+    """Of the last half second: 99 % were sent no more than so many nanoseconds after they were due."""
+    is_ready: bool = False
+    is_drained: bool = False
+    """Nothing waits for an answer any more."""
+
+
+WORKER = TypeAdapter(WorkerSpec)
+SAMPLER = TypeAdapter(SamplerSpec)
+PROGRESS = TypeAdapter(Progress)

@@ -1,0 +1,1 @@
+"""The scenario language: what may be written, and what it means."""

@@ -1,0 +1,117 @@
+"""
+Shapes for charts over time, as SVG path data.
+
+A plot is *intervals* wide and `HEIGHT` high, with 0 at the bottom, and is stretched to
+the page's width: so there is no text in it, and strokes do not scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+HEIGHT = 100
+_DIGITS = 5
+_LEAST = 1e-6
+"""What is less is drawn as nothing."""
+_NICE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400)
+_MOST_TICKS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From *low* at the bottom to *high* at the top; logarithmic if *is_log*."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def y(self, value: float) -> float:
+        """Where *value* is drawn. What lies outside is drawn at the edge."""
+        low, high = self.low, self.high
+        if self.is_log:
+            value, low, high = log10(max(value, low)), log10(low), log10(high)
+        share = (value - low) / (high - low)
+        return HEIGHT * (1 - min(max(share, 0), 1))
+
+
+def linear(values: Iterable[float]) -> Scale:
+    """From 0 to a round number that no value exceeds."""
+    most = max(values, default=0)
+    if most < _LEAST:
+        return Scale(0, 1)
+    power = 10 ** floor(log10(most))
+    return Scale(0, next(step * power for step in _NICE if step * power >= most))
+
+
+def logarithmic(values: Iterable[float]) -> Scale:
+    """From a power of ten to a power of ten, one at least."""
+    known = [value for value in values if value > 0]
+    low = floor(log10(min(known, default=1)))
+    high = max(ceil(log10(max(known, default=1))), low + 1)
+    return Scale(10**low, 10**high, is_log=True)
+
+
+def short(number: float) -> str:
+    """A coordinate in as few characters as it needs."""
+    return f"{number:.{_DIGITS}g}"
+
+
+def area(lower: Sequence[float], upper: Sequence[float], scale: Scale) -> str:
+    """The steps between *lower* and *upper*, value by value. Empty if they are the same everywhere."""
+    if all(one == two for one, two in zip(lower, upper, strict=True)):
+        return ""
+    there = "".join(f"V{short(scale.y(value))}H{place}" for place, value in enumerate(upper, 1))
+    back = "".join(f"V{short(scale.y(value))}H{len(lower) - place}" for place, value in enumerate(reversed(lower), 1))
+    return f"M0,{short(scale.y(upper[0]))}{there}{back}Z"
+
+
+def line(values: Sequence[float | None], scale: Scale) -> str:
+    """A line through the middles of the intervals, with gaps where there is no value."""
+    parts = []
+    for known, run in groupby(enumerate(values), key=lambda item: item[1] is not None):
+        if not known:
+            continue
+        points = [(place, scale.y(value)) for place, value in run if value is not None]
+        first, y = points[0]
+        if len(points) == 1:
+            parts.append(f"M{first},{short(y)}H{first + 1}")
+        else:
+            parts.append(f"M{first}.5,{short(y)}" + "".join(f"L{place}.5,{short(y)}" for place, y in points[1:]))
+    return "".join(parts)
+
+
+def strip(states: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each state with the path of the intervals in which it holds."""
+    paths: dict[str, list[str]] = {}
+    for state, run in groupby(enumerate(states), key=lambda item: item[1]):
+        places = [place for place, _ in run]
+        paths.setdefault(state, []).append(f"M{places[0]},0H{places[-1] + 1}V{HEIGHT}H{places[0]}Z")
+    return ((state, "".join(parts)) for state, parts in paths.items())
+
+
+def ticks(start: float, end: float) -> list[int]:
+    """Round moments from *start* to *end*, in seconds: a dozen at most."""
+    step = next((one for one in _TICKS if (end - start) / one <= _MOST_TICKS), _TICKS[-1])
+    while (end - start) / step > _MOST_TICKS:
+        step *= 2
+    return list(range(step * ceil(start / step), int(end) + 1, step))
+
+
+def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
+    """For each span the first lane in which it meets none of those before it."""
+    ends: list[float] = []
+    found = []
+    for start, end in spans:
+        lane = next((number for number, free in enumerate(ends) if free <= start), len(ends))
+        if lane == len(ends):
+            ends.append(end)
+        ends[lane] = end
+        found.append(lane)
+    return found
