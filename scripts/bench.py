@@ -7,6 +7,8 @@ same requests, 32 at a time, write streams before read streams.
 Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LIST sweep.
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
+Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
+Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
 
 from __future__ import annotations
@@ -174,11 +176,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
     parser.add_argument("--only-render", action="store_true", help="no servers")
     parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
+    parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
+    parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
+    parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="messages to reconcile")
+    parser.add_argument("--messages", type=int, default=300_000, help="messages to extract (default 300000)")
     options = parser.parse_args()
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     if options.lint:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
             linting([1_000, 12_000, 50_000], 5, Path(directory))
+        return
+    if options.audit:
+        import bench_audit  # noqa: PLC0415 - needs Spark
+
+        bench_audit.main(options.rows, with_others=not options.alone)
+        return
+    if options.extract:
+        import bench_extract  # noqa: PLC0415 - needs Spark
+
+        bench_extract.main(options.messages, options.rounds)
         return
     rendering(sorted({1, 10, 100, options.streams}))
     if options.only_render:

@@ -1,4 +1,4 @@
-"""docs/rules.md, generated from the docstrings of the rules."""
+"""docs/rules.md and docs/findings.md, generated from the manual pages of rules and of an audit's findings."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from vstream.audit import codes
 from vstream.lint.manual import markdown
 
-FILE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+TEXTS = {"rules.md": markdown, "findings.md": codes.markdown}
 
 
 def main() -> int:
-    text = markdown()
-    if sys.argv[1:] == ["--check"]:
-        is_current = FILE.is_file() and FILE.read_text(encoding="utf-8") == text
-        print(f"{FILE.name} is up to date" if is_current else f"{FILE.name} is out of date: run scripts/docs")
-        return 0 if is_current else 1
-    FILE.write_text(text, encoding="utf-8")
-    print(f"{FILE.name}: {len(text.splitlines())} lines")
-    return 0
+    code = 0
+    for name, text_of in TEXTS.items():
+        file, text = DOCS / name, text_of()
+        if sys.argv[1:] == ["--check"]:
+            is_current = file.is_file() and file.read_text(encoding="utf-8") == text
+            print(f"{name} is up to date" if is_current else f"{name} is out of date: run scripts/docs")
+            code |= not is_current
+        else:
+            file.write_text(text, encoding="utf-8")
+            print(f"{name}: {len(text.splitlines())} lines")
+    return code
 
 
 if __name__ == "__main__":

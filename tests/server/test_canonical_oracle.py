@@ -16,12 +16,14 @@ from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.load import bundle, load
 from vstream.model.artifacts import Bundle
-from vstream.model.topology import Topology
+from vstream.model.topology import Role, Topology
 from vstream.plan.diff import Observed, diff
 
 pytestmark = [pytest.mark.server, pytest.mark.versions]
 VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
 STREAMS = 40
+MIRRORED = 12
+"""Streams of each consistency model that has mirrors."""
 
 SETTINGS: dict[str, list[Any]] = {
     "storage": ["file", "memory"],
@@ -89,6 +91,32 @@ def document(version: str, naming: str) -> dict[str, Any]:
     }
 
 
+def mirrored(version: str) -> dict[str, Any]:
+    """A topology of two regions and a stretch server, in which most read streams are mirrors."""
+    chance = random.Random(7)
+    streams: dict[str, Any] = {}
+    for consistency in ("homed", "stretch", "ordered"):
+        for number in range(MIRRORED):
+            name = f"{consistency}{number}"
+            roles = {role: pick(chance, table) for role, table in BY_ROLE.items()}
+            roles["write"].setdefault("max_age", "1h")
+            roles["read"].pop("duplicate_window", None)
+            order = {"order": pick(chance, BY_ROLE["read"])} if consistency == "ordered" else {}
+            home = {"home": "east"} if consistency == "homed" else {}
+            streams[name] = {"subjects": [f"{name}.>", f"{name}z"], "consistency": consistency, **home}
+            streams[name] |= {**pick(chance, SETTINGS), **roles, **order}
+    minor = int(version.split(".")[1])
+    return {
+        "version": 1,
+        "name": "oracle",
+        "server_version": f"2.{minor}",
+        "jetstream": {"max_file": "1TiB", "max_memory": "1TiB"},
+        "regions": {"west": {"servers": 1}, "east": {"servers": 1}},
+        "stretch": {"members": ["west"]},
+        "streams": streams,
+    }
+
+
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
@@ -96,16 +124,16 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert vstream("lab", "down", "oracle", "--purge").code == 0
 
 
-def checked(version: str, naming: str) -> Topology:
-
-    return load(json.dumps(document(version, naming)).encode(), "oracle.yaml").require()
+def checked(content: dict[str, Any]) -> Topology:
+    return load(json.dumps(content).encode(), "oracle.yaml").require()
 
 
 async def listed(of: Bundle) -> Observed:
     """Create every stream of *of* and read all back."""
     async with connect(lab.endpoints("oracle")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
-        for stream in of.streams:
+        # As a plan does it: what is sourced or mirrored is there before.
+        for stream in sorted(of.streams, key=lambda one: list(Role).index(one.role)):
             await admin.create(stream.config)
         streams, missing = await admin.streams()
     return Observed(streams=streams, missing=missing)
@@ -115,8 +143,7 @@ async def listed(of: Bundle) -> Observed:
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 async def test_what_is_created_is_no_drift(own_state: Path, version: str, naming: str) -> None:
     file = own_state / "oracle.yaml"
-    topology = checked(version, naming)
-
+    topology = checked(document(version, naming))
     file.write_text(json.dumps(document(version, naming)))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
@@ -131,3 +158,18 @@ async def test_what_is_created_is_no_drift(own_state: Path, version: str, naming
     assert {name: one.created for name, one in (await listed(wanted)).streams.items()} == {
         name: one.created for name, one in observed.streams.items()
     }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> None:
+    file = own_state / "oracle.yaml"
+    content = mirrored(version)
+    file.write_text(json.dumps(content))
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    wanted = bundle(checked(content), addresses=lab.addresses("oracle"))
+    observed = await listed(wanted)
+    assert sum(bool(one.config.mirror_name) for one in observed.streams.values()) == 5 * MIRRORED
+    plan = diff("oracle", wanted.streams, wanted.mappings, observed)
+    assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
+    assert (plan.blocked, plan.notes) == ((), ())

@@ -67,18 +67,20 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
     if len(everyone) == 1:
         lines.append(f"cluster: {{name: {cluster}}}")
     else:
-        routes = [f"nats://{a.host}:{a.cluster}" for a in everyone if a.region == address.region]
-        listen = f"{address.host}:{address.cluster}"
+        routes = [a.route_url for a in everyone if a.region == address.region]
+        listen = f"{address.peer_host}:{address.cluster}"
         lines.append(f'cluster: {{name: {cluster}, listen: "{listen}", routes: {json.dumps(routes)}}}')
     regions = sorted({a.region for a in everyone})
     if len(regions) > 1:
         gateways = ", ".join(
             f"{{name: {region.replace('r', 'c')}, urls: "
-            f"{json.dumps([f'nats://{a.host}:{a.gateway}' for a in everyone if a.region == region])}}}"
+            f"{json.dumps([a.gateway_url for a in everyone if a.region == region])}}}"
             for region in regions
         )
+        advertise = f'advertise: "{address.host}:{address.gateway_front}", ' if address.gateway_front else ""
         lines.append(
-            f'gateway: {{name: {cluster}, listen: "{address.host}:{address.gateway}", gateways: [{gateways}]}}'
+            f'gateway: {{name: {cluster}, listen: "{address.peer_host}:{address.gateway}", {advertise}'
+            f"gateways: [{gateways}]}}"
         )
     return "\n".join([*lines, extra, 'include "../mappings.cfg"', ""])
 

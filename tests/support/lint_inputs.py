@@ -16,6 +16,8 @@ from vstream.lint.inputs import Source, gather
 from vstream.lint.manual import PAGES
 from vstream.lint.simulate import simulate
 from vstream.load import bundle, load
+from vstream.load_scenario import Loaded as LoadedScenario
+from vstream.load_scenario import load as load_any_scenario
 from vstream.ui import diagnostics, findings, mapping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +131,11 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
             return files[name]
         raise FileNotFoundError(2, "No such file or directory", name)
 
-    return Surroundings(read=read, env={"PASSWORD": "secret", "PATH": "/bin"}, load=load, render=bundle)
+    def load_scenario(content: bytes, name: str) -> LoadedScenario:
+        return load_any_scenario(content, name, read)
+
+    env = {"PASSWORD": "secret", "PATH": "/bin"}
+    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=bundle)
 
 
 def checked(files: Mapping[str, bytes]) -> Report:

@@ -132,11 +132,12 @@ class World:
     async def probe(
         self,
         *,
-        deadline: float = 5.0,
+        deadline: float = 45.0,
         connections: Mapping[str, Connection | NotReachableError] | None = None,
         regions: Sequence[str] | None = None,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> ProbeReport:
+        """Sourcing over gateways was seen to begin 39 s after a restart: the deadline lets it."""
         return await run(
             topology(),
             self.connections if connections is None else connections,

@@ -12,6 +12,7 @@ from vstream.topology.document import (
     ConnectDocument,
     JetStreamDocument,
     LevelDocument,
+    LinkDocument,
     PortsDocument,
     RegionDocument,
     StreamDocument,
@@ -21,6 +22,7 @@ from vstream.topology.document import (
 
 MODELS = (
     TopologyDocument, RegionDocument, StreamDocument, LevelDocument, ConnectDocument, PortsDocument, JetStreamDocument, StretchDocument,
+    LinkDocument,
 )  # fmt: skip
 KEYS = sorted({key for model in MODELS for key in model.model_fields})
 TEXTS = [
@@ -95,6 +97,10 @@ connections = _model(
     password_env=st.sampled_from(["PASSWORD", "my secret"]), creds=st.just("a.creds"), monitor=st.just("http://a:8222"),
     tls=_model(ca=st.just("ca.pem"), cert=st.just("c.pem")),
 )  # fmt: skip
+links = _model(
+    rtt=st.sampled_from(["140ms", "0s", "2m", "unlimited"]), jitter=durations, rate=st.sampled_from(["200mbit", "unlimited", "1mb", 5]),
+    loss=st.sampled_from(["1%", "0.5%", "0%", "100%", "1"]),
+)  # fmt: skip
 topologies = st.tuples(
     st.dictionaries(names, regions, min_size=1, max_size=3),
     _model(
@@ -103,6 +109,7 @@ topologies = st.tuples(
         server_version=st.sampled_from(["2.10", "2.12", "2.14.6"]),
         naming=st.sampled_from(["isolated", "blog"]),
         stretch=_model(members=st.sampled_from([["west"], []]), cluster=st.just("s")),
+        links=st.dictionaries(st.sampled_from(["west-east", "west/a-1", "default", "all-all", "x"]), links, max_size=3),
         jetstream=_model(max_file=sizes, max_memory=sizes),
         connect=st.dictionaries(names, connections, max_size=2),
         defaults=levels,

@@ -1,15 +1,17 @@
-"""What a connection takes from a nats CLI context, and what it must not tell."""
+"""What a connection takes from a nats CLI context, what it must not tell, and that it leaves no socket open."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from vstream.errors import NotReachableError
-from vstream.jetstream.connection import connect, connection_options, resolve_context
+from vstream.jetstream.connection import connect, connection_options, open_connection, resolve_context
 from vstream.model.topology import Endpoint
 
 Saved = Callable[..., Endpoint]
@@ -45,3 +47,107 @@ async def test_no_secret_of_an_address_is_in_an_error(saved: Saved) -> None:
     assert "nats://127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3" in caught.value.message
     assert "s3cret" not in caught.value.message
     assert "tok@" not in caught.value.message
+
+
+INFO = b'INFO {"server_name":"a","version":"2.15.1","max_payload":1048576}\r\n'
+SERVES = INFO + b"PONG\r\n"
+
+
+class Port:
+    """A port that greets its callers in turn with *spoken*, the last one over and over."""
+
+    def __init__(self, *spoken: bytes) -> None:
+        self._spoken = list(spoken)
+        self._calls: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._called = asyncio.Condition()
+        self.endpoint = Endpoint()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._spoken.pop(0) if len(self._spoken) > 1 else self._spoken[0])
+        self._calls.append((reader, writer))
+        async with self._called:
+            self._called.notify_all()
+
+    async def was_called(self, times: int) -> None:
+        async with self._called, asyncio.timeout(10):
+            await self._called.wait_for(lambda: len(self._calls) >= times)
+
+    def hang_up(self, call: int) -> None:
+        self._calls[call][1].close()
+
+    async def is_left(self, call: int) -> None:
+        """Return once the caller has closed its end."""
+        async with asyncio.timeout(10):
+            await self._calls[call][0].read()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Port]:
+        server = await asyncio.start_server(self._greet, "127.0.0.1", 0)
+        self.endpoint = Endpoint(urls=(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        try:
+            yield self
+        finally:
+            server.close()
+            for _, writer in self._calls:
+                writer.close()
+
+
+async def test_connecting_that_is_cancelled_leaves_no_socket_open() -> None:
+    async with Port(b"").open() as port:
+        # Python 3.11 forgets a cancellation in the moment in which the socket connects: then it takes the timeout.
+        connecting = asyncio.create_task(open_connection(port.endpoint, "west", timeout=0.5))
+        await port.was_called(1)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await port.is_left(0)
+
+
+async def test_connecting_that_takes_too_long_leaves_no_socket_open() -> None:
+    async with Port(b"").open() as port:
+        with pytest.raises(NotReachableError):
+            await open_connection(port.endpoint, "west", timeout=0.2)
+        await port.is_left(0)
+
+
+async def test_an_attempt_to_come_back_that_failed_leaves_no_socket_open() -> None:
+    """As when a server is called that is just ending, and the next call is answered."""
+    async with Port(SERVES, b"nonsense\r\n", SERVES).open() as port, connect(port.endpoint, "west") as connection:
+        port.hang_up(0)
+        await port.was_called(3)
+        await port.is_left(1)
+        assert connection.server_name == "a"
+
+
+@pytest.mark.parametrize("spoken", [SERVES, INFO, b""], ids=["served", "half way", "silent"])
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["held", "dropped again"])
+async def test_a_connection_that_is_closed_while_it_comes_back_leaves_no_socket_open(
+    spoken: bytes, is_dropped: bool
+) -> None:
+    """Wherever in the attempt that is: so at one step of the event loop after the other, all of them at once."""
+
+    async def closed_after(steps: int) -> None:
+        async with Port(SERVES, spoken).open() as port:
+            connection = await open_connection(port.endpoint, "west")
+            port.hang_up(0)
+            await port.was_called(2)
+            if is_dropped:
+                port.hang_up(1)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await connection.close()
+            await port.is_left(1)
+
+    await asyncio.gather(*map(closed_after, range(60)))
+
+
+async def test_a_connection_that_is_closed_while_it_hangs_up_ends_nobody_else() -> None:
+    async def closed_after(steps: int) -> None:
+        async with Port(SERVES).open() as port:
+            connection = await open_connection(port.endpoint, "west")
+            port.hang_up(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await connection.close()
+
+    await asyncio.gather(*map(closed_after, range(60)))

@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.support import shapes
 from tests.support.topologies import HEAD, REGIONS, concise
 from vstream.load import load
-from vstream.model.topology import Topology
+from vstream.model.topology import Link, Topology
 
 START = HEAD + REGIONS
 NAMES = "letters, digits, `-` and `_` only, beginning with a letter or digit"
@@ -46,7 +46,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
     ("line", "expected"),
     [
         ("strems: {}", "5:1: error VS006: unknown key `strems`\n    hint: did you mean `streams`?\n"),
-        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `jetstream`, `name`, `naming`, "
+        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `jetstream`, `links`, `name`, `naming`, "
          "`presets`, `regions`, `server_version`, `streams`, `stretch`, `version`\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
          "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
@@ -107,6 +107,17 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("jetstream: {store_dir: ''}", "5:24: error VS005: `jetstream.store_dir` is empty\n    hint: remove it, or write something\n"),
         ("connect: {west: {user: ops, password_env: s3cr3t!}}",
          "5:43: error VS005: `connect.west.password_env` must be the name of an environment variable\n    hint: the secret itself never stands here\n"),
+        ("links: {default: {rtt: 140}}", "5:24: error VS005: `links.default.rtt`: a duration needs a unit: `140s`, `140m`, `140h` or `140d`?\n"),
+        ("links: {default: {rtt: 2m}}",
+         "5:24: error VS005: `links.default.rtt`: no link is longer than 1m: to cut one, use `vstream chaos`\n"),
+        ("links: {default: {jitter: unlimited}}",
+         "5:27: error VS005: `links.default.jitter`: a link without end is one that is cut: write a time such as `140ms`\n"),
+        ("links: {default: {rate: 200}}", "5:25: error VS005: `links.default.rate`: a rate needs a unit: write it like `200mbit`\n"),
+        ("links: {default: {loss: 1}}", "5:25: error VS005: `links.default.loss`: a loss is a percentage such as `1%`\n"),
+        ("links: {default: {loss: 100%}}",
+         "5:25: error VS005: `links.default.loss`: `100%` is no percentage below 100: write it like `1%` or `0.5%`\n"),
+        ("links: {default: {delay: 5ms}}",
+         "5:19: error VS006: unknown key `delay`\n    hint: known here: `jitter`, `loss`, `rate`, `rtt`\n"),
         ("streams: {foo: {subjects: a, regions: west}}",
          "5:39: error VS005: `streams.foo.regions`: regions are `all` or a list of region names\n"),
         ("streams: {foo: {subjects: a, regions: []}}",
@@ -325,3 +336,26 @@ def test_consequences_of_a_wrong_value_are_not_reported() -> None:
         + "streams: {foo: {subjects: [f], regions: [east]}}\n"
     )
     assert [line.split(" ")[1] for line in lines] == ["VS005"]
+
+
+def test_a_link_has_what_it_says_and_the_rest_from_the_default() -> None:
+    text = f"""{HEAD}regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+links:
+  default: {{rtt: 60ms, loss: 1%}}
+  east-west: {{rtt: 140ms, rate: 200mbit}}
+"""
+    assert load(text.encode(), "t.yaml").require().links == (
+        Link(between=("west", "central"), rtt=60_000_000, loss=0.01),
+        Link(between=("west", "east"), rtt=140_000_000, rate=200_000_000, loss=0.01),
+        Link(between=("central", "east"), rtt=60_000_000, loss=0.01),
+    )
+    alone = f"{HEAD}regions: {{west: {{servers: 1}}, us-east: {{servers: 1}}}}\nlinks: {{us-east-west: {{}}}}\n"
+    assert load(alone.encode(), "t.yaml").require().links == ()
+
+
+@pytest.mark.parametrize("model", ["consistency: ordered", "consistency: homed, home: west", "consistency: stretch"])
+def test_a_stream_of_unknown_regions_alone_is_told_of_whatever_its_model(model: str) -> None:
+    lines = told(
+        TWO_REGIONS.replace(", tags: 3", "") + f"streams: {{foo: {{subjects: [foo.>], regions: [nowhere], {model}}}}}\n"
+    )
+    assert any("nowhere" in line for line in lines)

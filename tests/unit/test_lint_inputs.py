@@ -15,6 +15,8 @@ from vstream.lint.inputs import Gathered, Source, gather
 from vstream.lint.kinds import Kind
 from vstream.lint.subject import MappingForm, StreamRole
 
+SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
+
 
 def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) -> Gathered:
     """What the files called *names* (`a_conf` is `a.conf`) say; the others can be included."""
@@ -46,6 +48,8 @@ def found(diagnostics: list[Diagnostic]) -> list[tuple[str, str, int, int]]:
         ("-", STREAM, Kind.JSON),
         ("topology.yaml", TOPOLOGY, Kind.TOPOLOGY),
         ("-", TOPOLOGY, Kind.TOPOLOGY),
+        ("split.yaml", SCENARIO, Kind.SCENARIO),
+        ("-", SCENARIO, Kind.SCENARIO),
         ("compose.yaml", "services: {}\n", Kind.OTHER),
     ],
 )

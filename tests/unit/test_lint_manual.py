@@ -11,9 +11,16 @@ import pytest
 
 from vstream.lint import manual, rules
 from vstream.lint.registry import Rule
+from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
 
-LISTED: tuple[Rule[Any], ...] = (*TOPOLOGY_RULES, *rules.STREAM_RULES, *rules.MAPPING_RULES, *rules.SERVER_RULES)
+LISTED: tuple[Rule[Any], ...] = (
+    *TOPOLOGY_RULES,
+    *rules.STREAM_RULES,
+    *rules.MAPPING_RULES,
+    *rules.SERVER_RULES,
+    *SCENARIO_RULES,
+)
 HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")
 
 
@@ -31,7 +38,7 @@ def test_every_rule_runs() -> None:
 def test_codes_are_unique_and_in_order() -> None:
     codes = [rule.code for rule in LISTED]
     assert len(codes) == len(set(codes))
-    for some in (TOPOLOGY_RULES, rules.STREAM_RULES, rules.MAPPING_RULES, rules.SERVER_RULES):
+    for some in (TOPOLOGY_RULES, rules.STREAM_RULES, rules.MAPPING_RULES, rules.SERVER_RULES, SCENARIO_RULES):
         assert [rule.code for rule in some] == sorted(rule.code for rule in some)
 
 

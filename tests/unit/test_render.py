@@ -57,7 +57,10 @@ def test_files_come_in_the_order_of_their_paths_and_each_once() -> None:
 def test_a_bundle_means_what_its_files_say() -> None:
     found = rendered()
     assert [(one.virtual, one.region, one.role) for one in found.streams] == [
-        (stream, region, role) for stream in ("foo", "bar") for region in ("west", "east") for role in Role
+        (stream, region, role)
+        for stream in ("foo", "bar")
+        for region in ("west", "east")
+        for role in (Role.WRITE, Role.READ)
     ]
     assert all(json.loads(found.text(one.path)) == one.config.fields for one in found.streams)
     assert found.mappings == mapping_set(topology())

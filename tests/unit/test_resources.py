@@ -13,6 +13,7 @@ from vstream import resources
 
 ROOT = Path(__file__).parent.parent.parent
 TEMPLATES = ROOT / "templates"
+SCENARIOS = ROOT / "scenarios"
 WHERE = "from vstream import resources; print(resources.templates())"
 
 
@@ -31,9 +32,16 @@ def test_in_a_checkout_the_templates_are_those_at_its_top() -> None:
 
 def test_the_wheel_holds_every_template_and_the_marker_for_type_checkers(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    templates = {f"vstream/_templates/{path.relative_to(TEMPLATES).as_posix()}" for path in TEMPLATES.rglob("*.j2")}
-    assert len(templates) == 5
-    assert templates | {"vstream/py.typed"} <= names
+    templates = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*") if path.is_file()}
+    assert {"server.conf.j2", "reports/verdict.css"} <= templates
+    assert {f"vstream/_templates/{file}" for file in templates} | {"vstream/py.typed"} <= names
+
+
+def test_the_wheel_holds_every_scenario_and_what_they_name(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {path.relative_to(SCENARIOS).as_posix() for path in SCENARIOS.rglob("*") if path.is_file()}
+    assert "walkthrough.yaml" in files
+    assert {f"vstream/_scenarios/{file}" for file in files} <= names
 
 
 def test_an_installed_wheel_finds_its_own_templates(wheel: Path, tmp_path: Path) -> None:

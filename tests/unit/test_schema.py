@@ -29,6 +29,8 @@ BEYOND_A_SCHEMA = [
     {"defaults": {"max_age": "0.5ns"}},
     {"defaults": {"max_bytes": "0B"}},
     {"defaults": {"max_msg_size": "2GiB"}},
+    {"links": {"default": {"rate": "0mbit"}}},
+    {"links": {"default": {"rtt": "61s"}}},
     {"regions": {"west": {"servers": ["a", "A"]}}},
     {"regions": {"west": {"servers": ["[1.2.3.4]"]}}},
     {"regions": {"west": {"servers": 1, "tags": ["\u200b"]}}},

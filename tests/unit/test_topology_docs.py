@@ -12,9 +12,11 @@ from vstream.load import bundle, load
 from vstream.topology.document import (
     ConnectDocument,
     JetStreamDocument,
+    LinkDocument,
     PortsDocument,
     RegionDocument,
     StreamDocument,
+    StretchDocument,
     TopologyDocument,
 )
 
@@ -25,6 +27,14 @@ BLOCKS = [
     if re.search(r"^version: 1$", block, re.MULTILINE)
 ]
 CODES = re.findall(r"^\| (VS\d+) \| (.*) \|$", TEXT, re.MULTILINE)
+
+
+def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "consistency.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    loaded = load(block.encode(), "docs/consistency.md")
+    assert loaded.diagnostics == ()
+    assert len(bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -39,7 +49,17 @@ def test_every_block_is_a_whole_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [TopologyDocument, RegionDocument, JetStreamDocument, PortsDocument, ConnectDocument, StreamDocument]
+    "model",
+    [
+        TopologyDocument,
+        RegionDocument,
+        JetStreamDocument,
+        PortsDocument,
+        ConnectDocument,
+        StreamDocument,
+        StretchDocument,
+        LinkDocument,
+    ],
 )
 def test_every_key_of_the_language_is_in_it(model: type[TopologyDocument]) -> None:
     missing = {key for key in model.model_fields if not re.search(rf"`[^`]*\b{key}\b[^`]*`", TEXT)}

@@ -99,13 +99,3 @@ def test_warnings_leave_a_topology_usable_and_errors_do_not() -> None:
     loaded = load((FIXTURES / "VS126" / "bad.yaml").read_bytes(), "t.yaml")
     assert {one.severity for one in loaded.diagnostics} == {Severity.WARNING}
     assert loaded.require().name == "acme"
-
-
-def test_an_unknown_member_of_the_stretch_cluster_is_reported_too() -> None:
-    text = HEAD + "regions: {west: {servers: 3}}\nstretch: {members: [west, wst]}\n"
-    assert concise(load(text.encode(), "t.yaml").diagnostics) == (
-        "5:1: error VS105: a stretch cluster is not available yet\n"
-        "    hint: this version of vstream renders `virtual` streams only\n"
-        "5:27: error VS101: the stretch cluster has a member in unknown region `wst`\n"
-        "    hint: did you mean `west`?\n"
-    )

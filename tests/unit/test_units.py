@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.topology.units import MAX_INT64, format_duration, format_size, parse_duration, parse_size
+from vstream.topology.units import (
+    MAX_INT64,
+    format_duration,
+    format_rate,
+    format_size,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
 
 counts = st.one_of(st.integers(0, MAX_INT64), st.integers(0, 10**6), st.integers(0, 60).map(lambda bits: 2**bits))
 
@@ -21,10 +30,15 @@ def test_a_formatted_size_is_read_back(size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 
+@given(counts)
+def test_a_formatted_rate_is_read_back(rate: int) -> None:
+    assert parse_rate(format_rate(rate)) == rate
+
+
 @given(st.text(max_size=80))
 def test_any_text_is_a_value_or_a_reason_that_can_be_printed(text: str) -> None:
-    for parse in (parse_duration, parse_size):
-        outcome: int | str
+    for parse in (parse_duration, parse_size, parse_rate, parse_share):
+        outcome: float | str
         try:
             outcome = parse(text)
         except ValueError as error:
@@ -105,3 +119,30 @@ def test_what_is_no_size_says_why(text: str, reason: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared
         parse_size(text)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("200mbit", 200_000_000), ("1.5gbit", 1_500_000_000), ("64kbit", 64_000), ("1bit", 1), ("unlimited", 0)],
+)
+def test_rates(text: str, rate: int) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["200", "200Mbit", "200mb", "200 mbit", "-1mbit", "0mbit", "0.1bit", "1mbit\n", "9" * 30 + "gbit"]
+)
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no rate"):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5%", 0.005), ("0%", 0), ("99.9%", 0.999)])
+def test_shares(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["1", "100%", "-1%", "1 %", "%", "1%\n"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no percentage"):
+        parse_share(text)

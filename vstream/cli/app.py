@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli import apply, explain, init, lab, lint, plan, probe, render, schema, validate
+from vstream.cli import (
+    apply,
+    audit,
+    chaos,
+    explain,
+    init,
+    lab,
+    lint,
+    plan,
+    probe,
+    render,
+    resync,
+    scenario,
+    schema,
+    validate,
+)
 from vstream.cli import map as mapping
 
 app = typer.Typer(
@@ -48,7 +63,11 @@ app.command("render")(render.command)
 app.command("plan")(plan.command)
 app.command("apply")(apply.command)
 app.command("probe")(probe.command)
+app.command("audit")(audit.command)
+app.command("resync")(resync.command)
 app.add_typer(lab.app, name="lab")
+app.add_typer(chaos.app, name="chaos")
+app.add_typer(scenario.app, name="scenario")
 app.command("schema")(schema.command)
 
 

@@ -138,6 +138,7 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
+    from vstream.lab.mappings import LabMappings  # noqa: PLC0415 - loads psutil
     from vstream.plan.apply import apply  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
@@ -149,26 +150,9 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
             applied = await apply(
                 planned.plan,
                 admin,
-                _LabMappings(where.lab, planned) if where.lab is not None else None,
+                LabMappings(where.lab, planned.bundle) if where.lab is not None else None,
                 lambda _change: progress.advance(task),
             )
     if applied.failure is not None:
         return applied, None
     return applied, await compare(planned.topology, where, planned.bundle, frozenset())
-
-
-class _LabMappings:
-    """MappingAdmin for a lab: writes the mappings and reloads every server."""
-
-    def __init__(self, lab: str, planned: Planned) -> None:
-        self._lab = lab
-        self._planned = planned
-
-    async def load(self) -> None:
-        from vstream.errors import LabError  # noqa: PLC0415
-        from vstream.lab import lab  # noqa: PLC0415
-
-        outcome = await lab.reload_mappings(self._lab, self._planned.bundle)
-        if outcome.refused:
-            reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(outcome.refused.items()))
-            raise LabError(f"the mappings were not loaded on every server: {reasons}")

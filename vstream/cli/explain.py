@@ -19,23 +19,26 @@ def command(
     """
     from difflib import get_close_matches  # noqa: PLC0415
 
-    from vstream.lint.manual import CHAPTERS, PAGES  # noqa: PLC0415 - all rules
+    from vstream.audit.codes import CHAPTER  # noqa: PLC0415
+    from vstream.lint.manual import CHAPTERS  # noqa: PLC0415 - all rules
 
+    chapters = (*CHAPTERS, CHAPTER)
+    pages = {page.code: page for chapter in chapters for page in chapter.pages}
     if code is None:
-        for chapter in CHAPTERS:
+        for chapter in chapters:
             typer.echo(chapter.title)
             for page in chapter.pages:
                 typer.echo(f"  {page.code}  {page.severity.value:<7}  {page.name}")
         return
     wanted = code.strip().lower()
-    found = [page for page in PAGES.values() if wanted in {page.code.lower(), page.name}]
+    found = [page for page in pages.values() if wanted in {page.code.lower(), page.name}]
     if not found:
         close = get_close_matches(
-            wanted, [one for page in PAGES.values() for one in (page.code.lower(), page.name)], n=1
+            wanted, [one for page in pages.values() for one in (page.code.lower(), page.name)], n=1
         )
-        hint = f"did you mean `{close[0].upper() if close[0].upper() in PAGES else close[0]}`?" if close else ""
+        hint = f"did you mean `{close[0].upper() if close[0].upper() in pages else close[0]}`?" if close else ""
         raise typer.BadParameter(
             f"there is no `{code}`; {hint or '`vstream explain` lists all codes'}", param_hint="CODE"
         )
-    pages = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in found)
-    typer.echo("\n\n".join(pages))
+    texts = (f"{page.code} {page.name} ({page.severity.value})\n\n{page.text}" for page in found)
+    typer.echo("\n\n".join(texts))

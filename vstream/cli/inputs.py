@@ -96,7 +96,7 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     from vstream.lab import lab  # noqa: PLC0415
 
     has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
-    wanted = {(region.name, server.name) for region in topology.regions for server in region.servers}
+    wanted = {(seat.region, seat.server.name) for seat in topology.seats}
     if has == wanted:
         return
     parts = (("lacks", wanted - has), ("has besides", has - wanted))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vstream.lint.engine import Report, Surroundings
     from vstream.lint.inputs import Source
     from vstream.load import Loaded
+    from vstream.load_scenario import Loaded as LoadedScenario
     from vstream.model.artifacts import Bundle
     from vstream.model.topology import ServerVersion, Topology
 
@@ -57,7 +58,7 @@ def command(
     fix: Annotated[bool, typer.Option("--fix", help="Write what is safe to correct, and show the changes.")] = False,
 ) -> None:
     """
-    Check NATS configurations, mappings, account claims, streams and topologies for what servers accept but should not.
+    Check NATS configurations, mappings, account claims, streams, topologies and scenarios for what servers accept but should not.
 
     Exits with 0 if there is nothing to report, 1 for errors and warnings, 3 if something could not be read.
     `vstream explain CODE` says more about a finding, `# vstream: ignore[CODE] reason` on its line silences it.
@@ -95,12 +96,17 @@ def surroundings() -> Surroundings:
 
         return load.load(content, name)
 
+    def load_scenario(content: bytes, name: str) -> LoadedScenario:
+        from vstream import load_scenario  # noqa: PLC0415
+
+        return load_scenario.load(content, name, files.read, os.path.isdir)
+
     def render(topology: Topology) -> Bundle:
         from vstream import load  # noqa: PLC0415
 
         return load.bundle(topology)
 
-    return Surroundings(read=files.read, env=os.environ, load=load, render=render)
+    return Surroundings(read=files.read, env=os.environ, load=load, load_scenario=load_scenario, render=render)
 
 
 def _version(text: str | None) -> ServerVersion | None:

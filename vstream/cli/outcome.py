@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from vstream.errors import InvalidInputError, VstreamError
+from vstream.errors import InvalidInputError, RefusedError, VstreamError
 
 CLEAN = 0
 NO = 1
@@ -35,7 +35,7 @@ def exit_code(error: Exception) -> int:
     from vstream.ui.console import failure  # noqa: PLC0415
 
     failure(error)
-    return FAILED
+    return NO if isinstance(error, RefusedError) else FAILED
 
 
 def _read(file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from vstream.cli.outcome import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
 T = TypeVar("T")
 
@@ -35,3 +36,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except (asyncio.CancelledError, KeyboardInterrupt):
         typer.echo("interrupted", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let the block clean up after Ctrl-C, SIGTERM and SIGHUP, as `run` does; then the exit code is 130."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
 
+if TYPE_CHECKING:
+    from vstream.diagnostics import Diagnostic
+
+Format = Annotated[str, typer.Option("--format", help="full, concise or json.")]
+
 
 def command(
     topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
     templates: inputs.TemplatesDirectory = None,
-    output: Annotated[str, typer.Option("--format", help="full, concise or json.")] = "full",
+    output: Format = "full",
 ) -> None:
     """
-    Check a topology file, and everything that it renders to. Exits with 1 if there are errors.
+    Check a topology file, and everything that it renders to; or a scenario file. Exits with 1 if there are errors.
 
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
+    from vstream.cli import files  # noqa: PLC0415
     from vstream.errors import InvalidInputError  # noqa: PLC0415
-    from vstream.load import bundle  # noqa: PLC0415
-    from vstream.ui import console, diagnostics  # noqa: PLC0415
+    from vstream.lint import kinds  # noqa: PLC0415
+    from vstream.load import bundle, load  # noqa: PLC0415
+    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
 
-    if output not in set(diagnostics.DiagnosticFormat):
-        raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")
-    loaded = inputs.load(topology)
+    content = inputs.read(topology, limit=MAX_BYTES + 1)
+    file = files.STDIN if str(topology) == "-" else str(topology)
+    if kinds.detect(content.decode("utf-8", errors="replace"), f"{file}.yaml") is kinds.Kind.SCENARIO:
+        _scenario(content, file, output)
+        return
+    loaded = load(content, file)
     found = loaded.diagnostics
     rendered = None
     if loaded.topology is not None and not any(one.is_error for one in found):
@@ -35,18 +48,39 @@ def command(
             rendered = bundle(loaded.topology, templates=templates)
         except InvalidInputError as error:
             found = (*found, *error.diagnostics)
-    if output == "json":
-        typer.echo(json.dumps(diagnostics.as_json(found), indent=2, ensure_ascii=False))
-    else:
-        texts = {"<stdin>" if str(topology) == "-" else str(topology): loaded.text}
-        for line in diagnostics.full(found, texts) if output == "full" else diagnostics.concise(found):
-            console.out().print(line)
-    errors = sum(one.is_error for one in found)
-    if errors:
-        console.say(f"{errors} error{'' if errors == 1 else 's'} found")
+    if show(found, {file: loaded.text}, output):
         raise typer.Exit(NO)
     if rendered is not None:
         console.say(
             f"{topology} is valid: {len(rendered.servers)} servers, {len(rendered.streams)} physical streams, "
             f"{len(rendered.mappings)} mapping rules"
         )
+
+
+def _scenario(content: bytes, file: str, output: str) -> None:
+    from vstream.cli import files  # noqa: PLC0415
+    from vstream.load_scenario import load  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import scenario as view  # noqa: PLC0415
+
+    loaded = load(content, file, files.read, os.path.isdir)
+    if show(loaded.diagnostics, loaded.texts, output):
+        raise typer.Exit(NO)
+    console.say(f"{file} is valid: {view.outline(loaded.require())}")
+
+
+def show(found: Sequence[Diagnostic], texts: Mapping[str, str], output: str) -> bool:
+    """Print what was found, and how many errors are among it; whether there are any."""
+    from vstream.ui import console, diagnostics  # noqa: PLC0415
+
+    if output not in set(diagnostics.DiagnosticFormat):
+        raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")
+    if output == "json":
+        typer.echo(json.dumps(diagnostics.as_json(found), indent=2, ensure_ascii=False))
+    else:
+        for line in diagnostics.full(found, texts) if output == "full" else diagnostics.concise(found):
+            console.out().print(line)
+    errors = sum(one.is_error for one in found)
+    if errors:
+        console.say(f"{errors} error{'' if errors == 1 else 's'} found")
+    return errors > 0

@@ -1,0 +1,228 @@
+"""
+What reading a stream costs: through Spark, by an ordinary client, and by a socket reader that throws everything away.
+
+CPU microseconds per message, of readers and of the server together and apart; on one server, in one run, in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nats
+import psutil
+import pyarrow as pa
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from vstream.audit.session import session
+from vstream.audit.source import cut
+from vstream.audit.source.client import api, connect
+from vstream.audit.source.reading import read
+from vstream.audit.source.values import CONSUMER, DIRECT, Access, Wanted, ranges
+from vstream.lab import binaries, ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SIZES = (64, 256, 1024)
+_LAST = re.compile(rb" \$JS\.ACK\.[^ ]+\.0 (?:\d+ )?\d+\r\n")
+_SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("virtual", "stream", "region", "role")),
+        *(pa.field(name, pa.int64()) for name in ("seq", "time_ns")),
+        *(pa.field(name, pa.string()) for name in ("subject", "msg_id", "source")),
+        pa.field("size", pa.int32()),
+        pa.field("digest", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    access: Access
+    process: psutil.Process
+
+    @property
+    def cpu(self) -> float:
+        times = self.process.cpu_times()
+        return times.user + times.system
+
+
+@contextmanager
+def server(directory: Path) -> Iterator[Server]:
+    port = next(port for port in range(24_000, 25_000) if ports.is_free(port))
+    conf = directory / "server.conf"
+    conf.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}/store", max_file: 20GB }}\n')
+    with (directory / "server.log").open("wb") as log:
+        process = subprocess.Popen([binaries.locate(), "-c", conf], stdout=log, stderr=log)
+    try:
+        access = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=60)
+        while ports.is_free(port):
+            time.sleep(0.05)
+        yield Server(access, psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def fill(one: Server, size: int, count: int) -> None:
+    """A write stream `w` and a read stream `r` that sources it, with *count* messages of *size* bytes."""
+    with connect(one.access) as client:
+        for name in ("r", "w"):
+            client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
+        common = {"allow_direct": True, "num_replicas": 1}
+        api(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
+        payload = secrets.token_bytes(size)
+        sent = 0
+        while sent < count:
+            part = min(5_000, count - sent)
+            lines = b"".join(b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, payload) for n in range(part))
+            client.send(lines)
+            sent += part
+            while api(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
+                time.sleep(0.01)
+        transforms = [{"src": "w.>", "dest": "r.>"}]
+        body = {"name": "r", "sources": [{"name": "w", "subject_transforms": transforms}], **common}
+        api(client, one.access, "STREAM.CREATE.r", body)
+        while api(client, one.access, "STREAM.INFO.r")["state"]["messages"] < count:
+            time.sleep(0.1)
+
+
+def bare(one: Server, stream: str, count: int) -> None:
+    """The same consumer, and everything that it sends thrown away."""
+    host, _, port = one.access.servers[0].removeprefix("nats://").partition(":")
+    name = secrets.token_hex(4)
+    with connect(one.access) as client:
+        config = {"name": name, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * 10**9}
+        api(client, one.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+    with socket.create_connection((host, int(port))) as conversation:
+        body = json.dumps({"batch": count, "expires": 60 * 10**9}).encode()
+        request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s in %d\r\n%s\r\n" % (
+            stream.encode(),
+            name.encode(),
+            len(body),
+            body,
+        )
+        conversation.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nSUB in 1\r\n' + request)
+        buffer = bytearray(1 << 20)
+        view = memoryview(buffer)
+        tail = b""
+        while True:
+            length = conversation.recv_into(buffer)
+            tail = (tail + bytes(view[max(0, length - 3_000) : length]))[-3_000:]
+            if _LAST.search(tail):
+                return
+
+
+async def ordinary(one: Server, stream: str, count: int) -> None:
+    """What anybody would write with the client library, and the same columns."""
+    client = await nats.connect(one.access.servers[0])
+    subscription = await client.jetstream().pull_subscribe(
+        "", stream=stream, config=ConsumerConfig(ack_policy=AckPolicy.NONE)
+    )
+    found = []
+    while len(found) < count:
+        for message in await subscription.fetch(1000):
+            headers = message.headers or {}
+            found.append(
+                (
+                    message.metadata.sequence.stream,
+                    message.metadata.timestamp,
+                    message.subject,
+                    headers.get("Nats-Msg-Id"),
+                    headers.get("Nats-Stream-Source"),
+                    len(message.data),
+                    blake2b(message.data, digest_size=8).digest(),
+                )
+            )
+    await client.close()
+
+
+def alone(one: Server, stream: str, path: str) -> None:
+    """Our reader without Spark."""
+    wanted = Wanted(stream=stream, region="", virtual=stream, role="read")
+    cuts = cut.take([wanted], {"": one.access}, path=path)
+    for job in ranges(cuts, {"": one.access}, rows=10**9):
+        for _ in read(job, _SCHEMA):
+            pass
+
+
+def tree() -> dict[int, float]:
+    """CPU seconds of this process and of everything that it has started, apart from servers."""
+    this = psutil.Process()
+    found = {}
+    for process in [this, *this.children(recursive=True)]:
+        try:
+            if process.name() != "nats-server":
+                times = process.cpu_times()
+                found[process.pid] = times.user + times.system
+        except psutil.Error:
+            continue
+    return found
+
+
+def measured(one: Server, count: int, work: Callable[[], object]) -> tuple[float, float, float]:
+    """Microseconds of CPU per message of readers and of the server, and seconds."""
+    server_before, before, began = one.cpu, tree(), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - began
+    mine = sum(used - before.get(pid, 0.0) for pid, used in tree().items())
+    return mine / count * 1e6, (one.cpu - server_before) / count * 1e6, seconds
+
+
+def main(count: int, rounds: int) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory,
+        server(Path(directory)) as one,
+        session(master="local[2,4]") as spark,
+    ):
+        columns = "virtual string, stream string, region string, role string, seq bigint, time_ns bigint, "
+        columns += "subject string, msg_id string, source string, size int, digest bigint"
+
+        def extract(stream: str, path: str, target: str | None) -> None:
+            reader = spark.read.schema(columns).format("jetstream").option("servers", one.access.servers[0])
+            frame = reader.options(stream=stream, path=path, rows_per_task=-(-count // 4), timeout=60).load()
+            writer = frame.write.mode("overwrite")
+            writer.format("noop").save() if target is None else writer.parquet(target)
+
+        print(f"\n{count:,} messages, medians of {rounds}: µs of CPU per message, readers + server; seconds")
+        for size in SIZES:
+            fill(one, size, count)
+            for stream, kind in (("w", "write stream"), ("r", "read stream")):
+                ways: dict[str, Callable[[], object]] = {
+                    "bare socket": lambda s=stream: bare(one, s, count),  # type: ignore[misc]
+                    "nats-py": lambda s=stream: asyncio.run(ordinary(one, s, count)),  # type: ignore[misc]
+                    "our reader, consumer": lambda s=stream: alone(one, s, CONSUMER),  # type: ignore[misc]
+                    "our reader, direct": lambda s=stream: alone(one, s, DIRECT),  # type: ignore[misc]
+                    "Spark, nothing kept": lambda s=stream: extract(s, CONSUMER, None),  # type: ignore[misc]
+                    "Spark, to Parquet": lambda s=stream: extract(s, CONSUMER, f"{directory}/out"),  # type: ignore[misc]
+                    "Spark, direct": lambda s=stream: extract(s, DIRECT, None),  # type: ignore[misc]
+                }
+                extract(stream, CONSUMER, f"{directory}/out")  # the first time compiles
+                results = {name: [measured(one, count, work) for _ in range(rounds)] for name, work in ways.items()}
+                medians = {
+                    name: tuple(statistics.median(column) for column in zip(*some, strict=True))
+                    for name, some in results.items()
+                }
+                floor = sum(medians["bare socket"][:2])
+                usual = sum(medians["nats-py"][:2])
+                print(f"\n  {size} B, {kind}")
+                for name, (mine, theirs, seconds) in medians.items():
+                    total = mine + theirs
+                    print(
+                        f"    {name:<22} {mine:6.2f} + {theirs:5.2f} = {total:6.2f}   {seconds:6.2f} s"
+                        f"   {total / floor:5.2f} × bare   {usual / total:5.1f} × better than nats-py",
+                        flush=True,
+                    )

@@ -1,0 +1,329 @@
+"""Reading streams in bulk, on real servers: every stored message once, as an ordinary client sees it, whatever happens."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.client import JetStreamContext
+
+from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit.source import bypull, cut
+from vstream.audit.source.client import connect
+from vstream.audit.source.reading import read
+from vstream.audit.source.values import (
+    CONSUMER,
+    DIRECT,
+    PATHS,
+    Access,
+    Cut,
+    Plan,
+    Range,
+    Wanted,
+    decode,
+    encode,
+    ranges,
+)
+from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+
+pytestmark = [pytest.mark.server]
+VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+SCHEMA = pa.schema(
+    [
+        pa.field("seq", pa.int64()),
+        pa.field("time_ns", pa.int64()),
+        pa.field("subject", pa.string()),
+        pa.field("msg_id", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("size", pa.int32()),
+        pa.field("digest", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[JetStreamServer]:
+    one = JetStreamServer(tmp_path)
+    one.start()
+    yield one
+    one.stop()
+
+
+def some(count: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, str] | None]]:
+    choose = random.Random(seed)
+    return [
+        (
+            f"foo.{choose.randrange(9)}.x",
+            choose.randbytes(choose.choice([0, 1, 10, 200, 3000])),
+            choose.choice([None, {"Nats-Msg-Id": f"id-{number}"}, {"X": "y", "Nats-Msg-Id": f"id-{number}"}]),
+        )
+        for number in range(count)
+    ]
+
+
+def wanted(*streams: str) -> list[Wanted]:
+    return [Wanted(stream=one, region="", virtual=one, role="read") for one in streams]
+
+
+def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> Cut:
+    found = cut.take(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+    assert found.error is None, found.error
+    return found
+
+
+def rows(
+    server: JetStreamServer, stream: str, path: str | None = None, *, pieces: int = 3, subjects: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    one = cut_of(server, stream, path)
+    access = {"": Access(servers=(server.url,), timeout=5)}
+    jobs = ranges([one], access, rows=max(1, one.messages // pieces), subjects=subjects)
+    return [row for job in jobs for row in rows_of(job)]
+
+
+def rows_of(job: Range) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for batch in read(job, SCHEMA):
+        found += batch.to_pylist()
+    return found
+
+
+def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
+    """What an ordinary client reads, message by message."""
+
+    async def work(_: Client, context: JetStreamContext) -> list[dict[str, Any]]:
+        info = await context.stream_info(stream)
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL)
+        subscription = await context.subscribe("", stream=stream, config=config)
+        found = []
+        for _number in range(info.state.messages):
+            message = await subscription.next_msg(timeout=5)
+            headers = message.headers or {}
+            digest = blake2b(message.data, digest_size=8).digest()
+            tokens = message.reply.split(".")
+            found.append(
+                {
+                    "seq": message.metadata.sequence.stream,
+                    "time_ns": int(tokens[-2]),
+                    "subject": message.subject,
+                    "msg_id": headers.get("Nats-Msg-Id"),
+                    "source": headers.get("Nats-Stream-Source"),
+                    "size": len(message.data),
+                    "digest": int.from_bytes(digest, "little", signed=True),
+                    "payload": message.data,
+                }
+            )
+        return found
+
+    return server.run(work)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_path: Path) -> None:
+    server = JetStreamServer(tmp_path, version=version)
+    server.start()
+    try:
+        fill(server, "foo", some(400))
+        server.api(
+            "STREAM.CREATE.bar",
+            {
+                "name": "bar",
+                "storage": "memory",
+                "allow_direct": True,
+                "sources": [{"name": "foo", "subject_transforms": [{"src": "foo.>", "dest": ">"}]}],
+            },
+        )
+        deadline = time.monotonic() + 20
+        while server.api("STREAM.INFO.bar")["state"]["messages"] < 400:
+            assert time.monotonic() < deadline
+        for stream in ("foo", "bar"):
+            expected = reference(server, stream)
+            assert len(expected) == 400
+            assert rows(server, stream, CONSUMER) == expected
+            if version.startswith("2.10"):
+                found = cut.take(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
+                assert found.error == "Direct Get has no batches in nats-server 2.10.26"
+            else:
+                assert rows(server, stream, DIRECT) == expected
+        sources = cut_of(server, "bar").sources
+        assert [(one.origin, one.last_seq) for one in sources] == [("foo", 400 if version == "2.15.1" else None)]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_deleted_purged_and_compacted_messages_are_absent_and_nothing_else(server: JetStreamServer, path: str) -> None:
+    fill(server, "foo", some(600), max_msgs_per_subject=40)
+    server.api("STREAM.PURGE.foo", {"filter": "foo.3.x"})
+    state = server.api("STREAM.INFO.foo")["state"]
+    for seq in range(state["last_seq"] - 20, state["last_seq"] + 1):
+        server.api("STREAM.MSG.DELETE.foo", {"seq": seq}) if server_has(server, seq) else None
+    expected = reference(server, "foo")
+    assert 0 < len(expected) < 400
+    assert expected[-1]["seq"] < server.api("STREAM.INFO.foo")["state"]["last_seq"]
+    assert rows(server, "foo", path, pieces=7) == expected
+
+
+def server_has(server: JetStreamServer, seq: int) -> bool:
+    try:
+        server.api("STREAM.MSG.GET.foo", {"seq": seq})
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_empty_and_emptied_streams_have_no_rows(server: JetStreamServer, path: str) -> None:
+    fill(server, "foo", [])
+    assert rows(server, "foo", path) == []
+    fill(server, "bar", [("bar.a", b"x", None)] * 5)
+    before = cut_of(server, "bar", path)
+    server.api("STREAM.PURGE.bar")
+    assert rows(server, "bar", path) == []
+    # What was there when the cut was made, and is not any more.
+    jobs = ranges([before], {"": Access(servers=(server.url,), timeout=5)}, rows=2)
+    assert [rows_of(job) for job in jobs] == [[], [], []]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> None:
+    fill(server, "foo", some(50))
+    before = cut_of(server, "foo", path)
+    fill(server, "foo", some(500, seed=1))
+    jobs = ranges([before], {"": Access(servers=(server.url,))}, rows=20)
+    assert [row["seq"] for job in jobs for row in rows_of(job)] == list(range(1, 51))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("subjects", [("foo.1.*",), ("foo.2.x", "foo.5.>"), ("foo.77.>",)])
+def test_only_the_subjects_that_are_wanted_are_read(
+    server: JetStreamServer, path: str, subjects: tuple[str, ...]
+) -> None:
+    fill(server, "foo", some(300))
+    kept = {subject.replace("*", "x").replace(">", "x") for subject in subjects}
+    expected = [row for row in reference(server, "foo") if row["subject"] in kept]
+    assert rows(server, "foo", path, subjects=subjects) == expected
+
+
+def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
+    fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
+    one = cut_of(server, "foo")
+    reading = read(ranges([one], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
+    assert next(reading).num_rows >= bypull.ROWS
+    assert [name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
+    reading.close()  # type: ignore[attr-defined]  # a generator
+    # Well before the server would do it by itself.
+    deadline = time.monotonic() + 10
+    while server.api("CONSUMER.NAMES.foo")["consumers"]:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("number", [9, 15])
+def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
+    tmp_path: Path, path: str, number: int
+) -> None:
+    server = JetStreamServer(tmp_path)
+    server.start()
+    try:
+        fill(server, "foo", [("foo.a", b"%d" % count + b"x" * 300, None) for count in range(40_000)], storage="file")
+        job = ranges([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
+        reading = read(job, SCHEMA)
+        seqs = next(reading)["seq"].to_pylist()
+        server.stop(number)
+        threading.Timer(0.3, server.start).start()
+        for batch in reading:
+            seqs += batch["seq"].to_pylist()
+        assert seqs == list(range(1, 40_001))
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_stream_that_reading_would_empty_is_read_without_a_consumer(server: JetStreamServer, retention: str) -> None:
+    fill(server, "foo", [], retention=retention)
+    if retention == "interest":
+        server.api(
+            "CONSUMER.DURABLE.CREATE.foo.keeper",
+            {"stream_name": "foo", "config": {"durable_name": "keeper", "ack_policy": "explicit"}},
+        )
+    fill(server, "foo", some(30), retention=retention)
+    assert cut_of(server, "foo").path == DIRECT
+    assert len(rows(server, "foo")) == 30
+    assert server.api("STREAM.INFO.foo")["state"]["messages"] == 30
+    refused = cut.take(wanted("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
+    assert refused.error == f"reading by a consumer would remove messages: its retention is {retention}"
+
+
+def test_a_mirror_that_answers_for_a_stream_does_not_stand_in_for_it(server: JetStreamServer) -> None:
+    fill(server, "foo", some(100))
+    mirror = {"name": "foo", "filter_subject": "foo.1.x"}
+    body = {"name": "copy", "storage": "memory", "mirror": mirror, "mirror_direct": True, "allow_direct": True}
+    server.api("STREAM.CREATE.copy", body)
+    assert rows(server, "foo", DIRECT) == reference(server, "foo")
+
+
+def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
+    fill(server, "foo", some(3), allow_direct=False, max_msgs_per_subject=-1)
+    access = {"": Access(servers=(server.url,), timeout=2)}
+    assert cut.take(wanted("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
+    missing = cut.take(wanted("missing"), access)[0]
+    assert missing.error is not None
+    assert "stream not found" in missing.error
+    job = replace(ranges([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
+    with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
+        rows_of(job)
+    server.stop()
+    gone = cut.take(wanted("foo"), access)[0]
+    assert gone.error is not None
+    assert "no server can be reached" in gone.error
+    with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
+        rows_of(job)
+
+
+def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:
+    fill(server, "w", [])
+    fill(server, "r", [])
+    streams = [Wanted(stream=name, region="", virtual="v", role=role) for name, role in (("r", "read"), ("w", "write"))]
+    read_cut, write_cut = cut.take(streams, {"": Access(servers=(server.url,))})
+    assert (read_cut.wanted, write_cut.wanted) == tuple(streams)
+    assert write_cut.cut_at_ns < read_cut.cut_at_ns
+
+
+def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamServer) -> None:
+    fill(server, "foo", some(50))
+    times = [row["time_ns"] for row in reference(server, "foo")]
+    access = Access(servers=(server.url,))
+    with connect(access) as client:
+        assert cut.sequence_at(client, access, "foo", times[19]) == 20
+        assert cut.sequence_at(client, access, "foo", times[19] + 1) == 21
+        assert cut.sequence_at(client, access, "foo", 0) == 1
+        assert cut.sequence_at(client, access, "foo", times[-1] + 1) == 51
+    assert not any(name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"] or [])
+
+
+def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
+    fill(server, "foo", some(5), subject_transform={"src": "foo.>", "dest": "bar.>"}, max_age=10**12)
+    access = {"": Access(servers=(server.url,), user="a", timeout=3)}
+    plan = Plan(access=access, cuts=tuple(cut.take(wanted("foo", "missing"), {"": Access(servers=(server.url,))})))
+    assert decode(encode(plan)) == plan
+    assert plan.cuts[0].limits == {"max_age": 10**12}
+    assert plan.cuts[0].transform == ("foo.>", "bar.>")
+
+
+def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
+    with pytest.raises(VstreamError, match="the environment variable NOT_THERE is not set"):
+        cut.take(wanted("foo"), {"": Access(servers=(server.url,), user="a", password_env="NOT_THERE")})
+    with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
+        cut.take(wanted("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

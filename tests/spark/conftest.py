@@ -1,0 +1,56 @@
+"""One Spark session for this directory, and one server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.jetstream import JetStreamServer
+from vstream.audit.session import SMALL, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark's UI and history server are fed with."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> Iterator[SparkSession]:
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.logBlockUpdates.enabled": "true",
+        "spark.driver.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
+        "spark.driver.memory": "1g",
+    }
+    with session(master="local[2,4]", conf=conf) as started:
+        yield started
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[JetStreamServer]:
+    one = JetStreamServer(tmp_path)
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def small(spark: SparkSession) -> Iterator[None]:
+    """Settings for small tables; what a test has persisted is not kept for the next."""
+    changed = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
+    before = {name: spark.conf.get(name, None) for name in changed}
+    for name, value in changed.items():
+        spark.conf.set(name, value)
+    yield
+    spark.catalog.clearCache()
+    for name, old in before.items():
+        spark.conf.unset(name) if old is None else spark.conf.set(name, old)

@@ -1,0 +1,130 @@
+"""Captures, audited: what clients were told is joined in, and everything can be judged again from what was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.captures import SECOND, WALL, History, Shape, clean
+from vstream.audit.captured import captured
+from vstream.audit.frames import read_tables, write_tables
+from vstream.audit.journal import journal
+from vstream.audit.report import Report, Verdict
+from vstream.audit.stages import (
+    Context,
+    Run,
+    Shelf,
+    Stage,
+    read_context,
+    read_journal,
+    save_context,
+    save_journal,
+)
+from vstream.capture.records import Outcome
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small"),
+]
+
+WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
+
+
+def audited(spark: SparkSession, history: History, path: Path) -> Report:
+    capture = history.write(path)
+    found = captured(spark, capture)
+    context = Context(subject="test", models=capture.manifest().models, windows=WINDOWS)
+    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, capture))
+
+
+def kinds(report: Report) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for one in report.findings:
+        counts[one.name] += one.count * (one.severity is Severity.ERROR)
+    return +counts
+
+
+def test_publishes_without_an_answer_are_neither_lost_nor_failed(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
+    report = audited(spark, history, tmp_path)
+    assert report.verdict() is Verdict.PASS
+    indeterminate = [one for one in report.answers if one.outcome == "indeterminate"]
+    publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
+    assert publishes == len(history.of(Outcome.INDETERMINATE))
+    assert 0 < stored < publishes
+    assert {one.outcome: one.stored for one in report.answers if one.outcome == "rejected"} == {"rejected": 0}
+    assert {(one.window, one.region) for one in report.settled} == {
+        ("kill-region west", region) for region in ("west", "central", "east")
+    }
+    # What was written just before the fault was over arrived after it, in at most 200 ms.
+    assert 0 < max(one.settled_ns for one in report.settled) < SECOND // 5
+
+
+def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(rejected=0.1))
+    west, east = history.streams["foo-write-west"], history.streams["foo-write-east"]
+    # Acknowledged, and nowhere: the last message of a write stream, and all copies of it.
+    lost = west.pop()
+    # Acknowledged, and its sequence holds something else now; which nobody sent.
+    east[-1] = replace(east[-1], digest="00000000000000ff", id=None)
+    for name in history.reads():
+        rows = [row for row in history.streams[name] if (row.origin, row.origin_seq) != ("foo-write-west", lost.seq)]
+        history.streams[name] = [
+            replace(row, seq=number, digest=east[-1].digest if row.msg_id == east[-1].msg_id else row.digest)
+            for number, row in enumerate(rows, 1)
+        ]
+    # Refused, and stored all the same.
+    refused = history.of(Outcome.REJECTED)[0]
+    stored = next(row for row in east if row.msg_id is not None)
+    history.operations.remove(refused)
+    history.operations.append(replace(refused, digest=stored.digest))
+    report = audited(spark, history, tmp_path)
+    assert report.verdict() is Verdict.FAIL
+    found = kinds(report)
+    assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
+    assert [one.count for one in report.findings if one.name == "refused-stored"] == [1]
+
+
+def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(model="ordered"))
+    assert audited(spark, history, tmp_path / "clean").verdict() is Verdict.PASS
+    rows = history.streams["foo-read-east"]
+    place = next(place for place, row in enumerate(rows) if row.origin != rows[place + 1].origin)
+    first, second = rows[place], rows[place + 1]
+    rows[place : place + 2] = [
+        replace(second, seq=first.seq, time=first.time),
+        replace(first, seq=second.seq, time=second.time),
+    ]
+    report = audited(spark, history, tmp_path / "swapped")
+    assert kinds(report) == {"misordered": 2}
+    assert {one.stream for one in report.findings if one.name == "misordered"} == {"foo-read-east"}
+
+
+def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean()
+    del history.streams["foo-read-east"][5]
+    capture = history.write(tmp_path / "capture")
+    uri = (tmp_path / "tables").as_uri()
+    found, context = captured(spark, capture), Context(subject="test", models={"foo": "virtual"}, windows=WINDOWS)
+    write_tables(found, uri)
+    shelf = Shelf(spark, uri)
+    save_context(shelf, context)
+    first = Run(shelf=shelf, context=context)(
+        found.messages, found.streams, save_journal(shelf, journal(spark, capture))
+    )
+    assert first.verdict() is Verdict.FAIL
+    for stage in (Stage.RECONCILE, Stage.JUDGE):
+        again, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
+        run = Run(shelf=again, context=read_context(again, "test"), begin=stage)
+        report = run(kept.messages, kept.streams, read_journal(again))
+        assert replace(report, seconds={}) == replace(first, seconds={})

@@ -1,0 +1,198 @@
+"""The audit against a reference in plain Python, on thousands of small histories: a virtual stream each, in one table."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.support import audit_reference as reference
+from tests.support.audit_histories import History, Maker
+from vstream.audit.codes import BY_KIND
+from vstream.audit.local import table
+from vstream.audit.report import Report, Verdict
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.stages import Context, Run, Shelf
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small"),
+]
+
+BUCKET = 4
+"""So that a history of a dozen messages has several."""
+
+
+def histories(seeds: Iterable[int], *, wild: bool = True) -> dict[str, History]:
+    return {f"v{seed}": Maker(seed, f"v{seed}", wild=wild).make() for seed in seeds}
+
+
+def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
+    messages = [tuple(row[name] for name in MESSAGES.names) for one in some.values() for row in one.messages]
+    streams = [tuple(row[name] for name in STREAMS.names) for one in some.values() for row in one.streams]
+    return table(spark, messages, MESSAGES), table(spark, streams, STREAMS)
+
+
+def audit(spark: SparkSession, some: Mapping[str, History]) -> tuple[Report, Shelf]:
+    shelf = Shelf(spark)
+    messages, streams = tables(spark, some)
+    return Run(shelf=shelf, context=Context(subject="test"), bucket=BUCKET)(
+        messages.persist(), streams.persist()
+    ), shelf
+
+
+def compare(spark: SparkSession, some: Mapping[str, History]) -> None:
+    report, shelf = audit(spark, some)
+    expected = {name: reference.Audit(one.messages, one.streams) for name, one in some.items()}
+    told = {name: one.run() for name, one in expected.items()}
+    assert told == by_virtual(some, shelf, "faults", as_fault), "faults"
+    assert {name: reference.disputes(one) for name, one in expected.items()} == {
+        name: set(found) for name, found in by_virtual(some, shelf, "disputes", as_dispute).items()
+    }
+    assert {name: dict(reference.conflicts(one)) for name, one in expected.items()} == {
+        name: dict(list(found))
+        for name, found in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
+    }
+    assert {name: reference.twins(one) for name, one in expected.items()} == {
+        name: dict(list(found))
+        for name, found in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
+    }
+    assert {name: delays_of(one) for name, one in expected.items()} == {
+        name: {
+            (one.origin_region, one.region): (one.messages, round(one.p50_ns), round(one.p99_ns), one.max_ns)
+            for one in report.delays
+            if one.virtual == name and one.minute is None
+        }
+        for name in some
+    }
+    for name, faults in told.items():
+        is_bad = is_failing(faults) or is_last_value_wrong(some[name], expected[name])
+        assert is_bad == (report.verdict(name) is Verdict.FAIL), name
+
+
+def is_failing(faults: Counter[reference.Fault]) -> bool:
+    return any(BY_KIND[fault.kind].severity is Severity.ERROR for fault in faults)
+
+
+def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
+    """Where streams keep one message of a subject, regions have to agree on it."""
+    is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in one.streams)
+    return is_compact and any(dispute.is_settled for dispute in reference.disputes(audited))
+
+
+def by_virtual(some: Mapping[str, History], shelf: Shelf, table: str, value: Callable[[Any], Any]) -> dict[str, Any]:
+    found: dict[str, Counter[Any]] = {name: Counter() for name in some}
+    for row in shelf.held(table).collect():
+        found[row.virtual][value(row)] += 1
+    return found
+
+
+def as_fault(row: Any) -> reference.Fault:
+    return reference.Fault(row.kind, row.stream, row.origin, row.former, row.origin_seq, row.seq, row.number)
+
+
+def as_dispute(row: Any) -> reference.Dispute:
+    last = frozenset((one.origin, one.former, one.origin_seq) for one in row.last)
+    return reference.Dispute(row.key, row.is_settled, last)
+
+
+def delays_of(audited: reference.Audit) -> dict[tuple[str, str], tuple[int, int, int, int]]:
+    return {
+        pair: (len(some), round(reference.share(some, 0.5)), round(reference.share(some, 0.99)), some[-1])
+        for pair, some in reference.late(audited).items()
+    }
+
+
+def test_thousands_of_histories_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
+    compare(spark, histories(range(1200)))
+
+
+@settings(
+    max_examples=1,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(min_value=10_000, max_value=2**40))
+def test_other_histories_each_time(spark: SparkSession, seed: int) -> None:
+    compare(spark, histories(range(seed, seed + 300)))
+
+
+def test_every_kind_of_fault_is_planted_and_found() -> None:
+    """Else the comparison above would prove less than it says."""
+    found: Counter[str] = Counter()
+    for one in histories(range(1200)).values():
+        found.update(fault.kind for fault in reference.Audit(one.messages, one.streams).run())
+    elsewhere = {
+        "nothing", "unreadable", "incomplete", "acked-lost", "overwritten", "unpublished", "refused-stored", "misordered",
+        "disputes", "conflicts", "twins-other", "twins-same", "clocks",
+    }  # fmt: skip
+    assert set(BY_KIND) - elsewhere == set(found)
+
+
+def test_what_is_clean_passes_and_one_row_deleted_doubled_or_swapped_does_not(spark: SparkSession) -> None:
+    clean = {
+        name: one
+        for name, one in histories(range(150), wild=False).items()
+        if any(row["role"] == "read" for row in one.messages)
+    }
+    changed: dict[str, History] = {}
+    for name, one in clean.items():
+        random = Random(name)
+        for change in (delete, double, swap):
+            other = change(random, renamed(one, f"{name}-{change.__name__}"))
+            if other is not None:
+                changed[f"{name}-{change.__name__}"] = other
+    report, _ = audit(spark, clean | changed)
+    assert {name for name in clean if report.verdict(name) is not Verdict.PASS} == set()
+    assert {name for name in changed if report.verdict(name) is Verdict.PASS} == set()
+    assert len(changed) > 2 * len(clean)
+    assert {one.virtual for one in report.findings if one.severity is Severity.ERROR} <= changed.keys()
+
+
+def renamed(one: History, name: str) -> History:
+    return History(
+        messages=[row | {"virtual": name} for row in one.messages],
+        streams=[row | {"virtual": name} for row in one.streams],
+    )
+
+
+def delete(random: Random, one: History) -> History:
+    one.messages.remove(random.choice(one.messages))
+    return one
+
+
+def double(random: Random, one: History) -> History:
+    one.messages.append(dict(random.choice(one.messages)))
+    return one
+
+
+def swap(random: Random, one: History) -> History | None:
+    """Two messages of one origin in one reader."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in one.messages:
+        if row["source"] is not None:
+            groups[row["stream"], row["subject"] if row["source"] is None else origin(row)].append(row)
+    several = [some for some in groups.values() if len(some) > 1]
+    if not several:
+        return None
+    first, second = random.sample(random.choice(several), 2)
+    first["seq"], second["seq"] = second["seq"], first["seq"]
+    return one
+
+
+def origin(row: dict[str, Any]) -> str:
+    head = reference.header(row["source"])
+    assert head is not None
+    return str(head["stream"])

@@ -1,0 +1,274 @@
+"""`spark.read.format("jetstream")`, on a real server: every message once, filters where they belong, secrets nowhere."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit.source import archive
+from vstream.audit.source.values import Access
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+PASSWORD = "correct horse battery staple"
+
+
+def numbered(count: int, start: int = 0) -> list[tuple[str, bytes, dict[str, str] | None]]:
+    return [
+        (f"foo.{number % 5}.x", b"payload %d" % number, {"Nats-Msg-Id": f"id-{number}"} if number % 2 else None)
+        for number in range(start, start + count)
+    ]
+
+
+def frame(spark: SparkSession, server: JetStreamServer, schema: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.read.format("jetstream").options(servers=server.url, stream="foo", timeout=5, **options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+@pytest.mark.parametrize("path", ["auto", "direct"])
+def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path: str) -> None:
+    fill(server, "foo", numbered(300))
+    found = frame(spark, server, path=path, region="west", payload=True, headers=True, rows_per_task=100)
+    rows = found.orderBy("seq").collect()
+    assert [row.payload for row in rows] == [payload for _, payload, _ in numbered(300)]
+    assert [row.msg_id for row in rows] == [f"id-{number}" if number % 2 else None for number in range(300)]
+    assert [row.subject for row in rows] == [subject for subject, _, _ in numbered(300)]
+    assert [row.seq for row in rows] == list(range(1, 301))
+    assert {(row.stream, row.region, row.source) for row in rows} == {("foo", "west", None)}
+    assert bytes(rows[1].headers) == b"NATS/1.0\r\nNats-Msg-Id: id-1\r\n\r\n"
+    assert rows[0].headers is None
+    digest = int.from_bytes(blake2b(b"payload 7", digest_size=8).digest(), "little", signed=True)
+    assert (rows[7].digest, rows[7].size) == (digest, 9)
+    assert all(abs(row.time.timestamp() - row.time_ns / 1e9) < 1e-5 for row in rows)
+    assert found.rdd.getNumPartitions() == 3
+
+
+def test_only_columns_that_are_asked_for_are_read(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", numbered(10))
+    assert [tuple(row) for row in frame(spark, server, "payload binary, seq bigint").limit(1).collect()] == [
+        (b"payload 0", 1)
+    ]
+    with pytest.raises(PySparkException, match="there is no column `sequence` of type bigint"):
+        frame(spark, server, "sequence bigint").collect()
+
+
+def test_an_empty_stream_is_an_empty_table(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", [])
+    assert frame(spark, server).collect() == []
+
+
+def test_filters_narrow_what_is_asked_for(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", numbered(400))
+    plain = {tuple(row) for row in frame(spark, server).collect()}
+    middle = next(row for row in plain if row[2] == 200)[4]
+    conditions = {
+        "seq > 10 and seq <= 20": 10,
+        "seq > 500": 0,
+        "subject in ('foo.1.x', 'foo.2.x')": 160,
+        "subject like 'foo.3.%' and seq < 100": 20,
+        "subject like '%.3.x'": 80,
+        f"time_ns < {middle}": 199,
+        f"time_ns = {middle}": 1,
+        "msg_id = 'id-3' and stream = 'foo'": 1,
+        "stream = 'bar'": 0,
+    }
+    for condition, count in conditions.items():
+        rows = {tuple(row) for row in frame(spark, server, pushdown=True).where(condition).collect()}
+        assert len(rows) == count, condition
+        assert rows <= plain
+    # Sequences are exact, so that Spark does not filter once more; and tasks are as small as what is left.
+    narrow = frame(spark, server, pushdown=True, rows_per_task=5).where("seq > 10 and seq <= 20")
+    assert "Filter (" not in narrow._jdf.queryExecution().executedPlan().toString()
+    assert narrow.rdd.getNumPartitions() == 2
+
+
+def test_a_frame_that_is_used_twice_is_right_both_times(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", numbered(50))
+    found = frame(spark, server)
+    assert found.where("seq <= 10").count() == 10
+    assert found.count() == 50
+    assert found.where("seq <= 10").union(found.where("seq > 45")).count() == 15
+
+
+def test_spark_keeps_filters_of_earlier_uses(spark: SparkSession, server: JetStreamServer) -> None:
+    """Why `pushdown` is off unless somebody asks for it. When this fails, Spark has been corrected: turn it on."""
+    fill(server, "foo", numbered(50))
+    found = frame(spark, server, pushdown=True)
+    assert found.where("seq <= 10").count() == 10
+    assert found.count() == 10
+
+
+def test_a_reader_that_is_killed_is_replaced_and_no_row_comes_twice(
+    spark: SparkSession, server: JetStreamServer
+) -> None:
+    fill(server, "foo", [("foo.a", b"%d" % number + b"x" * 400, None) for number in range(30_000)], storage="file")
+    killed: list[int] = []
+
+    def kill(port: int) -> None:
+        if killed:
+            return
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if any(one.laddr.port == port for one in process.net_connections() if one.laddr):
+                    killed.append(process.pid)
+                    process.kill()
+
+    with relay(server.port, kill) as port:
+        reader = spark.read.format("jetstream").options(servers=f"127.0.0.1:{port}", stream="foo", timeout=5)
+        rows = reader.option("rows_per_task", 10_000).load().select("seq").collect()
+    assert killed
+    assert sorted(row.seq for row in rows) == list(range(1, 30_001))
+
+
+@contextmanager
+def relay(target: int, on_much: Callable[[int], None]) -> Iterator[int]:
+    """A port that leads to *target*. Whoever has received a megabyte through it is told on, by the port that is his."""
+
+    def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
+        total = 0
+        with suppress(OSError), source, sink:
+            while data := source.recv(65_536):
+                sink.sendall(data)
+                total += len(data)
+                if port is not None and total > 1 << 20:
+                    on_much(port)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, (_, port) = listener.accept()
+                far = socket.create_connection(("127.0.0.1", target))
+                threading.Thread(target=pump, args=(near, far, None), daemon=True).start()
+                threading.Thread(target=pump, args=(far, near, port), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_query_follows_a_stream_and_starts_again_where_it_was(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    fill(server, "foo", numbered(100))
+    # A batch whose end was not written down when the query stopped comes again, as the same batch.
+    batches: dict[int, list[int]] = {}
+
+    def take(batch: DataFrame, number: int) -> None:
+        batches[number] = sorted(row.seq for row in batch.collect())
+
+    def seen() -> list[int]:
+        return [seq for _, rows in sorted(batches.items()) for seq in rows]
+
+    def run() -> None:
+        reader = spark.readStream.format("jetstream").options(servers=server.url, stream="foo", rows_per_batch=70)
+        query = (
+            reader.load()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        try:
+            deadline = time.monotonic() + 120
+            while len(seen()) < expected:
+                assert query.isActive, query.exception()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            query.stop()
+
+    expected = 100
+    run()
+    fill(server, "foo", numbered(50, 100))
+    expected = 150
+    run()
+    assert seen() == list(range(1, 151))
+
+
+def test_secrets_are_in_no_plan_no_event_and_no_log(
+    spark: SparkSession, tmp_path: Path, event_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text(PASSWORD + "\n")
+    server = JetStreamServer(
+        tmp_path,
+        more=f'authorization {{ users: [{{ user: reader, password: "{PASSWORD}" }}] }}',
+        connection={"user": "reader", "password": PASSWORD},
+        access=Access(user="reader", password_file=str(secret)),
+    )
+    server.start()
+    try:
+        fill(server, "foo", numbered(20))
+        found = frame(spark, server, user="reader", password_file=str(secret))
+        assert found.count() == 20
+        shown = found._jdf.queryExecution().toString()
+        assert "jetstream" in shown
+        assert PASSWORD not in shown
+        with pytest.raises(PySparkException) as refused:
+            frame(spark, server, user="reader", password_file=str(tmp_path / "server.conf")).count()
+        assert "refuses the connection" in str(refused.value)
+        assert PASSWORD not in str(refused.value)
+    finally:
+        server.stop()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    events = "".join(file.read_text() for file in event_log.rglob("*") if file.is_file())
+    assert "BatchScan jetstream" in events
+    assert PASSWORD not in events
+    logs = list(Path(spark.conf.get("spark.local.dir") or "").glob("spark.log"))
+    assert logs
+    assert PASSWORD not in logs[0].read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"password": PASSWORD}, "option `password` would show a secret in plans and logs"),
+        ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "an address with a password in it would show it"),
+        ({"strem": "x"}, "there is no option `strem`"),
+        ({"path": "fastest"}, "option `path` is one of auto, consumer, direct, not `fastest`"),
+        ({"since": "yesterday"}, "option `since` is a time such as"),
+    ],
+)
+def test_options_that_are_wrong_are_refused_without_a_secret(
+    spark: SparkSession, options: dict[str, str], said: str
+) -> None:
+    given = {"servers": "nats://127.0.0.1:1", "stream": "foo", **options}
+    with pytest.raises(PySparkException) as refused:
+        spark.read.format("jetstream").options(**given).load().count()
+    assert said in str(refused.value)
+    assert PASSWORD not in str(refused.value)
+
+
+def test_executors_need_nothing_but_the_archive(tmp_path: Path) -> None:
+    """The archive alone, without this checkout on the path, can be imported where pyspark and pyarrow are."""
+    path = archive(tmp_path)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); sys.modules.update(pydantic=None, nats=None, rich=None, typer=None);"
+        "import vstream.audit.source.datasource as one; print(one.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(path)], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.stdout.startswith(str(path)), done.stderr
+
+
+def test_interrupting_a_read_leaves_no_worker(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", [("foo.a", b"x" * 200, None)] * 50_000)
+    assert len(frame(spark, server).limit(5).collect()) == 5
+    deadline = time.monotonic() + 20
+    while server.api("CONSUMER.NAMES.foo")["consumers"]:
+        assert time.monotonic() < deadline

@@ -1,0 +1,316 @@
+"""Small random histories of a virtual stream, with faults of every kind: rows of `messages` and `streams`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+REGIONS = ("west", "central", "east")
+IDENTITIES = ("AAAAAAAA", "zzzzzzzz")
+
+
+@dataclass
+class History:
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    streams: list[dict[str, Any]] = field(default_factory=list)
+    planted: list[str] = field(default_factory=list)
+
+    def of(self, stream: str) -> list[dict[str, Any]]:
+        return [row for row in self.messages if row["stream"] == stream]
+
+    def stream(self, name: str) -> dict[str, Any]:
+        return next(one for one in self.streams if one["stream"] == name)
+
+
+class Maker:
+    """Makes one history. *form* is how headers look; without *wild* it is one where nothing is wrong."""
+
+    def __init__(self, seed: int, virtual: str, *, wild: bool = True) -> None:
+        self.random = Random(seed)
+        self.virtual = virtual
+        self.regions = REGIONS[: self.random.choice((1, 2, 3, 3))]
+        self.form = self.random.choice(("2.10", "2.12", "2.15", "short", "ack", "long-ack", "external"))
+        self.history = History()
+        self.wild = wild
+        self.path = self.random.choice(("consumer", "consumer", "direct", "capture"))
+        self.now = NOW + self.random.choice((20, 1000)) * SECOND
+
+    def make(self) -> History:
+        draw = self.random
+        keys = draw.choice((1, 2, 5))
+        has_ids = draw.random() < 0.5
+        start = draw.choice((0, 0, 0, 4090, 10**12))
+        written: dict[str, list[dict[str, Any]]] = {}
+        identity = draw.choice((None, IDENTITIES[1])) if self.form == "2.15" else None
+        spread = draw.choice((10**6, SECOND // 2, 20 * SECOND))
+        for region in self.regions:
+            name = f"w-{region}"
+            time = NOW
+            rows = []
+            for number in range(draw.choice((0, 1, 3, 6, 12))):
+                time += draw.randrange(1, spread)
+                key = f"k.{draw.randrange(keys)}"
+                rows.append(
+                    self._row(name, region, "write", start + number + 1, time, f"_vs.{self.virtual}.{region}.{key}")
+                    | {"msg_id": f"{region}-{number}" if has_ids else None, "digest": draw.getrandbits(63)}
+                )
+            written[region] = rows
+            self.history.messages += rows
+            last = start + len(rows)
+            self._stream(name, region, "write", last, [], identity)
+        for region in self.regions:
+            self._reader(region, written, start)
+        if self.wild:
+            self._limits()
+            for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
+                self._plant()
+        self._cut()
+        return self.history
+
+    def _row(self, stream: str, region: str, role: str, seq: int, time: int, subject: str) -> dict[str, Any]:
+        return {
+            "virtual": self.virtual, "stream": stream, "region": region, "role": role, "seq": seq, "time_ns": time,
+            "subject": subject, "msg_id": None, "source": None, "size": 3, "digest": 0,
+        }  # fmt: skip
+
+    def _stream(
+        self, name: str, region: str, role: str, last: int, sources: list[dict[str, Any]], identity: str | None
+    ) -> None:
+        self.history.streams.append(
+            {
+                "virtual": self.virtual, "stream": name, "region": region, "role": role, "first_seq": None,
+                "last_seq": last, "messages": None, "num_deleted": None, "cut_at_ns": self.now,
+                "server_version": None, "path": self.path, "error": None, "sources": sources, "limits": {},
+                "identity": identity, "mirror": None, "transform": None,
+            }
+        )  # fmt: skip
+
+    def _source(self, row: dict[str, Any], identity: str = IDENTITIES[1]) -> str:
+        stream, seq, subject = row["stream"], row["seq"], row["subject"]
+        transform = f"_vs.{self.virtual}.{row['region']}.> >"
+        return {
+            "2.10": f"{stream} {seq} {transform}",
+            "2.12": f"{stream} {seq} {transform} {subject}",
+            "2.15": f"{stream} {seq} {transform} {subject} {identity}",
+            "short": f"{stream} {seq}",
+            "ack": f"$JS.ACK.{stream}.consumer.1.{seq}.7.{row['time_ns']}.0",
+            "long-ack": f"$JS.ACK._.hash.{stream}.consumer.1.{seq}.7.{row['time_ns']}.0.x",
+            "external": f"{stream}:a1B2c3D4 {seq} {transform} {subject}",
+        }[self.form]
+
+    def _copy(self, row: dict[str, Any], stream: str, region: str, seq: int, time: int) -> dict[str, Any]:
+        subject = row["subject"].removeprefix(f"_vs.{self.virtual}.{row['region']}.")
+        return row | {
+            "stream": stream, "region": region, "role": "read", "seq": seq, "time_ns": time, "subject": subject,
+            "source": self._source(row),
+        }  # fmt: skip
+
+    def _reader(self, region: str, written: dict[str, list[dict[str, Any]]], start: int) -> None:
+        draw = self.random
+        queues = [list(rows) for rows in written.values() if rows]
+        name, seq, time = f"r-{region}", 0, NOW
+        while queues:
+            queue = draw.choice(queues)
+            row = queue.pop(0)
+            queues = [one for one in queues if one]
+            seq += 1
+            time = max(time, row["time_ns"]) + draw.randrange(1, 1000)
+            self.history.messages.append(self._copy(row, name, region, seq, time))
+        says_cursor = self.form == "2.15" and draw.random() < 0.8
+        sources = [
+            {"origin": f"w-{one}", "last_seq": start + len(rows) if says_cursor else None}
+            for one, rows in written.items()
+        ]
+        self._stream(name, region, "read", seq, sources, None)
+
+    def _limits(self) -> None:
+        draw = self.random
+        for one in self.history.streams:
+            one["limits"] = draw.choice(
+                (
+                    {}, {}, None, {"max_age": draw.choice((SECOND, 900 * SECOND, 5 * SECOND))}, {"max_msgs": 5},
+                    {"max_msgs_per_subject": draw.choice((1, 2))}, {"allow_msg_ttl": 1}, {"retention": 1},
+                    {"max_age": 10 * SECOND, "max_bytes": 100}, {"max_msgs_per_subject": 1, "max_age": 2000 * SECOND},
+                )
+            )  # fmt: skip
+
+    def _plant(self) -> None:
+        kinds = [name.removeprefix("_plant_") for name in dir(self) if name.startswith("_plant_")]
+        kind = self.random.choice(kinds)
+        self.history.planted.append(kind)
+        getattr(self, f"_plant_{kind}")()
+
+    def _any(self, role: str | None = None) -> dict[str, Any] | None:
+        rows = [row for row in self.history.messages if role in (None, row["role"])]
+        return self.random.choice(rows) if rows else None
+
+    def _plant_delete(self) -> None:
+        row = self._any()
+        if row:
+            self.history.messages.remove(row)
+
+    def _plant_delete_run(self) -> None:
+        row = self._any("read")
+        if row:
+            length = self.random.randrange(1, 6)
+            gone = [one for one in self.history.of(row["stream"]) if row["seq"] <= one["seq"] < row["seq"] + length]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+
+    def _plant_never_arrived(self) -> None:
+        """Without a hole in the reader's own sequences."""
+        row = self._any("read")
+        if row:
+            self.history.messages.remove(row)
+            for one in self.history.of(row["stream"]):
+                if one["seq"] > row["seq"]:
+                    one["seq"] -= 1
+            self.history.stream(row["stream"])["last_seq"] -= 1
+
+    def _plant_twice(self) -> None:
+        row = self._any()
+        if row:
+            self.history.messages.append(dict(row))
+
+    def _plant_duplicates(self) -> None:
+        row = self._any("read")
+        if row:
+            rows = self.history.of(row["stream"])
+            last = self.history.stream(row["stream"])
+            some = [one for one in rows if one["seq"] >= row["seq"]][: self.random.randrange(1, 8)]
+            for one in some:
+                last["last_seq"] += 1
+                self.history.messages.append(one | {"seq": last["last_seq"], "time_ns": rows[-1]["time_ns"] + 5})
+
+    def _plant_swap(self) -> None:
+        row = self._any()
+        if row:
+            other = self.random.choice(self.history.of(row["stream"]))
+            row["seq"], other["seq"] = other["seq"], row["seq"]
+
+    def _plant_payload(self) -> None:
+        row = self._any()
+        if row:
+            row["digest"] = self.random.choice((0, 1, -(2**63)))
+
+    def _plant_subject(self) -> None:
+        row = self._any()
+        if row:
+            row["subject"] += ".x"
+
+    def _plant_header(self) -> None:
+        row = self._any("read")
+        if row:
+            row["source"] = self.random.choice(
+                (None, "nobody 5", "w-west", "w-west x", "", "w-west 1 2", "$JS.ACK.w-west")
+            )
+
+    def _plant_key(self) -> None:
+        row = self._any("read")
+        if row:
+            row["subject"] = "k.0"
+
+    def _plant_rolled_back(self) -> None:
+        row = self._any("write")
+        if row:
+            gone = [one for one in self.history.of(row["stream"]) if one["seq"] >= row["seq"]]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+            self.history.stream(row["stream"])["last_seq"] = row["seq"] - 1
+
+    def _plant_reused(self) -> None:
+        row = self._any("write")
+        if row:
+            row["time_ns"] += self.random.choice((0, 500 * SECOND))
+            row["digest"] ^= 5
+            if self.random.random() < 0.5:
+                row["msg_id"] = "another"
+
+    def _plant_expired(self) -> None:
+        row = self._any("write")
+        if row:
+            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+            self.history.stream(row["stream"])["limits"] = {"max_age": 10 * SECOND}
+
+    def _plant_oldest_removed(self) -> None:
+        row = self._any("read")
+        if row:
+            gone = [one for one in self.history.of(row["stream"]) if one["seq"] <= row["seq"]]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+
+    def _plant_behind(self) -> None:
+        row = self._any("read")
+        if row:
+            gone = [one for one in self.history.of(row["stream"]) if one["seq"] >= row["seq"]]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
+            reader = self.history.stream(row["stream"])
+            reader["last_seq"] = row["seq"] - 1
+            for one in reader["sources"]:
+                if one["last_seq"] is not None and self.random.random() < 0.7:
+                    one["last_seq"] = max(0, one["last_seq"] - self.random.randrange(0, 8))
+
+    def _plant_cut_early(self) -> None:
+        name = f"w-{self.random.choice(self.regions)}"
+        one = self.history.stream(name)
+        one["cut_at_ns"] = NOW + self.random.choice((1, SECOND, 10 * SECOND))
+        keep = self.random.randrange(0, 13)
+        gone = [row for row in self.history.of(name) if row["seq"] > one["last_seq"] - keep]
+        self.history.messages = [row for row in self.history.messages if row not in gone]
+        one["last_seq"] = max(0, one["last_seq"] - keep)
+
+    def _plant_unreadable(self) -> None:
+        one = self.random.choice(self.history.streams)
+        one["error"] = "no answer"
+        self.history.messages = [row for row in self.history.messages if row["stream"] != one["stream"]]
+
+    def _plant_twin(self) -> None:
+        row, other = self._any("read"), self._any("read")
+        if row and other:
+            other["msg_id"] = row["msg_id"]
+
+    def _plant_lost_to_twin(self) -> None:
+        row = self._any("read")
+        if row:
+            self.history.messages.remove(row)
+            others = self.history.of(row["stream"])
+            if others:
+                self.random.choice(others)["msg_id"] = row["msg_id"] or "id"
+
+    def _plant_recreated(self) -> None:
+        row = self._any("write")
+        if row and self.form == "2.15":
+            for one in self.history.messages:
+                if one["role"] == "read" and one["source"] and one["source"].startswith(f"{row['stream']} "):
+                    words = one["source"].split(" ")
+                    if len(words) > 5 and int(words[1]) < row["seq"] + 3:
+                        one["source"] = " ".join([*words[:5], IDENTITIES[0]])
+
+    def _plant_mirror(self) -> None:
+        reader = f"r-{self.random.choice(self.regions)}"
+        one = self.history.stream(reader)
+        one["mirror"] = f"w-{self.random.choice(self.regions)}"
+        one["sources"] = []
+        for row in self.history.of(reader):
+            row["source"] = None
+
+    def _plant_migrated(self) -> None:
+        for reader in [one for one in self.history.streams if one["role"] == "read" and one["sources"]]:
+            reader["sources"].append({"origin": "old", "last_seq": self.random.choice((None, 3))})
+            for number in self.random.sample(range(1, 5), self.random.randrange(5)):
+                reader["last_seq"] += 1
+                row = self._row(reader["stream"], reader["region"], "read", reader["last_seq"], self.now, "k.0")
+                self.history.messages.append(row | {"source": f"old {number} > > k.0", "digest": number})
+
+    def _cut(self) -> None:
+        for one in self.history.streams:
+            if one["error"] is not None:
+                one["first_seq"] = one["last_seq"] = one["messages"] = one["limits"] = None
+                one["sources"] = [source | {"last_seq": None} for source in one["sources"]]
+                continue
+            seqs = {row["seq"] for row in self.history.of(one["stream"])}
+            one["last_seq"] = max([one["last_seq"], *seqs])
+            one["first_seq"] = min(seqs, default=one["last_seq"] + 1)
+            one["messages"] = len(seqs)
+            one["num_deleted"] = one["last_seq"] - one["first_seq"] + 1 - len(seqs)

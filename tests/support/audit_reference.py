@@ -1,0 +1,440 @@
+"""
+An audit in plain Python: the same questions as vstream.audit, asked of one virtual stream, message by message.
+
+No digests, no buckets, no Spark: everything is in dictionaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+SKEW = 1_000_000_000
+EXTERNAL = re.compile("(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$")
+
+
+class Fault(NamedTuple):
+    kind: str
+    stream: str
+    origin: str | None
+    former: str
+    origin_seq: int | None
+    seq: int | None
+    number: int
+
+
+@dataclass
+class Copy:
+    stream: str
+    seq: int
+    time: int
+    digest: int
+    msg_id: str | None
+    key: str | None
+    origin: str | None = None
+    former: str = ""
+    origin_seq: int = 0
+    sent: str | None = None
+
+
+def header(source: str) -> dict[str, Any] | None:
+    if source.startswith("$JS.ACK."):
+        tokens = source.split(".")
+        shift = 2 if len(tokens) >= 11 else 0
+        if len(tokens) < 6 + shift or not re.fullmatch("[0-9]+", tokens[5 + shift]):
+            return None
+        return {"stream": tokens[2 + shift], "seq": int(tokens[5 + shift])}
+    words = source.split(" ")
+    if (len(words) != 2 and len(words) < 4) or not re.fullmatch("[0-9]+", words[1]):
+        return None
+    keys = ("stream", "seq", "filters", "destinations", "subject", "identity")
+    found: dict[str, Any] = dict(zip(keys, words, strict=False))
+    found["seq"] = int(words[1])
+    found["stream"] = EXTERNAL.sub("", words[0])
+    return found
+
+
+def through(subject: str, filters: str, destinations: str) -> str | None:
+    """*subject* as a source's transforms leave it; only `>` at the end, and no other wildcard."""
+    for pattern, destination in zip(filters.split("\f"), destinations.split("\f"), strict=True):
+        prefix = pattern.removesuffix(">")
+        if subject.startswith(prefix) and len(subject) > len(prefix):
+            return destination.removesuffix(">") + subject.removeprefix(prefix)
+    return None
+
+
+class Audit:
+    def __init__(self, messages: list[dict[str, Any]], streams: list[dict[str, Any]]) -> None:
+        self.streams = {one["stream"]: one for one in streams}
+        self.origins: dict[str, dict[str, Any]] = {
+            name: one for name, one in self.streams.items() if one["role"] in {"write", "origin"}
+        }
+        named = {one["origin"] for stream in streams for one in stream["sources"]} - self.streams.keys()
+        unknown = dict.fromkeys(("first_seq", "last_seq", "limits", "identity", "mirror"))
+        self.origins |= dict.fromkeys(named, unknown)
+        self.readers = {
+            name: one for name, one in self.streams.items() if name not in self.origins and one["error"] is None
+        }
+        self.faults: Counter[Fault] = Counter()
+        self.copies = self._copies(messages)
+
+    def _copies(self, messages: list[dict[str, Any]]) -> list[Copy]:
+        headers = [header(row["source"]) if row["source"] is not None else None for row in messages]
+        current: dict[str, str] = {}
+        for row, head in sorted(zip(messages, headers, strict=True), key=lambda pair: pair[0]["time_ns"]):
+            if head and "identity" in head and head["stream"] in self.origins and row["stream"] not in self.origins:
+                current[head["stream"]] = head["identity"]
+        for name, one in self.origins.items():
+            if one["identity"] is not None and name in current:
+                current[name] = one["identity"]
+        routes: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for row, head in zip(messages, headers, strict=True):
+            if head and "filters" in head and row["stream"] not in self.origins:
+                routes[head["stream"]].add((head["filters"], head["destinations"]))
+        found = []
+        for row, head in zip(messages, headers, strict=True):
+            name = row["stream"]
+            copy = Copy(name, row["seq"], row["time_ns"], row["digest"], row["msg_id"], row["subject"])
+            if name in self.origins:
+                copy.origin, copy.origin_seq, copy.sent, copy.key = name, row["seq"], row["subject"], None
+                for filters, destinations in sorted(routes[name]):
+                    copy.key = copy.key or through(row["subject"], filters, destinations)
+            elif row["source"] is None and self.streams[name]["mirror"] is not None:
+                copy.origin, copy.origin_seq, copy.sent = self.streams[name]["mirror"], row["seq"], row["subject"]
+            elif head and head["stream"] in self.origins:
+                copy.origin, copy.origin_seq, copy.sent = head["stream"], head["seq"], head.get("subject")
+                if "identity" in head and head["identity"] != current[head["stream"]]:
+                    copy.former = head["identity"]
+            found.append(copy)
+        return found
+
+    def run(self) -> Counter[Fault]:
+        by_reader: dict[str, list[Copy]] = defaultdict(list)
+        by_origin: dict[str, list[Copy]] = defaultdict(list)
+        for copy in sorted(self.copies, key=lambda one: (one.seq, one.origin_seq)):
+            (by_origin if copy.stream in self.origins else by_reader)[copy.stream].append(copy)
+        compared: dict[str, dict[tuple[str, str, int], list[Copy]]] = {name: defaultdict(list) for name in self.readers}
+        for name, rows in by_reader.items():
+            for copy in rows:
+                self._place(name, copy, compared)
+            self._order(name, rows)
+        held: dict[tuple[str, str, int], list[Copy]] = defaultdict(list)
+        for name, rows in by_origin.items():
+            for copy in rows:
+                held[name, "", copy.seq].append(copy)
+        for message in {*held, *(message for rows in compared.values() for message in rows)}:
+            self._message(message, held.get(message, []), compared, by_reader)
+        self._passed(compared)
+        return self.faults
+
+    def _add(
+        self,
+        kind: str,
+        stream: str,
+        message: tuple[str | None, str, int | None],
+        seq: int | None = None,
+        number: int = 1,
+    ) -> None:
+        self.faults[Fault(kind, stream, *message, seq, number)] += 1
+
+    def _place(self, name: str, copy: Copy, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
+        if copy.origin is None:
+            self._add("foreign", name, (None, "", None), copy.seq)
+            return
+        origin = self.origins[copy.origin]
+        last = origin["last_seq"]
+        if copy.former == "" and last is not None and copy.origin_seq > last:
+            if copy.time + SKEW <= origin["cut_at_ns"]:
+                self._add("rolled-back", name, (copy.origin, "", copy.origin_seq), copy.seq)
+            return
+        compared[name][copy.origin, copy.former, copy.origin_seq].append(copy)
+
+    def _order(self, name: str, rows: list[Copy]) -> None:
+        seen: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for copy in rows:
+            if copy.origin is None:
+                continue
+            mine = seen[copy.origin, copy.former]
+            if copy.origin_seq not in mine and mine and max(mine) > copy.origin_seq:
+                self._add("reordered", name, (copy.origin, copy.former, copy.origin_seq), copy.seq)
+            mine.add(copy.origin_seq)
+
+    def _message(
+        self,
+        message: tuple[str, str, int],
+        own: list[Copy],
+        compared: dict[str, dict[tuple[str, str, int], list[Copy]]],
+        by_reader: dict[str, list[Copy]],
+    ) -> None:
+        origin, former, seq = message
+        info = self.origins[origin]
+        there = {name: rows[message] for name, rows in compared.items() if message in rows}
+        digest = own[0].digest if own else usual([min(one.digest for one in rows) for rows in there.values()])
+        if own:
+            digest = min(one.digest for one in own)
+        key = usual([k for rows in there.values() if (k := least(one.key for one in rows)) is not None])
+        msg_id = max(
+            (m for rows in [own, *there.values()] if rows and (m := least(one.msg_id for one in rows)) is not None),
+            default=None,
+        )
+        written = min((one.time for one in own), default=None)
+        if written is None:
+            written = min(one.time for rows in there.values() for one in rows)
+        if len(own) > 1:
+            self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
+        limits = info["limits"]
+        below = info["first_seq"] is not None and seq < info["first_seq"]
+        may_be_gone = former != "" or limits is None or removes(limits, oldest=below, by_subject=not below)
+        if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
+            self._add("not-at-origin", origin, message)
+        for name, reader in self.readers.items():
+            rows = there.get(name)
+            if rows:
+                self._present(name, message, rows, own, digest, key)
+            else:
+                kind = self._absent(
+                    reader,
+                    message,
+                    own,
+                    digest,
+                    key if key is not None else least(one.key for one in own),
+                    msg_id,
+                    written,
+                    may_be_gone,
+                    compared[name],
+                    by_reader.get(name, []),
+                )
+                if kind:
+                    self._add(kind, name, message)
+
+    def _present(
+        self, name: str, message: tuple[str, str, int], rows: list[Copy], own: list[Copy], digest: Any, key: Any
+    ) -> None:
+        seq = min(one.seq for one in rows)
+        if len(rows) > 1:
+            self._add("duplicated", name, message, seq, len(rows) - 1)
+        is_reused = False
+        if any(one.digest != digest for one in rows):
+            theirs = least(one.msg_id for one in rows)
+            mine = least(one.msg_id for one in own)
+            is_reused = bool(own) and (
+                min(one.time for one in own) > min(one.time for one in rows)
+                or (theirs is not None and mine is not None and theirs != mine)
+            )
+            self._add("reused" if is_reused else "payload", name, message, seq)
+        sent = {one.sent for one in rows if one.sent is not None}
+        expected = least(one.sent for one in own)
+        if not is_reused and (
+            any(one.key != key for one in rows) or (expected is not None and any(one != expected for one in sent))
+        ):
+            self._add("subject", name, message, seq)
+
+    def _absent(
+        self,
+        reader: dict[str, Any],
+        message: tuple[str, str, int],
+        own: list[Copy],
+        digest: Any,
+        key: str | None,
+        msg_id: str | None,
+        written: int,
+        may_be_gone: bool,
+        compared: dict[tuple[str, str, int], list[Copy]],
+        rows: list[Copy],
+    ) -> str | None:
+        origin, former, seq = message
+        info = self.origins[origin]
+        if msg_id is not None:
+            twins = {one.digest for one in rows if one.msg_id == msg_id}
+            if twins:
+                return "deduplicated" if digest in twins else "displaced"
+        mine = [s for o, f, s in compared if (o, f) == (origin, former)]
+        cursor = cursor_of(reader, origin)
+        reached = max([cursor or 0, *mine])
+        if seq > reached:
+            if own or info["last_seq"] is None:
+                is_late = reader["path"] == "capture" or written + 30 * SKEW <= reader["cut_at_ns"]
+                return "late" if is_late else "pending"
+            if former == "" and cursor is not None and seq < info["first_seq"]:
+                return None
+        elif self._may_be_removed(reader, seq, key, written, mine, rows):
+            return "removed"
+        if not own and info["last_seq"] is not None and may_be_gone:
+            return "expired"
+        if not mine or seq < min(mine):
+            return "lost-prefix"
+        return "lost-middle" if seq < max(mine) else "lost-tail"
+
+    def _may_be_removed(
+        self, reader: dict[str, Any], seq: int, key: str | None, written: int, mine: list[int], rows: list[Copy]
+    ) -> bool:
+        limits = reader["limits"]
+        if reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0:
+            return False
+        if limits is not None and ("allow_msg_ttl" in limits or "retention" in limits):
+            return True
+        if (
+            (limits is None or removes(limits, oldest=True))
+            and reader["first_seq"] > 1
+            and (not mine or seq < min(mine))
+        ):
+            is_age_only = limits is not None and not {"max_msgs", "max_bytes"} & limits.keys()
+            if limits is None or not is_age_only or written + limits["max_age"] <= reader["cut_at_ns"]:
+                return True
+        keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
+        if keeps is None:
+            return False
+        if key is None:
+            return True
+        kept = [one.time for one in rows if one.key == key]
+        return len(kept) >= keeps and min(kept) + SKEW >= written
+
+    def _passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
+        for name, reader in self.readers.items():
+            for origin, info in self.origins.items():
+                cursor = cursor_of(reader, origin)
+                if cursor is None or info["first_seq"] is None:
+                    continue
+                reached = max([cursor, *(s for o, f, s in compared[name] if (o, f) == (origin, ""))])
+                if reached < info["first_seq"] - 1:
+                    self._add("expired", name, (origin, "", reached + 1), None, info["first_seq"] - 1 - reached)
+
+
+class Dispute(NamedTuple):
+    key: str
+    is_settled: bool
+    last: frozenset[tuple[str, str, int]]
+
+
+def disputes(audit: Audit) -> set[Dispute]:
+    """Keys of several origins whose last messages differ between readers."""
+    found = set()
+    for key in contested(audit):
+        last: dict[str, Copy] = {}
+        for copy in sorted(arrivals(audit), key=lambda one: (one.seq, one.origin or "", one.former, one.origin_seq)):
+            if copy.key == key:
+                last[copy.stream] = copy
+        winners = {(one.origin or "", one.former, one.origin_seq) for one in last.values()}
+        if len(winners) > 1:
+            settled = all(
+                seq <= reached(audit, reader, origin, former)
+                for origin, former, seq in winners
+                for reader in audit.readers
+            )
+            found.add(Dispute(key, settled, frozenset(winners)))
+    return found
+
+
+def conflicts(audit: Audit) -> dict[str, int]:
+    """By contested key, how many writes came before what was written elsewhere in front of them had arrived."""
+    counts: Counter[str] = Counter()
+    for key in contested(audit):
+        writes: dict[tuple[str, int], list[Copy]] = defaultdict(list)
+        for copy in audit.copies:
+            if copy.key == key and copy.origin is not None and copy.former == "":
+                writes[copy.origin, copy.origin_seq].append(copy)
+        timed = []
+        for (origin, seq), copies in writes.items():
+            region = audit.origins[origin].get("region")
+            if region is None:
+                continue
+            arrived: dict[str, int] = {}
+            for copy in copies:
+                if copy.stream not in audit.origins:
+                    place = audit.streams[copy.stream]["region"]
+                    arrived[place] = min(copy.time, arrived.get(place, copy.time))
+            own = min((one.time for one in copies if one.stream in audit.origins), default=arrived.get(region))
+            if own is not None:
+                timed.append((own, origin, seq, region, arrived))
+        timed.sort(key=lambda one: one[:3])
+        for before, after in pairwise(timed):
+            seen = before[4].get(after[3])
+            if before[1] != after[1] and (seen is None or seen > after[0]):
+                counts[key] += 1
+    return counts
+
+
+def twins(audit: Audit) -> dict[str, bool]:
+    """Message ids of several messages, and whether all have one payload."""
+    messages: dict[str, set[tuple[str, str, int]]] = defaultdict(set)
+    digests: dict[str, set[int]] = defaultdict(set)
+    for copy in audit.copies:
+        if copy.msg_id is None or copy.origin is None:
+            continue
+        first = audit.origins[copy.origin]["first_seq"]
+        if copy.stream not in audit.origins and copy.former == "" and first is not None and copy.origin_seq >= first:
+            continue
+        messages[copy.msg_id].add((copy.origin, copy.former, copy.origin_seq))
+        digests[copy.msg_id].add(copy.digest)
+    return {one: len(digests[one]) == 1 for one, some in messages.items() if len(some) > 1}
+
+
+def late(audit: Audit) -> dict[tuple[str, str], list[int]]:
+    """By region of origin and of the reader, how late each message was that is still in its origin, sorted."""
+    written: dict[tuple[str, int], int] = {}
+    arrived: dict[tuple[str, int, str], int] = {}
+    for copy in audit.copies:
+        if copy.origin is None or copy.former:
+            continue
+        if copy.stream in audit.origins:
+            key = (copy.origin, copy.origin_seq)
+            written[key] = min(copy.time, written.get(key, copy.time))
+        else:
+            at = (copy.origin, copy.origin_seq, audit.streams[copy.stream]["region"])
+            arrived[at] = min(copy.time, arrived.get(at, copy.time))
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for (origin, seq, region), time in arrived.items():
+        if (origin, seq) in written:
+            found[audit.origins[origin]["region"], region].append(time - written[origin, seq])
+    return {pair: sorted(some) for pair, some in found.items()}
+
+
+def share(values: list[int], part: float) -> float:
+    """A percentile of sorted *values*, between two of them in proportion."""
+    place = part * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (place - low)
+
+
+def arrivals(audit: Audit) -> list[Copy]:
+    return [one for one in audit.copies if one.stream not in audit.origins and one.origin is not None]
+
+
+def contested(audit: Audit) -> set[str]:
+    origins: dict[str, set[str]] = defaultdict(set)
+    for copy in arrivals(audit):
+        origins[copy.key or ""].add(copy.origin or "")
+    return {key for key, some in origins.items() if len(some) > 1}
+
+
+def reached(audit: Audit, reader: str, origin: str, former: str) -> int:
+    have = [
+        one.origin_seq for one in arrivals(audit) if (one.stream, one.origin, one.former) == (reader, origin, former)
+    ]
+    return max([cursor_of(audit.readers[reader], origin) or 0, *have])
+
+
+def cursor_of(reader: dict[str, Any], origin: str) -> int | None:
+    found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
+    return None if not found or None in found else min(found)
+
+
+def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = False) -> bool:
+    names = {"allow_msg_ttl", "retention"}
+    names |= {"max_age", "max_msgs", "max_bytes"} if oldest else set()
+    names |= {"max_msgs_per_subject"} if by_subject else set()
+    return bool(names & limits.keys())
+
+
+def least(values: Any) -> Any:
+    return min((one for one in values if one is not None), default=None)
+
+
+def usual(values: list[Any]) -> Any:
+    """The most frequent value; of several, the least."""
+    counts = Counter(values)
+    return min(counts, key=lambda one: (-counts[one], one)) if counts else None

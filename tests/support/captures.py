@@ -1,0 +1,317 @@
+"""Captures that nobody ran: a clean history, for tests to plant one thing in."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from vstream.capture.records import (
+    CapturedServer,
+    CapturedStream,
+    Delivery,
+    Fault,
+    FaultOutcome,
+    Kind,
+    Manifest,
+    Operation,
+    Outcome,
+    Sample,
+    Stored,
+    Window,
+)
+from vstream.capture.store import FORMAT, Capture, Lines
+
+SECOND = 1_000_000_000
+MILLISECOND = 1_000_000
+WALL = 1_790_000_000 * SECOND
+REGIONS = ("west", "central", "east")
+
+
+def digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass
+class History:
+    """A capture in memory, which tests change before it is written."""
+
+    manifest: Manifest
+    operations: list[Operation] = field(default_factory=list)
+    streams: dict[str, list[Stored]] = field(default_factory=dict)
+    roles: dict[str, CapturedStream] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+
+    def write(self, path: Path) -> Capture:
+        """As a run would have left it; each stream is said to hold what is in it, but for those that are said to be unread."""
+        capture = Capture(path)
+        streams = tuple(
+            one if one.messages is None else replace(one, messages=len(self.streams[name]))
+            for name, one in self.roles.items()
+        )
+        capture.write_manifest(replace(self.manifest, streams=streams))
+        for region in {one.region for one in self.operations}:
+            _lines(capture.operations_file(region), Operation, [one for one in self.operations if one.region == region])
+        for region in {one.region for one in self.deliveries}:
+            _lines(capture.deliveries_file(region), Delivery, [one for one in self.deliveries if one.region == region])
+        for name, rows in self.streams.items():
+            _lines(capture.stream_file(name), Stored, rows)
+        _lines(path / "samples.jsonl", Sample, self.samples)
+        _lines(path / "faults.jsonl", Fault, self.faults)
+        _lines(path / "windows.jsonl", Window, self.windows)
+        capture.write_manifest(replace(capture.manifest(), lines=capture.lines()))
+        return capture
+
+    def of(self, outcome: Outcome) -> list[Operation]:
+        """The publishes that ended so."""
+        return [one for one in self.operations if one.kind is Kind.PUBLISH and one.outcome is outcome]
+
+    def is_published_to(self, name: str) -> bool:
+        """Whether the stream takes publishes."""
+        return self.roles[name].role in {"write", "origin"}
+
+    def reads(self) -> list[str]:
+        """The names of the streams that are read."""
+        return [name for name, one in self.roles.items() if one.role == "read"]
+
+
+def _lines(file: Path, kind: Any, records: Iterable[Any]) -> None:
+    with closing(Lines(file, kind)) as lines:
+        for record in records:
+            lines.write(record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a clean history is like."""
+
+    model: str = "virtual"
+    regions: Sequence[str] = REGIONS
+    messages: int = 30
+    """In each region."""
+    rate: int = 10
+    """Per second in each region."""
+    seed: int = 1
+    keys: int = 4
+    rejected: float = 0.0
+    """Share of publishes."""
+    indeterminate: float = 0.0
+    stored: float = 0.5
+    """Share of the indeterminate ones that were stored all the same."""
+    consumers: bool = True
+    has_digests: bool = True
+    has_origins: bool = True
+
+
+def clean(shape: Shape | None = None) -> History:
+    """A history in which nothing is wrong."""
+    shape = shape or Shape()
+    random_ = random.Random(shape.seed)
+    regions = tuple(shape.regions)
+    end = shape.messages * SECOND // shape.rate
+    history = History(
+        manifest=Manifest(
+            format=FORMAT,
+            vstream="0",
+            scenario="synthetic",
+            seed=shape.seed,
+            started="2026-01-01T00:00:00Z",
+            wall=WALL,
+            backend="proxy",
+            regions=regions,
+            models={"foo": shape.model},
+            machine={"cpus": 2, "load": 0.5},
+            load=(0, end),
+            servers=tuple(
+                CapturedServer(name=f"{region}-1", region=region, cluster=region, version="2.15.1")
+                for region in regions
+            ),
+            is_complete=True,
+        )
+    )
+    writes = _write(history, shape, random_)
+    _replicate(history, shape, writes, random_)
+    if shape.consumers:
+        _deliver(history)
+    _sample(history, end)
+    return history
+
+
+def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, list[Stored]]:
+    """Publish in all regions, and store what is acknowledged, and some of what is not."""
+    regions = tuple(shape.regions)
+    one = {"homed": regions[0], "stretch": "stretch"}.get(shape.model)
+    writes: dict[str, list[Stored]] = {}
+    for region in [one] if one else regions:
+        name, role = ("foo", "origin") if one else (f"foo-write-{region}", "write")
+        writes[name] = []
+        history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role=role, messages=0)
+    due = sorted(
+        (number * SECOND // shape.rate + place * MILLISECOND, region, number)
+        for place, region in enumerate(regions)
+        for number in range(shape.messages)
+    )
+    for moment, region, number in due:
+        name = "foo" if one else f"foo-write-{region}"
+        id_ = f"{region}-{number}"
+        payload = f"{id_} {'x' * random_.randrange(9)}"
+        subject = f"foo.load.{region}.{random_.randrange(shape.keys)}"
+        sent = moment + random_.randrange(MILLISECOND)
+        done = sent + random_.randrange(MILLISECOND, 5 * MILLISECOND)
+        draw = random_.random()
+        outcome, error = Outcome.OK, None
+        if draw < shape.rejected:
+            outcome, error = Outcome.REJECTED, "no responders"
+        elif draw < shape.rejected + shape.indeterminate:
+            outcome, error = Outcome.INDETERMINATE, "timeout"
+        seq = None
+        if outcome is Outcome.OK or (outcome is Outcome.INDETERMINATE and random_.random() < shape.stored):
+            rows = writes[name]
+            seq = len(rows) + 1
+            rows.append(
+                Stored(
+                    seq=seq,
+                    time=max(WALL + done - MILLISECOND // 2, rows[-1].time + 1 if rows else 0),
+                    subject=f"_vs.foo.{region}.{subject}" if shape.model in {"virtual", "ordered"} else subject,
+                    id=id_,
+                    msg_id=id_,
+                    source=None,
+                    origin=None,
+                    origin_seq=None,
+                    size=len(payload),
+                    digest=digest(payload),
+                )
+            )
+        history.operations.append(
+            Operation(
+                client=f"{region}/publish-foo",
+                region=region,
+                kind=Kind.PUBLISH,
+                stream="foo",
+                due=moment,
+                sent=sent,
+                done=done if outcome is not Outcome.INDETERMINATE else None,
+                outcome=outcome,
+                id=id_,
+                subject=subject,
+                digest=digest(payload) if shape.has_digests else None,
+                acked_by=name if outcome is Outcome.OK else None,
+                seq=seq if outcome is Outcome.OK else None,
+                error=error,
+            )
+        )
+    history.streams |= writes
+    return writes
+
+
+def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]], random_: random.Random) -> None:
+    """Each region reads what all have written, in an order of its own where the model allows that."""
+    arrivals = [(row.time, name, row) for name, rows in writes.items() for row in rows]
+    one_order = sorted((time + 40 * MILLISECOND, name, row.seq, row) for time, name, row in arrivals)
+    if shape.model == "ordered":
+        history.roles["foo-order-stretch"] = CapturedStream(
+            name="foo-order-stretch", virtual="foo", region="stretch", role="order", messages=0
+        )
+        history.streams["foo-order-stretch"] = _sourced(one_order, shape)
+    for region in shape.regions:
+        if shape.model == "homed" and region == shape.regions[0]:
+            continue  # the origin is there
+        name = f"foo-read-{region}"
+        history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="read", messages=0)
+        order = one_order
+        if shape.model == "virtual":
+            delays = {write: random_.randrange(5, 200) * MILLISECOND for write in sorted(writes)}
+            order = sorted((time + delays[write], write, row.seq, row) for time, write, row in arrivals)
+        history.streams[name] = _sourced(order, shape)
+
+
+def _sourced(order: Iterable[tuple[int, str, int, Stored]], shape: Shape) -> list[Stored]:
+    has_origin = shape.has_origins and shape.model in {"virtual", "ordered"}
+    return [
+        replace(
+            row,
+            seq=seq,
+            time=time,
+            subject=row.subject.split(".", 3)[3] if row.subject.startswith("_vs.") else row.subject,
+            source=f"{name} {row.seq}" if has_origin else None,
+            origin=name if has_origin else None,
+            origin_seq=row.seq if has_origin else None,
+        )
+        for seq, (time, name, _, row) in enumerate(order, 1)
+    ]
+
+
+def _deliver(history: History) -> None:
+    for name in history.reads():
+        region = history.roles[name].region
+        for row in history.streams[name]:
+            assert row.id is not None
+            at = row.time - WALL + MILLISECOND
+            client = f"{region}/consume-foo"
+            history.deliveries.append(
+                Delivery(client=client, region=region, stream="foo", id=row.id, seq=row.seq, at=at, deliveries=1)
+            )
+            history.operations.append(
+                Operation(
+                    client=client,
+                    region=region,
+                    kind=Kind.FETCH,
+                    stream="foo",
+                    due=at,
+                    sent=at,
+                    done=at,
+                    outcome=Outcome.OK,
+                    count=1,
+                )
+            )
+
+
+def _sample(history: History, end: int) -> None:
+    for at in range(0, end + 2 * SECOND, SECOND // 2):
+        for region in history.manifest.regions:
+            last = {
+                name: bisect_right(rows, WALL + at, key=lambda row: row.time)
+                for name, rows in history.streams.items()
+                if history.roles[name].region == region
+            }
+            history.samples.append(
+                Sample(at=at, region=region, control_plane=3 * MILLISECOND, error=None, last_seq=last)
+            )
+
+
+def fault(
+    asked: str = "kill-region west",
+    *,
+    injected: int = SECOND,
+    healed: int | None = 2 * SECOND,
+    outcome: FaultOutcome = FaultOutcome.CONFIRMED,
+    error: str | None = None,
+) -> Fault:
+    kind, *targets = asked.split()
+    return Fault(
+        id=kind,
+        asked=asked,
+        kind=kind,
+        targets=tuple(targets),
+        regions=tuple(targets),
+        outcome=outcome,
+        injected=injected,
+        confirmed=injected + MILLISECOND if outcome is FaultOutcome.CONFIRMED else None,
+        evidence="3 of 3 servers are gone" if outcome is FaultOutcome.CONFIRMED else None,
+        healing=None if healed is None else healed - SECOND // 2,
+        healed=healed,
+        error=error,
+    )
+
+
+def renumbered(rows: Iterable[Stored]) -> list[Stored]:
+    """*rows* with sequences from 1 on, as if the stream had stored them so."""
+    return [replace(row, seq=seq) for seq, row in enumerate(rows, 1)]

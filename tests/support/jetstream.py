@@ -1,0 +1,122 @@
+"""One nats-server with JetStream, and streams in it, for tests of what reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nats
+from nats.aio.client import Client
+from nats.js.client import JetStreamContext
+
+from vstream.audit.source.client import connect
+from vstream.audit.source.values import Access
+from vstream.errors import VstreamError
+from vstream.lab import binaries, ports
+
+T = TypeVar("T")
+
+
+async def _quiet(_: Exception) -> None:
+    """The library logs tracebacks where nobody listens."""
+
+
+@dataclass
+class JetStreamServer:
+    directory: Path
+    version: str | None = None
+    more: str = ""
+    """Lines of its configuration."""
+    connection: dict[str, Any] = field(default_factory=dict)
+    """What a client of ours needs besides the address."""
+    access: Access | None = None
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process
+        return self.process.pid
+
+    def start(self) -> None:
+        while not self.port or not ports.is_free(self.port):
+            self.port = random.randrange(20_000, 32_000)
+        conf = self.directory / "server.conf"
+        conf.write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            f'jetstream {{ store_dir: "{self.directory / "store"}", max_mem: 256MB, max_file: 1GB }}\n{self.more}\n'
+        )
+        binary = binaries.locate(self.version) if self.version else binaries.locate()
+        with (self.directory / "server.log").open("ab") as log:
+            self.process = subprocess.Popen([binary, "-c", conf], stdout=log, stderr=log)
+        deadline = time.monotonic() + 20
+        access = self.access or Access()
+        while True:
+            assert self.process.poll() is None, (self.directory / "server.log").read_text()
+            with suppress(VstreamError, OSError), connect(replace(access, servers=(self.url,))):
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self.process and self.process.poll() is None:
+            os.kill(self.process.pid, number)
+            self.process.wait(timeout=20)
+
+    def run(self, work: Callable[[Client, JetStreamContext], Coroutine[Any, Any, T]]) -> T:
+        """Do *work* with a client of its own."""
+
+        async def main() -> T:
+            client = await nats.connect(self.url, error_cb=_quiet, allow_reconnect=False, **self.connection)
+            try:
+                return await work(client, client.jetstream())
+            finally:
+                await client.close()
+
+        return asyncio.run(main())
+
+    def api(self, name: str, body: Any = None) -> Any:
+        async def ask(client: Client, _: JetStreamContext) -> Any:
+            payload = json.dumps(body).encode() if body is not None else b""
+            return json.loads((await client.request(f"$JS.API.{name}", payload, timeout=10)).data)
+
+        answer = self.run(ask)
+        assert "error" not in answer, answer["error"]
+        return answer
+
+
+def fill(
+    server: JetStreamServer,
+    stream: str,
+    messages: list[tuple[str, bytes, dict[str, str] | None]],
+    **config: Any,
+) -> None:
+    """Create *stream* unless it exists, and publish *messages* into it, in order."""
+    subjects = [f"{stream}.>"]
+    defaults = {"name": stream, "subjects": subjects, "storage": "memory", "allow_direct": True, "num_replicas": 1}
+
+    async def work(client: Client, context: JetStreamContext) -> None:
+        await client.request(f"$JS.API.STREAM.CREATE.{stream}", json.dumps({**defaults, **config}).encode())
+        last = None
+        for number, (subject, payload, headers) in enumerate(messages):
+            last = await context.publish_async(subject, payload, headers=headers)
+            if number % 1000 == 0:
+                await last
+        if last is not None:
+            await context.publish_async_completed()
+
+    server.run(work)

@@ -1,0 +1,114 @@
+"""One real nats-server with JetStream, which can be paused, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import connect
+from vstream.lab.binaries import locate
+from vstream.model.topology import Endpoint
+
+DEADLINE = 30.0
+
+
+class OneServer:
+    """A server at a port of its own. What it stores outlives it."""
+
+    def __init__(self, directory: Path, version: str | None = None) -> None:
+        self._directory = directory
+        self._binary = locate(version)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(urls=(f"nats://127.0.0.1:{self._port}",))
+
+    async def start(self) -> None:
+        self._process = self._spawn()
+        await eventually(self._answers)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        argv = [
+            str(self._binary),
+            "-a",
+            "127.0.0.1",
+            "-p",
+            str(self._port),
+            "-js",
+            "-sd",
+            str(self._directory / "store"),
+        ]
+        with (self._directory / "server.log").open("ab") as log:
+            return subprocess.Popen(argv, stdout=log, stderr=log)
+
+    async def _answers(self) -> bool:
+        try:
+            await self.api("INFO")
+        except VstreamError:
+            return False
+        return True
+
+    async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        async with connect(self.endpoint, "west", timeout=1) as connection:
+            answer = await connection.request_json(f"$JS.API.{subject}", body)
+        assert "error" not in answer, answer
+        return answer
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait(DEADLINE)
+        self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+@asynccontextmanager
+async def running(directory: Path, version: str | None = None) -> AsyncIterator[OneServer]:
+    """A running server, which ends here, whatever was done to it."""
+    server = OneServer(directory, version)
+    await server.start()
+    try:
+        yield server
+    finally:
+        if server._process is not None:
+            server.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on, below the range that the system hands out by itself."""
+    for port in range(21_000 + os.getpid() * 41 % 9_000, 32_000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("all ports are taken")
+
+
+async def eventually(holds: Any, within: float = DEADLINE) -> None:
+    """Wait for a fact, which may have to be asked for."""
+    deadline = time.monotonic() + within
+    while not await holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)

@@ -1,0 +1,110 @@
+"""Scenarios for tests, short and small, and what their captures say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from vstream.capture.records import Kind, Operation, Outcome
+from vstream.capture.store import Capture
+from vstream.diagnostics import Span
+from vstream.model.scenario import (
+    Action,
+    LabSpec,
+    Publishers,
+    ReaderKind,
+    Readers,
+    Retry,
+    Scenario,
+    Step,
+    Workload,
+)
+from vstream.scenario.events import Event
+from vstream.scenario.run import run
+
+NS = 1_000_000_000
+HERE = Span.point("test.yaml", 1, 1)
+REGIONS = ("west", "central", "east")
+TOPOLOGY = """\
+version: 1
+name: rehearsed
+server_version: "2.10"
+regions:
+  west: {servers: 1}
+  central: {servers: 1}
+  east: {servers: 1}
+streams:
+  foo:
+    subjects: [foo.>]
+    canary: foo._canary.*
+    write: {max_age: 1h}
+"""
+TEXT = "scenario: 1\nname: test\n"
+
+
+def scenario(
+    *steps: tuple[str | None, Action],
+    retry: Retry = Retry.NONE,
+    readers: Sequence[ReaderKind] = (),
+    version: str | None = None,
+    topology: str = TOPOLOGY,
+    timeout: int = NS,
+    rate: float = 100,
+    links: str = "none",
+) -> Scenario:
+    """Publishers in every region, readers of these kinds, and these named steps."""
+    return Scenario(
+        name="test",
+        description="",
+        seed=7,
+        topology_file="test.yaml",
+        topology_text=topology,
+        lab=LabSpec(versions={} if version is None else {"*": version}, links=links),
+        workload=Workload(
+            publishers=(
+                Publishers(
+                    stream="foo",
+                    subject="foo.{region}.{key}",
+                    regions=REGIONS,
+                    rate=rate,
+                    size=(40, 200),
+                    keys=5,
+                    retry=retry,
+                    timeout=timeout,
+                    give_up=60 * NS,
+                    span=HERE,
+                ),
+            ),
+            readers=tuple(
+                Readers(stream="foo", kind=kind, regions=REGIONS, rate=20, timeout=NS, span=HERE) for kind in readers
+            ),
+        ),
+        steps=tuple(Step(action=action, span=HERE, name=name) for name, action in steps),
+        expectations=(),
+        text=TEXT,
+    )
+
+
+async def rehearse(wanted: Scenario, directory: Path) -> tuple[Capture, list[Event]]:
+    """Run *wanted*, and take its lab down."""
+    seen: list[Event] = []
+    capture = await run(wanted, capture_dir=directory, lab_name="rehearsal", on_event=seen.append)
+    return capture, seen
+
+
+def operations(capture: Capture, kind: Kind, region: str | None = None) -> list[Operation]:
+    return [one for one in capture.operations() if one.kind is kind and region in {None, one.region}]
+
+
+def acknowledged(capture: Capture) -> set[str]:
+    return {one.id or "" for one in operations(capture, Kind.PUBLISH) if one.outcome is Outcome.OK}
+
+
+def stored(capture: Capture, role: str) -> dict[str, Counter[str]]:
+    """How often each identity is in each stream of *role*, by stream."""
+    return {
+        stream.name: Counter(one.id or "" for one in capture.stored(stream.name))
+        for stream in capture.manifest().streams
+        if stream.role == role
+    }

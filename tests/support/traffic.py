@@ -1,0 +1,115 @@
+"""Who hears whom: messages of plain NATS from every region to every region of a lab."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import nats
+import psutil
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from vstream.lab import lab, ports
+from vstream.lab.linkstate import Pair
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+
+_ROUND = 0.5
+
+
+class Ears:
+    """A client in each region that hears everything and answers it."""
+
+    def __init__(self, clients: dict[str, Client]) -> None:
+        self._clients = clients
+        self._round = 0
+        self._heard: defaultdict[int, set[Pair]] = defaultdict(set)
+
+    def everybody(self) -> set[Pair]:
+        return {(one, other) for one in self._clients for other in self._clients}
+
+    async def listen(self) -> None:
+        for region, client in self._clients.items():
+
+            async def hear(message: Msg, region: str = region) -> None:
+                _, number, origin = message.subject.split(".")
+                self._heard[int(number)].add((origin, region))
+
+            async def reply(message: Msg) -> None:
+                await message.respond(b"")
+
+            await client.subscribe("heard.*.*", cb=hear)
+            await client.subscribe(f"echo.{region}", cb=reply)
+            await client.flush()
+
+    async def require(
+        self, expected: Collection[Pair], within: float = 20.0, *, perhaps: Collection[Pair] = ()
+    ) -> None:
+        """
+        Return once what is published in one region is heard in another exactly as *expected*, twice in a row.
+
+        Fails at once if somebody hears what it should not, also what was published before others could hear.
+        Of those in *perhaps*, some or all may be heard.
+        """
+        allowed = {*expected, *perhaps}
+        first = self._round + 1
+        deadline = time.monotonic() + within
+        good = 0
+        while good < 2:
+            self._round += 1
+            for region, client in self._clients.items():
+                await client.publish(f"heard.{self._round}.{region}", b"")
+            pause = time.monotonic() + _ROUND
+            while not self._heard[self._round] >= set(expected) and time.monotonic() < pause:
+                await asyncio.sleep(0.005)
+            good = good + 1 if self._heard[self._round] >= set(expected) else 0
+            for number in range(first, self._round + 1):
+                assert self._heard[number] <= allowed, sorted(self._heard[number] - allowed)
+            assert time.monotonic() < deadline, sorted(set(expected) - self._heard[self._round])
+
+    async def round_trip(self, one: str, other: str) -> float:
+        """Seconds of the quickest of a few requests from *one* to *other*."""
+        took = []
+        for _ in range(5):
+            begun = time.monotonic()
+            await self._clients[one].request(f"echo.{other}", b"", timeout=10)
+            took.append(time.monotonic() - begun)
+        return min(took)
+
+
+@asynccontextmanager
+async def ears(name: str) -> AsyncIterator[Ears]:
+    """Clients in every region of lab *name*."""
+
+    async def silent(_: Exception) -> None:
+        pass
+
+    clients = {
+        region: await nats.connect(list(endpoint.urls), error_cb=silent)
+        for region, endpoint in lab.endpoints(name).items()
+    }
+    try:
+        found = Ears(clients)
+        await found.listen()
+        yield found
+    finally:
+        await asyncio.gather(*(client.close() for client in clients.values()))
+
+
+def direct(name: str) -> list[tuple[str, str]]:
+    """The servers of different regions of lab *name* that are connected without a proxy in between."""
+    addresses = lab.addresses(name)
+    owner = {port: address for address in addresses for port in ports.of(address)}
+    found = []
+    for address in addresses:
+        process = NatsServer(lab_directory(name), address.server.name).process()
+        assert process is not None
+        for one in process.net_connections(kind="tcp"):
+            peer = owner.get(one.raddr.port) if one.raddr and one.status == psutil.CONN_ESTABLISHED else None
+            if peer is not None and peer.region != address.region:
+                found.append((address.server.name, peer.server.name))
+    return found

@@ -1,0 +1,200 @@
+"""What an audit has found: verdicts, and the ways in which they are shown. No Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from subprocess import run
+
+import pytest
+from rich.console import Console
+
+from vstream.audit import codes
+from vstream.audit.junit import to_junit
+from vstream.audit.report import Delay, Finding, Order, Range, Report, Route, Settled, StreamState, Verdict
+from vstream.diagnostics import Severity
+from vstream.ui import audit as view
+from vstream.ui.audit_page import page
+
+
+def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:
+    return StreamState(
+        virtual="foo", stream=name, region=region, role="write" if is_origin else "read", is_origin=is_origin, messages=10,
+        first_seq=1, last_seq=10, rows=10, server_version="2.15.1", path="consumer", error=None,
+    )  # fmt: skip
+
+
+def finding(kind: str, **more: object) -> Finding:
+    code = codes.BY_KIND[kind]
+    fields = {"virtual": "foo", "detail": "something", "count": 3} | more
+    return Finding(
+        code=code.code, name=code.name, severity=code.severity, leaves_open=code.leaves_open, **fields  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+LOST = finding(
+    "lost-middle", stream="foo-read-east", region="east", origin="foo-write-west", origin_region="west", count=151,
+    ranges=tuple(Range(first=10 * n, last=10 * n + 1, number=2, key="foo.<b>x</b>") for n in range(7)), more=80,
+)  # fmt: skip
+CLEAN = Report(
+    subject="acme on lab acme",
+    regions=("west", "east"),
+    streams=(stream("foo-write-west", "west", is_origin=True), stream("foo-read-west", "west"), stream("foo-read-east", "east")),
+    findings=(),
+    routes=tuple(
+        Route(
+            virtual="foo", origin="foo-write-west", origin_region="west", stream=f"foo-read-{region}", region=region,
+            arrived=10, least=1, greatest=10,
+        )
+        for region in ("west", "east")
+    ),
+    delays=tuple(
+        Delay(
+            virtual="foo", origin_region="west", region=region, minute=minute, messages=10, p50_ns=2e6, p90_ns=4e6,
+            p99_ns=5e6, max_ns=7_000_000,
+        )
+        for region in ("west", "east")
+        for minute in (None, 28_000_000, 28_000_001, 28_000_500)
+    ),
+    settled=(Settled(window="kill-region west", virtual="foo", origin_region="west", region="east", messages=5, settled_ns=0),),
+    orders=(Order(virtual="foo", region="east", other="west", neighbours=100_000, inverted=1),),
+)  # fmt: skip
+BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one, then other",))))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ((), Verdict.PASS),
+        (("pending", "removed", "conflicts", "disputes"), Verdict.PASS),
+        (("unreadable",), Verdict.UNKNOWN),
+        (("nothing",), Verdict.UNKNOWN),
+        (("incomplete",), Verdict.UNKNOWN),
+        (("unreadable", "late"), Verdict.FAIL),
+        (("duplicated",), Verdict.FAIL),
+    ],
+)
+def test_the_verdict_is_that_of_the_worst_finding(kinds: tuple[str, ...], expected: Verdict) -> None:
+    report = replace(CLEAN, findings=tuple(finding(kind) for kind in kinds))
+    assert report.verdict() is expected
+    assert report.verdict("bar") is Verdict.PASS
+
+
+def test_nothing_audited_is_not_a_pass() -> None:
+    assert replace(CLEAN, streams=()).verdict() is Verdict.UNKNOWN
+
+
+def text(report: Report) -> str:
+    console = Console(width=160, file=None, record=True, force_terminal=False)
+    with console.capture() as captured:
+        for part in view.report(report):
+            console.print(part)
+    return captured.get()
+
+
+def test_the_screen_says_the_verdict_first_then_why() -> None:
+    lines = text(BROKEN).splitlines()
+    assert lines[0].startswith("✗ FAIL acme on lab acme: 1 error, 1 note; 30 stored messages")
+    assert lines[1] == "✗ VA102 foo east: something"
+    assert lines[2].strip() == (
+        "sequences of foo-write-west: 0–1 (2), 10–11 (2), 20–21 (2), 30–31 (2), 40–41 (2), and 82 more ranges"
+    )
+
+
+def test_a_pass_says_what_it_is_about() -> None:
+    assert text(CLEAN).startswith("✓ PASS acme on lab acme: every region holds every message, once, in order;")
+
+
+def test_percentages_do_not_hide_what_is_little() -> None:
+    assert [view.share(part, 100_000) for part in (0, 1, 10, 50_000)] == ["0 %", "< 0.01 %", "0.01 %", "50.00 %"]
+
+
+def test_json_has_everything() -> None:
+    document = json.loads(json.dumps(BROKEN.as_dict()))
+    assert document["verdict"] == "fail"
+    assert document["findings"][0]["count"] == 151
+    assert len(document["findings"][0]["ranges"]) == 7
+    assert document["delays"][0]["p50_ns"] == 2e6
+
+
+def test_junit_counts_errors_as_failures_and_what_was_not_seen_as_errors() -> None:
+    root = ET.fromstring(
+        to_junit(replace(BROKEN, findings=(LOST, finding("unreadable", examples=("no \x00 answer",)))))
+    )
+    assert (root.get("failures"), root.get("errors")) == ("1", "1")
+    names = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
+    assert names["lost-middle"] == ["failure"]
+    assert names["unreadable"] == ["error"]
+    assert names["duplicated"] == []
+    assert ET.fromstring(to_junit(replace(CLEAN, streams=()))).get("errors") == "1"
+
+
+class Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in {"src", "href"}]
+        if tag not in {"meta", "br", "path", "rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in {"path", "rect"}:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("report", [CLEAN, BROKEN, replace(CLEAN, streams=(), routes=(), delays=())])
+def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report: Report) -> None:
+    shown = page(report)
+    parser = Elements()
+    parser.feed(shown)
+    assert parser.open == []
+    assert parser.addresses == []
+    assert "<b>x</b>" not in shown
+    assert "https://" not in shown
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', shown, re.DOTALL)
+    assert found
+    assert all(
+        len(series["values"]) == json.loads(found[1])["intervals"]
+        for chart in json.loads(found[1])["charts"]
+        for series in chart["series"]
+    )
+
+
+def test_codes_are_unique_in_order_and_have_pages() -> None:
+    assert [one.code for one in codes.ALL] == sorted({one.code for one in codes.ALL})
+    assert len(codes.BY_KIND) == len(codes.ALL)
+    assert all("## What it means" in one.page.text for one in codes.ALL)
+
+
+def test_what_leaves_a_verdict_open_weighs_like_an_error() -> None:
+    """Else JUnit would not show it."""
+    assert {one.severity for one in codes.ALL if one.leaves_open} == {Severity.ERROR}
+
+
+def test_explaining_a_finding_needs_no_spark() -> None:
+    script = "import sys; sys.modules['pyspark'] = None; sys.argv = ['vstream', 'explain', 'VA203']\n"
+    script += "from vstream.__main__ import main; main()"
+    done = run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "rolled-back" in done.stdout
+
+
+def test_the_audit_says_kindly_what_is_not_installed() -> None:
+    script = "import sys; sys.modules['pyspark'] = None; sys.argv = ['vstream', 'audit', 'nothing.yaml']\n"
+    script += "from vstream.__main__ import main; main()"
+    done = run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "pip install 'vstream[audit]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_manual_of_findings_is_up_to_date() -> None:
+    file = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+    assert file.read_text(encoding="utf-8") == codes.markdown(), "run scripts/docs"

@@ -1,0 +1,183 @@
+"""Messages out of buffers: the same whatever the network cut them into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vstream.audit.source.client import next_message
+from vstream.audit.source.columns import Columns
+from vstream.audit.source.wire import Direct, Pulled, WrongStream, consume
+
+INBOX = "_INBOX.a.2.in"
+MOMENT = 1795197600 * 10**9
+"""When answers to Direct Get say that messages were stored: 2026-11-20T18:00:00Z."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A stored message as a test means it. *noise* are lines in front of it."""
+
+    subject: bytes
+    payload: bytes
+    msg_id: bytes | None
+    source: bytes | None
+    other: bytes | None
+    noise: bytes = b""
+
+    @property
+    def header(self) -> bytes | None:
+        named = ((b"X-Other", self.other), (b"Nats-Msg-Id", self.msg_id), (b"Nats-Stream-Source", self.source))
+        lines = [name + b": " + value for name, value in named if value is not None]
+        return b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n" if lines else None
+
+
+tokens = st.text("abcXYZ019_-$", min_size=1, max_size=6).map(str.encode)
+subjects = st.lists(tokens, min_size=1, max_size=4).map(b".".join)
+# Payloads like to look like the protocol.
+payloads = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from(
+        [b"", b"\r\n", b"MSG a 2 3\r\nabc\r\n", b"HMSG x", b"\r\nPING\r\n", b"\r\nNats-Stream: no\r\n\r\n"]
+    ),
+)
+values = st.one_of(st.none(), st.text("abc019 >.:", min_size=1, max_size=12).map(lambda text: text.strip().encode()))
+noises = st.sampled_from([b"", b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG other 1 2\r\nok\r\n", b"INFO {}\r\n"])
+messages = st.lists(st.builds(Sent, subjects, payloads, values, values, values, noises), max_size=12)
+cuts = st.lists(st.integers(1, 60), min_size=1, max_size=30)
+
+
+def pull_bytes(sent: list[Sent], *, first: int = 7, old: bool = True) -> bytes:
+    data = b""
+    for number, one in enumerate(sent):
+        left = len(sent) - number - 1
+        if old:
+            reply = b"$JS.ACK.foo.cons.1.%d.%d.%d.%d" % (first + number, number + 1, 10**18 + number, left)
+        else:
+            reply = b"$JS.ACK._.hash.foo.cons.1.%d.%d.%d.%d.rnd" % (first + number, number + 1, 10**18 + number, left)
+        header = one.header
+        data += one.noise
+        if header is None:
+            data += b"MSG %s 2 %s %d\r\n" % (one.subject, reply, len(one.payload))
+        else:
+            total = len(header) + len(one.payload)
+            data += b"HMSG %s 2 %s %d %d\r\n%s" % (one.subject, reply, len(header), total, header)
+        data += one.payload + b"\r\n"
+    return data
+
+
+def fraction(nanoseconds: int) -> bytes:
+    """As Go writes it: without zeros at the end."""
+    return b"" if not nanoseconds else (b".%09d" % nanoseconds).rstrip(b"0")
+
+
+def direct_bytes(sent: list[Sent], *, first: int = 7, stream: bytes = b"foo") -> bytes:
+    data = b""
+    for number, one in enumerate(sent):
+        own = b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n" % (stream, one.subject, first + number)
+        own += b"Nats-Time-Stamp: 2026-11-20T18:00:00%sZ\r\n" % fraction(number)
+        own += b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (
+            len(sent) - number - 1,
+            number and first + number - 1,
+        )
+        header = (one.header or b"NATS/1.0\r\n\r\n")[:-2] + own
+        total = len(header) + len(one.payload)
+        data += one.noise + b"HMSG %s.1 2 %d %d\r\n%s%s\r\n" % (INBOX.encode(), len(header), total, header, one.payload)
+    end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: %d\r\n\r\n" % (first + len(sent) - 1)
+    return data + b"HMSG %s.1 2 %d %d\r\n%s\r\n" % (INBOX.encode(), len(end), len(end), end)
+
+
+def feed(scanner: Pulled | Direct, data: bytes, sizes: list[int]) -> list[bytes]:
+    """Hand *data* over in pieces of *sizes*, again and again; returns the verbs of what was not a message of ours."""
+    rest, place, turn, verbs = b"", 0, 0, []
+    while place < len(data):
+        size = sizes[turn % len(sizes)]
+        turn += 1
+        rest += data[place : place + size]
+        place += size
+        position, others = consume(scanner, rest)
+        verbs += [message.verb for message in others]
+        rest = rest[position:]
+    assert not rest
+    return verbs
+
+
+def check(columns: Columns, sent: list[Sent], first_time: int) -> None:
+    expected = [
+        {
+            "seq": 7 + number,
+            "time_ns": first_time + number,
+            "subject": one.subject.decode(),
+            "msg_id": None if one.msg_id is None else one.msg_id.decode(),
+            "source": None if one.source is None else one.source.decode(),
+            "size": len(one.payload),
+            "digest": int.from_bytes(blake2b(one.payload, digest_size=8).digest(), "little", signed=True),
+            "headers": one.header,
+            "payload": one.payload,
+        }
+        for number, one in enumerate(sent)
+    ]
+    assert columns.block().to_pylist() == expected
+
+
+@given(messages, cuts, st.booleans())
+def test_a_pull_consumers_messages_survive_any_cutting(sent: list[Sent], sizes: list[int], old: bool) -> None:
+    pulled = Pulled(Columns(wants_headers=True, wants_payload=True))
+    verbs = feed(pulled, pull_bytes(sent, old=old), sizes)
+    check(pulled.columns, sent, 10**18)
+    assert len(verbs) == sum(bool(one.noise) for one in sent)
+    assert pulled.pending == (0 if sent else -1)
+    assert pulled.last_seq == (6 + len(sent) if sent else 0)
+    assert pulled.is_gapless
+
+
+@given(messages, cuts)
+def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[int]) -> None:
+    direct = Direct(Columns(wants_headers=True, wants_payload=True), f"{INBOX}.1", "foo")
+    verbs = feed(direct, direct_bytes(sent), sizes)
+    check(direct.columns, sent, MOMENT)
+    assert len(verbs) == sum(bool(one.noise) for one in sent) + 1
+    assert direct.count == len(sent)
+    if sent:
+        assert direct.first_pending - direct.pending + 1 == direct.count
+
+
+def test_what_is_no_text_is_replaced() -> None:
+    pulled = Pulled(Columns())
+    feed(pulled, pull_bytes([Sent(b"a.\xff", b"", b"\xfe", None, None), Sent(b"b", b"", b"c", None, None)]), [10])
+    assert pulled.columns.block()["subject"].to_pylist() == ["a.\ufffd", "b"]
+    assert pulled.columns.block()["msg_id"].to_pylist() == ["\ufffd", "c"]
+
+
+def test_a_message_that_the_server_dropped_is_noticed() -> None:
+    sent = [Sent(b"a", b"x", None, None, None) for _ in range(3)]
+    lines = pull_bytes(sent).split(b"x\r\n")
+    pulled = Pulled(Columns())
+    feed(pulled, lines[0] + b"x\r\n" + lines[2] + b"x\r\n", [1000])
+    assert not pulled.is_gapless
+
+
+def test_a_mirror_that_answers_instead_is_refused() -> None:
+    direct = Direct(Columns(), f"{INBOX}.1", "foo")
+    with pytest.raises(WrongStream, match="mirrored"):
+        feed(direct, direct_bytes([Sent(b"a", b"x", None, None, None)], stream=b"mirrored"), [1000])
+
+
+def test_a_batch_of_somebody_elses_is_left_alone() -> None:
+    direct = Direct(Columns(), f"{INBOX}.9", "foo")
+    assert feed(direct, direct_bytes([Sent(b"a", b"x", None, None, None)]), [1000]) == [b"HMSG", b"HMSG"]
+    assert direct.count == 0
+
+
+@given(st.binary(max_size=30))
+def test_nothing_half_is_a_message(data: bytes) -> None:
+    whole = b"MSG a.b 1 r %d\r\n%s\r\n" % (len(data), data)
+    for length in range(len(whole)):
+        assert next_message(whole[:length], 0) is None
+    message = next_message(whole, 0)
+    assert message is not None
+    assert (message.payload, message.subject, message.reply, message.end) == (data, "a.b", "r", len(whole))

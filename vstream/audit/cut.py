@@ -1,0 +1,175 @@
+"""
+What the cut says of origins and readers, in the shape that the stages join with.
+
+The table `streams` has one row for each physical stream: it is looked at here, on the
+driver, once. What comes of it are small tables that Spark need not compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from vstream.audit.local import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+SKEW_NS: Final = 1_000_000_000
+"""How far the clocks of two machines may be apart before a time is taken for a proof."""
+
+_OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
+_ANY: Final = frozenset({"allow_msg_ttl", "retention"})
+_BY_SUBJECT: Final = "max_msgs_per_subject"
+_ORIGIN: Final = "origin"
+"""The role of a stream that takes the publishes of all regions."""
+_WRITE: Final = "write"
+
+_ROLES = StructType(
+    [
+        StructField("virtual", StringType()),
+        StructField("stream", StringType()),
+        StructField("is_origin", BooleanType()),
+        StructField("mirror", StringType()),
+    ]
+)
+_ORIGINS = StructType(
+    [
+        StructField("virtual", StringType()),
+        StructField("origin", StringType()),
+        StructField("origin_region", StringType()),
+        StructField("origin_first", LongType()),
+        StructField("origin_last", LongType()),
+        StructField("origin_cut_ns", LongType()),
+        StructField("origin_may_lose_oldest", BooleanType()),
+        StructField("origin_may_lose_any", BooleanType()),
+        StructField("readers", LongType()),
+    ]
+)
+_READERS = StructType(
+    [
+        StructField("stream", StringType()),
+        StructField("region", StringType()),
+        StructField("cursor", LongType()),
+        StructField("reader_cut_ns", LongType()),
+        StructField("is_capture", BooleanType()),
+        StructField("has_holes", BooleanType()),
+        StructField("lost_oldest", BooleanType()),
+        StructField("may_lose_oldest", BooleanType()),
+        StructField("max_age", LongType()),
+        StructField("may_lose_any", BooleanType()),
+        StructField("keeps", LongType()),
+    ]
+)
+_EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The rows of `streams` (`schema.STREAMS`), and tables that are made of them."""
+
+    rows: Sequence[Any]
+    roles: DataFrame
+    """By *virtual* and *stream*, whether it *is_origin*, one that clients publish to; and what it mirrors, if it does."""
+    origins: DataFrame
+    """
+    One row for each origin; *origin_last* is null where it could not be read, or is not among `streams`.
+
+    *origin_may_lose_oldest* and *origin_may_lose_any*: whether it removes messages by
+    itself, the oldest first or any; true where its limits are not known. *readers* is
+    how many streams should have its messages.
+    """
+    expected: DataFrame
+    """
+    Each origin with each reader that could be read.
+
+    *cursor* is how far the reader has come, null where its server does not say it.
+    *keeps* is how many messages of a subject it keeps at least, null where there is no
+    such limit; *max_age* is null unless age alone removes the oldest.
+    """
+    identities: Mapping[tuple[str, str], str]
+    """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
+    is_narrow: bool = False
+    """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages all streams had."""
+        return sum(row.messages or 0 for row in self.rows)
+
+
+def take(streams: DataFrame, *, is_narrow: bool = False) -> Cut:
+    """Look at `streams`, which with *is_narrow* were read from a moment on only."""
+    rows = sorted(streams.collect(), key=lambda row: (row.virtual, row.stream))
+    by_virtual: dict[str, list[Any]] = {}
+    for row in rows:
+        by_virtual.setdefault(row.virtual, []).append(row)
+    roles, origins, expected = [], [], []
+    for virtual, some in by_virtual.items():
+        # A capture does not say what is mirrored. Where one stream takes all publishes, it is that one.
+        alone = next((row.stream for row in some if row.role == _ORIGIN), None)
+        roles += [(virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in some]
+        readers = [row for row in some if not is_origin(row) and row.error is None]
+        for origin in _origins(virtual, some, len(readers)):
+            origins.append(origin)
+            expected += [(*origin, *_reader(row, origin[1])) for row in readers]
+    spark = streams.sparkSession
+    return Cut(
+        rows=rows,
+        roles=table(spark, roles, _ROLES),
+        origins=table(spark, origins, _ORIGINS),
+        expected=table(spark, expected, _EXPECTED),
+        identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
+        is_narrow=is_narrow,
+    )
+
+
+def is_origin(row: Any) -> bool:
+    """Whether a row of `streams` is one of a stream that clients publish to."""
+    return row.role in {_WRITE, _ORIGIN}
+
+
+def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
+    known = [
+        (
+            virtual,
+            row.stream,
+            row.region,
+            row.first_seq,
+            row.last_seq,
+            row.cut_at_ns,
+            row.limits is None or bool((_OLDEST_FIRST | _ANY) & row.limits.keys()),
+            row.limits is None or bool((_ANY | {_BY_SUBJECT}) & row.limits.keys()),
+            readers,
+        )
+        for row in some
+        if is_origin(row)
+    ]
+    # A migration leaves streams behind that readers still take from.
+    names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
+    return known + [(virtual, name, None, None, None, None, True, True, readers) for name in sorted(names)]
+
+
+def _reader(row: Any, origin: str) -> tuple[Any, ...]:
+    limits = row.limits
+    keys = limits.keys() if limits is not None else frozenset()
+    cursors = [source.last_seq for source in row.sources if source.origin == origin]
+    is_known = bool(cursors) and None not in cursors
+    return (
+        row.stream,
+        row.region,
+        # A stream may be sourced twice, with two filters.
+        min(cursors) if is_known else None,
+        row.cut_at_ns,
+        row.path == "capture",
+        row.last_seq > row.messages,
+        row.first_seq > 1,
+        limits is None or bool(_OLDEST_FIRST & keys),
+        limits["max_age"] if keys & _OLDEST_FIRST == {"max_age"} else None,
+        bool(_ANY & keys),
+        1 if limits is None else limits.get(_BY_SUBJECT),
+    )

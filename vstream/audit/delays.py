@@ -1,0 +1,178 @@
+"""Stage 4: how late messages were, how soon regions caught up, and how far their orders differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from vstream.audit.reconcile import BUCKET, MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from vstream.audit.cut import Cut
+
+HOPS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin_region", StringType(), nullable=True),
+        StructField("region", StringType(), nullable=False),
+        StructField("written_ns", LongType(), nullable=False),
+        StructField("arrived_ns", LongType(), nullable=True),
+    ]
+)
+"""One row for each message that is still in its origin, and reader that has it: when it was stored in both."""
+
+DELAYS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin_region", StringType(), nullable=True),
+        StructField("region", StringType(), nullable=False),
+        StructField("minute", LongType(), nullable=True),
+        StructField("messages", LongType(), nullable=False),
+        StructField("p50_ns", DoubleType(), nullable=True),
+        StructField("p90_ns", DoubleType(), nullable=True),
+        StructField("p99_ns", DoubleType(), nullable=True),
+        StructField("max_ns", LongType(), nullable=True),
+        StructField("min_ns", LongType(), nullable=True),
+    ]
+)
+"""By pair of regions and minute since 1970 in which a message was written; a null *minute* is all of them."""
+
+SETTLING = StructType(
+    [
+        StructField("window", StringType(), nullable=True),
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin_region", StringType(), nullable=True),
+        StructField("region", StringType(), nullable=False),
+        StructField("messages", LongType(), nullable=False),
+        StructField("settled_ns", LongType(), nullable=True),
+    ]
+)
+"""
+By window of a fault and pair of regions, the messages that were written while it lasted,
+and how long after its end the last of them had arrived: 0 if all arrived before it ended.
+"""
+
+PAIRS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("other", StringType(), nullable=False),
+        StructField("neighbours", LongType(), nullable=False),
+        StructField("inverted", LongType(), nullable=False),
+    ]
+)
+"""Messages that stand side by side in *region*, and how many of them stand the other way round in *other*."""
+
+_SHARES: Final = (0.5, 0.9, 0.99)
+
+
+def hops(copies: DataFrame, cut: Cut, *, one_in: int = 1) -> DataFrame:
+    """HOPS of one message in so many, chosen by its sequence."""
+    rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
+    if one_in > 1:
+        rows = rows.where(F.pmod(F.xxhash64("origin_seq"), F.lit(one_in)) == 0)
+    message = ["virtual", "origin", "origin_seq"]
+    written = rows.where("is_origin").groupBy(*message).agg(F.min("time_ns").alias("written_ns"))
+    regions = cut.origins.select("virtual", "origin", "origin_region")
+    return (
+        rows.where(~F.col("is_origin"))
+        .groupBy(*message, "region")
+        .agg(F.min("time_ns").alias("arrived_ns"))
+        .join(written, message)
+        .join(F.broadcast(regions), ["virtual", "origin"])
+        .select(*HOPS.names)
+    )
+
+
+def delays(hops: DataFrame) -> DataFrame:
+    """DELAYS of `hops`."""
+    late = F.col("arrived_ns") - F.col("written_ns")
+    shares = F.percentile(late, F.array(*(F.lit(share) for share in _SHARES)))
+    timed = hops.withColumn("minute", F.expr("written_ns div 60000000000"))
+    return (
+        timed.groupingSets(
+            [["virtual", "origin_region", "region", "minute"], ["virtual", "origin_region", "region"]],
+            "virtual",
+            "origin_region",
+            "region",
+            "minute",
+        )
+        .agg(
+            F.count(F.lit(1)).alias("messages"),
+            shares.alias("shares"),
+            F.max(late).alias("max_ns"),
+            F.min(late).alias("min_ns"),
+        )
+        .select(
+            "virtual",
+            "origin_region",
+            "region",
+            "minute",
+            "messages",
+            *(F.col("shares")[place].alias(name) for place, name in enumerate(("p50_ns", "p90_ns", "p99_ns"))),
+            "max_ns",
+            "min_ns",
+        )
+    )
+
+
+def settling(hops: DataFrame, windows: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970."""
+    spark = hops.sparkSession
+    table = spark.createDataFrame(list(windows), "window string, begun long, ended long")
+    after = F.max("arrived_ns") - F.max("ended")
+    return (
+        hops.join(F.broadcast(table), (F.col("written_ns") >= F.col("begun")) & (F.col("written_ns") <= F.col("ended")))
+        .groupBy("window", "virtual", "origin_region", "region")
+        .agg(F.count(F.lit(1)).alias("messages"), F.greatest(after, F.lit(0)).alias("settled_ns"))
+    )
+
+
+def pairs(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
+    """PAIRS, looked at in one stretch of so many of the first region's own sequences."""
+    rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
+    one = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
+    if one_in > 1:
+        one = one.where(F.pmod(F.xxhash64("virtual", "region", "stretch"), F.lit(one_in)) == 0)
+    other = rows.select(*MESSAGE, F.col("region").alias("other"), F.col("seq").alias("there"))
+    along = Window.partitionBy("virtual", "region", "other", "stretch").orderBy("seq", "there")
+    before = F.lag("there").over(along)
+    return (
+        one.join(other, list(MESSAGE))
+        .where(F.col("region") < F.col("other"))
+        .withColumn("before", before)
+        .groupBy("virtual", "region", "other")
+        .agg(F.count("before").alias("neighbours"), F.count_if(F.col("there") < F.col("before")).alias("inverted"))
+    )
+
+
+def misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
+    """FAULTS of *virtuals*, which promise one order everywhere: where a reader has another message than most."""
+    rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
+    identity = F.xxhash64("origin", "former", "origin_seq", "digest")
+    usual = (
+        rows.groupBy("virtual", "seq")
+        .agg(F.mode(identity, deterministic=True).alias("usual"), (F.min(identity) != F.max(identity)).alias("differs"))
+        .where("differs")
+    )
+    return (
+        rows.join(usual, ["virtual", "seq"])
+        .where(identity != F.col("usual"))
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            F.lit("misordered").alias("kind"),
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )

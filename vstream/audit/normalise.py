@@ -1,0 +1,198 @@
+"""
+Stage 2: what each stored message is a copy of.
+
+A read stream's own sequences and timestamps say when something arrived. What it is stands
+in its `Nats-Stream-Source` header: the write stream that took it, and the sequence there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from vstream.audit import routes
+from vstream.audit.local import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from vstream.audit.cut import Cut
+
+COPIES = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("is_origin", BooleanType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("former", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("sent_subject", StringType(), nullable=True),
+        StructField("key", StringType(), nullable=True),
+        StructField("msg_id", StringType(), nullable=True),
+        StructField("digest", LongType(), nullable=False),
+    ]
+)
+"""
+One row for each row of `messages`. *origin* and *origin_seq* are the stream that took the
+message from its client, and the sequence there: null where the row is a copy of nothing
+that its virtual stream has. *former* is empty, or the identity that a stream called
+*origin* had before it was deleted and made again. *sent_subject* is the subject in the
+origin, null where nothing says it; *key* the subject as clients of the virtual stream see
+it, null for a row of an origin whose transforms are not known.
+"""
+
+_EXTERNAL = "(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$"
+"""What servers append to the name of a stream in another account, and of a consumer that was made for it."""
+_ACK_PREFIX = "$JS.ACK."
+_ACK_LONG = 11
+"""Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
+
+
+def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
+    """
+    COPIES of `messages` (`schema.MESSAGES`).
+
+    What headers say of transforms and identities is gathered first, which reads
+    `messages` once; the copies read them again.
+    """
+    rows = messages.join(F.broadcast(cut.roles), ["virtual", "stream"])
+    arrived = _read(rows.where(~F.col("is_origin")))
+    known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
+    gathered = arrived.join(F.broadcast(known), ["virtual", "origin"])
+    told = _told(messages.sparkSession, gathered, cut)
+    arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
+        F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
+    )
+    return _sent(rows.where("is_origin"), told).unionByName(_copied(arrived))
+
+
+_TOLD = StructType(
+    [
+        StructField("virtual", StringType()),
+        StructField("origin", StringType()),
+        StructField("current", StringType()),
+        StructField("routes", routes.ROUTES),
+    ]
+)
+
+
+def _told(spark: SparkSession, gathered: DataFrame, cut: Cut) -> DataFrame:
+    """
+    By origin: the identity that it has now, and how its subjects become those of the virtual stream.
+
+    The identity is the one that it says, else the last that arrived anywhere. A route
+    that does not give one of three examples is left out: there is more to it than is
+    known here. Servers before 2.12 give no examples; what they name comes last.
+    """
+    example = F.struct(F.col("sent_subject").alias("sent"), F.col("subject").alias("stored"))
+    rows = (
+        gathered.where(F.col("filters").isNotNull())
+        .groupBy("virtual", "stream", "origin", "filters", "destinations", "identity")
+        .agg(
+            F.array(F.min(example), F.max(example), F.max_by(example, "seq")).alias("examples"),
+            F.max("time_ns").alias("time_ns"),
+        )
+        .collect()
+    )
+    transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
+    current: dict[tuple[str, str], tuple[int, str]] = {}
+    found: dict[tuple[str, str], set[tuple[bool, routes.Route]]] = defaultdict(set)
+    for row in rows:
+        origin = (row.virtual, row.origin)
+        if row.identity is not None:
+            current[origin] = max(current.get(origin, (row.time_ns, row.identity)), (row.time_ns, row.identity))
+        transform = transforms[row.virtual, row.stream]
+        way = routes.route(row.filters, row.destinations, (transform.src, transform.dest) if transform else None)
+        if way is None:
+            continue
+        proofs = [way.apply(one.sent) == one.stored for one in row.examples if one.sent is not None]
+        if any(proofs) or not proofs:
+            found[origin].add((not proofs, way))
+    told = [
+        (*origin, cut.identities.get(origin) or current.get(origin, (0, None))[1], routes.as_rows(_best(found[origin])))
+        for origin in sorted({*current, *found})
+    ]
+    return table(spark, told, _TOLD)
+
+
+def _best(found: set[tuple[bool, routes.Route]]) -> list[routes.Route]:
+    """The routes, proven ones first."""
+    return [way for _, way in sorted(found, key=lambda one: (one[0], one[1].steps, one[1].whole or ()))]
+
+
+def _read(rows: DataFrame) -> DataFrame:
+    """*rows* of streams that take from others, with what their headers say."""
+    source = F.col("source")
+    words, tokens = F.split(source, " "), F.split(source, r"\.")
+    is_ack = source.startswith(_ACK_PREFIX)
+    shift = F.when(F.size(tokens) >= _ACK_LONG, F.lit(2)).otherwise(F.lit(0))
+    is_form = is_ack | (F.size(words) == 2) | (F.size(words) >= 4)  # noqa: PLR2004 - the forms that servers write
+    name = F.when(is_ack, F.get(tokens, shift + 2)).otherwise(F.get(words, F.lit(0)))
+    seq = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1))).try_cast("bigint")
+    is_good = is_form & seq.isNotNull()
+    # A mirror keeps sequences, and its messages have no header unless the mirrored stream's have one.
+    is_mirrored = source.isNull() & F.col("mirror").isNotNull()
+
+    def word(position: int) -> Column:
+        return F.when(~is_ack, F.get(words, F.lit(position)))
+
+    return rows.select(
+        "virtual",
+        "stream",
+        "region",
+        "seq",
+        "time_ns",
+        "subject",
+        "msg_id",
+        "digest",
+        F.when(is_mirrored, F.col("mirror")).when(is_good, F.regexp_replace(name, _EXTERNAL, "")).alias("origin"),
+        F.when(is_mirrored, F.col("seq")).when(is_good, seq).alias("origin_seq"),
+        word(2).alias("filters"),
+        word(3).alias("destinations"),
+        F.when(is_mirrored, F.col("subject")).otherwise(word(4)).alias("sent_subject"),
+        word(5).alias("identity"),
+    )
+
+
+def _copied(arrived: DataFrame) -> DataFrame:
+    is_known, is_former = F.col("is_known").isNotNull(), F.col("identity") != F.col("current")
+    return arrived.select(
+        "virtual",
+        "stream",
+        "region",
+        F.lit(False).alias("is_origin"),
+        "seq",
+        "time_ns",
+        F.when(is_known, F.col("origin")).alias("origin"),
+        F.when(is_known & is_former, F.col("identity")).otherwise(F.lit("")).alias("former"),
+        F.when(is_known, F.col("origin_seq")).alias("origin_seq"),
+        "sent_subject",
+        F.col("subject").alias("key"),
+        "msg_id",
+        "digest",
+    )
+
+
+def _sent(rows: DataFrame, told: DataFrame) -> DataFrame:
+    ways = told.select("virtual", F.col("origin").alias("stream"), "routes")
+    return rows.join(F.broadcast(ways), ["virtual", "stream"], how="left").select(
+        "virtual",
+        "stream",
+        "region",
+        "is_origin",
+        "seq",
+        "time_ns",
+        F.col("stream").alias("origin"),
+        F.lit("").alias("former"),
+        F.col("seq").alias("origin_seq"),
+        F.col("subject").alias("sent_subject"),
+        routes.along(F.col("subject"), F.col("routes")).alias("key"),
+        "msg_id",
+        "digest",
+    )

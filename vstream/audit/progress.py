@@ -1,0 +1,88 @@
+"""How far Spark is, for those who wait: the same values from a local session, a cluster and Spark Connect."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_INTERVAL = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The tasks of everything that Spark runs at this moment."""
+
+    tasks: int
+    done: int
+    running: int
+    failed: int
+
+
+@contextmanager
+def watched(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    """
+    Call *on_progress* a few times a second while the block runs, whenever something has changed.
+
+    It is called from another thread. Nothing is called while Spark has no task.
+    """
+    if hasattr(spark, "_jvm"):
+        yield from _polled(spark, on_progress)
+    else:
+        yield from _told(spark, on_progress)
+
+
+def _polled(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    tracker = spark.sparkContext.statusTracker()
+    ended = threading.Event()
+
+    def look() -> None:
+        last = None
+        while not ended.wait(_INTERVAL):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            now = _sum([stage for stage in stages if stage is not None])
+            if now is not None and now != last:
+                on_progress(now)
+                last = now
+
+    thread = threading.Thread(target=look, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _sum(stages: list[Any]) -> Progress | None:
+    if not stages:
+        return None
+    return Progress(
+        tasks=sum(stage.numTasks for stage in stages),
+        done=sum(stage.numCompletedTasks for stage in stages),
+        running=sum(stage.numActiveTasks for stage in stages),
+        failed=sum(stage.numFailedTasks for stage in stages),
+    )
+
+
+def _told(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    def heard(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
+        if stages:
+            on_progress(
+                Progress(
+                    tasks=sum(stage.num_tasks for stage in stages),
+                    done=sum(stage.num_completed_tasks for stage in stages),
+                    running=inflight_tasks,
+                    failed=0,
+                )
+            )
+
+    spark.registerProgressHandler(heard)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(heard)

@@ -1,0 +1,240 @@
+"""What an audit has found, as values. Rendering is somebody else's: here is neither a terminal nor Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.model.json import Json
+
+
+class Verdict(Enum):
+    """How an audit ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    """Nothing was found, and not everything could be looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Messages with sequences from *first* to *last*: *number* of them, or of copies too many."""
+
+    first: int
+    last: int
+    number: int
+    seq: int | None = None
+    """Where the first of them stands, in the stream that the finding is about."""
+    key: str | None = None
+    """Subject of one of them."""
+
+    @property
+    def text(self) -> str:
+        """As `101` or `101–150`."""
+        return f"{self.first}" if self.first == self.last else f"{self.first}–{self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is true of *count* messages, with the first few ranges of them."""
+
+    code: str
+    name: str
+    severity: Severity
+    leaves_open: bool
+    virtual: str
+    detail: str
+    count: int
+    region: str | None = None
+    stream: str | None = None
+    """The physical stream that it is about."""
+    origin: str | None = None
+    """The stream that took the messages from their clients."""
+    origin_region: str | None = None
+    former: str | None = None
+    """The identity of an *origin* that was deleted and made again."""
+    ranges: tuple[Range, ...] = ()
+    more: int = 0
+    """Ranges that are not in *ranges*."""
+    examples: tuple[str, ...] = ()
+    """Where ranges say nothing: keys, ids, reasons."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """Every field, ready for JSON."""
+        return {
+            "code": self.code,
+            "name": self.name,
+            "severity": self.severity.value,
+            "virtual": self.virtual,
+            "region": self.region,
+            "stream": self.stream,
+            "origin": self.origin,
+            "origin_region": self.origin_region,
+            "detail": self.detail,
+            "count": self.count,
+            "ranges": [
+                {"first": one.first, "last": one.last, "number": one.number, "seq": one.seq, "subject": one.key}
+                for one in self.ranges
+            ],
+            "more_ranges": self.more,
+            "examples": list(self.examples),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """One physical stream at the cut."""
+
+    virtual: str
+    stream: str
+    region: str
+    role: str
+    is_origin: bool
+    messages: int | None
+    first_seq: int | None
+    last_seq: int | None
+    rows: int
+    """Messages of it that were looked at."""
+    server_version: str | None
+    path: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """An origin and one reader of it."""
+
+    virtual: str
+    origin: str
+    origin_region: str | None
+    stream: str
+    region: str
+    arrived: int
+    """Copies that were compared."""
+    least: int | None
+    greatest: int | None
+    missing: int = 0
+    """Lost, expired or late."""
+    extra: int = 0
+    """Copies too many."""
+    other: int = 0
+    """Everything else that is an error, such as a changed payload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """How late messages from one region were in another, in nanoseconds."""
+
+    virtual: str
+    origin_region: str
+    region: str
+    minute: int | None
+    """Since 1970; None: all."""
+    messages: int
+    p50_ns: float
+    p90_ns: float
+    p99_ns: float
+    max_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How long after a fault the last message written while it lasted had arrived."""
+
+    window: str
+    virtual: str
+    origin_region: str
+    region: str
+    messages: int
+    settled_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Of messages side by side in one region, how many stand the other way round in another."""
+
+    virtual: str
+    region: str
+    other: str
+    neighbours: int
+    inverted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What clients of one region were told, and how many of these messages are stored."""
+
+    virtual: str
+    region: str
+    outcome: str
+    publishes: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """An audit."""
+
+    subject: str
+    """What was audited: a topology, a capture or tables."""
+    regions: tuple[str, ...]
+    streams: tuple[StreamState, ...]
+    findings: tuple[Finding, ...]
+    routes: tuple[Route, ...] = ()
+    delays: tuple[Delay, ...] = ()
+    one_in: int = 1
+    """Delays are of one message in so many."""
+    settled: tuple[Settled, ...] = ()
+    orders: tuple[Order, ...] = ()
+    answers: tuple[Answers, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage, how long it took."""
+
+    @property
+    def virtuals(self) -> tuple[str, ...]:
+        """The virtual streams."""
+        return tuple(dict.fromkeys(one.virtual for one in self.streams))
+
+    @property
+    def messages(self) -> int:
+        """Stored messages that were looked at."""
+        return sum(one.rows for one in self.streams)
+
+    def of(self, virtual: str | None = None) -> tuple[Finding, ...]:
+        """The findings about one virtual stream, or all."""
+        return tuple(one for one in self.findings if virtual in (None, one.virtual))
+
+    def verdict(self, virtual: str | None = None) -> Verdict:
+        """FAIL for any error; UNKNOWN if something was not seen; PASS if all was, and nothing is wrong."""
+        found = self.of(virtual)
+        if any(one.severity is Severity.ERROR and not one.leaves_open for one in found):
+            return Verdict.FAIL
+        if not self.streams or any(one.leaves_open for one in found):
+            return Verdict.UNKNOWN
+        return Verdict.PASS
+
+    def as_dict(self) -> dict[str, Json]:
+        """The report as JSON has it."""
+        return {
+            "subject": self.subject,
+            "verdict": self.verdict().value,
+            "messages": self.messages,
+            "regions": list(self.regions),
+            "verdicts": {name: self.verdict(name).value for name in self.virtuals},
+            "findings": [one.as_dict() for one in self.findings],
+            "streams": [asdict(one) for one in self.streams],
+            "routes": [asdict(one) for one in self.routes],
+            "delays": [asdict(one) for one in self.delays],
+            "delays_of_one_in": self.one_in,
+            "settled": [asdict(one) for one in self.settled],
+            "orders": [asdict(one) for one in self.orders],
+            "publishes": [asdict(one) for one in self.answers],
+            "seconds": {stage: round(taken, 3) for stage, taken in self.seconds.items()},
+        }

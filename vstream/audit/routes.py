@@ -1,0 +1,112 @@
+"""
+How subjects of a write stream become those of its virtual stream.
+
+Headers name the transforms of a source: patterns and destinations, several of them joined
+by form feeds. A transform of the whole reading stream comes on top.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+
+SEPARATOR = "\f"
+_CALL = re.compile(r"\{\{\s*wildcard\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
+_OLD_CALL = re.compile(r"^\$(\d+)$")
+
+_STEP = StructType([StructField("pattern", StringType()), StructField("replacement", StringType())])
+ROUTES = ArrayType(StructType([StructField("steps", ArrayType(_STEP)), StructField("whole", _STEP)]))
+"""What `along` takes: regular expressions and replacements, as Java spells them."""
+
+
+class Step(NamedTuple):
+    """One transform. Group n of *pattern* is the destination's `$n`."""
+
+    pattern: str
+    replacement: str
+
+    def apply(self, subject: str) -> str | None:
+        """What *subject* becomes, None if it does not match."""
+        found = re.fullmatch(self.pattern, subject)
+        return re.sub(r"\$(\d+)", lambda one: found[int(one[1])], self.replacement) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The transforms of one source, of which the first that matches counts, and that of the stream."""
+
+    steps: tuple[Step, ...]
+    whole: Step | None
+
+    def apply(self, subject: str) -> str | None:
+        """What *subject* becomes in the reading stream, None if the source does not take it."""
+        middle = next((text for step in self.steps if (text := step.apply(subject)) is not None), None)
+        if middle is None or self.whole is None:
+            return middle
+        # A transform of a stream leaves alone what it does not match.
+        changed = self.whole.apply(middle)
+        return middle if changed is None else changed
+
+
+def route(filters: str, destinations: str, transform: tuple[str, str] | None) -> Route | None:
+    """The route that a header and the reading stream name; None for one with functions that cannot be written so."""
+    pairs = list(zip(filters.split(SEPARATOR), destinations.split(SEPARATOR), strict=False))
+    steps = [_step(source, destination) for source, destination in pairs]
+    whole = _step(*transform) if transform is not None else None
+    if None in steps or (transform is not None and whole is None):
+        return None
+    return Route(steps=tuple(step for step in steps if step is not None), whole=whole)
+
+
+def _step(source: str, destination: str) -> Step | None:
+    groups = {"*": "([^.]+)", ">": "(.+)"}
+    tokens = source.split(".")
+    pattern = r"\.".join(groups.get(token) or re.escape(token) for token in tokens)
+    last = sum(token in groups for token in tokens)
+    parts = []
+    for token in destination.split("."):
+        call = _CALL.fullmatch(token) or _OLD_CALL.match(token)
+        if token == ">":
+            parts.append(f"${last}")
+        elif call:
+            parts.append(f"${call[1]}")
+        elif "{{" in token or "$" in token or "\\" in token:
+            return None
+        else:
+            parts.append(token)
+    return Step(f"^{pattern}$", ".".join(parts))
+
+
+def as_rows(routes: Sequence[Route]) -> list[tuple[Sequence[Step], Step | None]]:
+    """*routes* as a value of ROUTES."""
+    return [(one.steps, one.whole) for one in routes]
+
+
+def along(subject: Column, routes: Column) -> Column:
+    """What *subject* becomes on the first of *routes* (ROUTES) that takes it, null if none does."""
+    return F.get(F.filter(F.transform(routes, lambda one: _through(subject, one)), F.isnotnull), F.lit(0))
+
+
+def _through(subject: Column, one: Column) -> Column:
+    middles = F.transform(
+        F.filter(one["steps"], lambda step: F.rlike(subject, step["pattern"])),
+        lambda step: F.regexp_replace(subject, step["pattern"], step["replacement"]),
+    )
+    whole = one["whole"]
+    # Where there is no match, nothing is replaced.
+    ends = F.transform(
+        middles,
+        lambda middle: F.when(whole.isNull(), middle).otherwise(
+            F.regexp_replace(middle, whole["pattern"], whole["replacement"])
+        ),
+    )
+    return F.get(ends, F.lit(0))

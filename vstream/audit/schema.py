@@ -1,0 +1,107 @@
+"""
+The tables that extraction writes and everything after it reads.
+
+`messages` has one row for each stored message of each physical stream, `streams` one
+row for each physical stream: the cut, up to which it was read. Sequences are below
+2^63 here, as in every stream that exists.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+HEADERS = StructField("headers", BinaryType(), nullable=True)
+"""The message's header block as it is stored, `NATS/1.0` line included; null where it has none."""
+PAYLOAD = StructField("payload", BinaryType(), nullable=False)
+
+MESSAGES = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("role", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=False),
+        StructField("subject", StringType(), nullable=False),
+        StructField("msg_id", StringType(), nullable=True),
+        StructField("source", StringType(), nullable=True),
+        StructField("size", IntegerType(), nullable=False),
+        StructField("digest", LongType(), nullable=False),
+    ]
+)
+"""
+*virtual* is the virtual stream, *stream* the physical one, *role* a value of
+`vstream.model.topology.Role`. *seq* is the sequence in *stream*, *time_ns* the
+server's clock when it was stored there, nanoseconds since 1970. *msg_id* is the
+`Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header as it stands there.
+*size* is that of the payload in bytes, *digest* its BLAKE2b of 8 bytes, read as a
+little-endian signed number: the same from every path, captures included.
+"""
+
+STREAMS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("role", StringType(), nullable=False),
+        StructField("first_seq", LongType(), nullable=True),
+        StructField("last_seq", LongType(), nullable=True),
+        StructField("messages", LongType(), nullable=True),
+        StructField("num_deleted", LongType(), nullable=True),
+        StructField("cut_at_ns", LongType(), nullable=False),
+        StructField("server_version", StringType(), nullable=True),
+        StructField("path", StringType(), nullable=True),
+        StructField("error", StringType(), nullable=True),
+        StructField(
+            "sources",
+            ArrayType(
+                StructType(
+                    [
+                        StructField("origin", StringType(), nullable=False),
+                        StructField("last_seq", LongType(), nullable=True),
+                    ]
+                ),
+                containsNull=False,
+            ),
+            nullable=False,
+        ),
+        StructField("limits", MapType(StringType(), LongType(), valueContainsNull=False), nullable=True),
+        StructField("identity", StringType(), nullable=True),
+        StructField("mirror", StringType(), nullable=True),
+        StructField(
+            "transform",
+            StructType(
+                [
+                    StructField("src", StringType(), nullable=False),
+                    StructField("dest", StringType(), nullable=False),
+                ]
+            ),
+            nullable=True,
+        ),
+    ]
+)
+"""
+Every stream that should be there has a row. *first_seq* to *last_seq* are what it
+held at *cut_at_ns* (this machine's clock, since 1970): `messages` has all of that
+range which was still stored when it was read, and nothing above it. *error* says why
+a stream could not be read; then the columns before it are null, and `messages` has
+no row of it. *path* says how it was read: `consumer`, `direct` or `capture`.
+*sources* are the cursors of a stream that sources others; *last_seq* in them is null
+on servers before 2.15, which do not say it, and 0 where nothing was sourced yet.
+
+What may explain a difference, null where it is not known: *limits* are those of
+`max_age`, `max_msgs`, `max_bytes` and `max_msgs_per_subject` that are set (an empty map:
+nothing removes messages by itself), and as 1 `allow_msg_ttl`, and `retention` where it is
+another than `limits`. *identity* is what servers
+since 2.15 put into the header of what they source from the stream (`identity_of`). *mirror*
+is the stream that it mirrors, *transform* its own `subject_transform`.
+"""

@@ -1,0 +1,231 @@
+"""
+A Spark session: here, on a cluster, or behind Spark Connect.
+
+Nothing of Spark is imported before somebody asks for a session, so that every other
+command works, and fast, where Spark is not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from vstream.audit import java
+from vstream.errors import NotReachableError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*,4]"
+"""All cores, and four tries for each task: `local[*]` alone would give up at the first."""
+SMALL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Settings for some hundred thousand rows on this machine: to compile a plan takes longer than to interpret it."""
+HINT = "pip install 'vstream[audit]'"
+_TAIL = 5
+"""Lines of Spark's log that are shown when it does not start."""
+_LOG_BYTES = 65536
+
+
+def require() -> None:
+    """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
+    try:
+        import pyarrow  # noqa: F401, ICN001, PLC0415 - optional
+        import pyspark  # noqa: PLC0415 - optional
+    except ImportError as error:
+        raise VstreamError(f"this needs Spark, and {error.name} is not installed", hint=HINT) from None
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < (4, 2):
+        raise VstreamError(f"this needs Spark 4.2 or newer, and {pyspark.__version__} is installed", hint=HINT)
+
+
+@contextmanager
+def session(
+    *, master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """
+    A session that can read streams; stopped on exit if it was started here.
+
+    Without *master* and *remote* it is the one of `spark-submit` where that runs us,
+    else one on this machine. *conf* goes over our own settings. Raises VstreamError
+    if Spark is missing, NotReachableError if it cannot be started or reached.
+    """
+    require()
+    if master and remote:
+        raise VstreamError("a session has a master or a remote, not both")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not master and not remote and not submitted:
+        master = LOCAL
+    with tempfile.TemporaryDirectory(prefix="vstream-spark-", ignore_cleanup_errors=True) as directory:
+        scratch = Path(directory)
+        if remote:
+            spark = _connected(remote, conf or {})
+            try:
+                yield _prepared(spark, scratch)
+            finally:
+                spark.stop()
+            return
+        spark = _started(_settings(master, scratch) | dict(conf or {}), scratch / "spark.log", submitted=submitted)
+        try:
+            yield _prepared(spark, scratch)
+        finally:
+            _stop(spark, submitted=submitted)
+
+
+def is_local(spark: Any) -> bool:
+    """Whether executors run in this process's own machine and environment. `local-cluster` has some of their own."""
+    return hasattr(spark, "_jvm") and str(spark.sparkContext.master).partition("[")[0] == "local"
+
+
+def _settings(master: str | None, scratch: Path) -> dict[str, str]:
+    settings = {
+        "spark.app.name": "vstream",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master:
+        settings["spark.master"] = master
+    if master and master.startswith("local"):
+        settings |= {
+            "spark.ui.enabled": "false",
+            # Without these Spark listens on all addresses, and warns where the host's name is a loopback address.
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{_heap_mib()}m",
+            "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
+            "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+            "spark.local.dir": str(scratch),
+        }
+    return settings
+
+
+def _heap_mib() -> int:
+    """A quarter of the memory of this machine, between 1 and 4 GiB: the rest is for Python workers and everyone else."""
+    quarter = int(psutil.virtual_memory().total) // 4
+    return max(1024, min(4096, quarter >> 20))
+
+
+def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkSession:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    if not submitted:
+        _launch(conf, log)
+    try:
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark: Any = builder.getOrCreate()
+    except Exception as error:
+        SparkContext._gateway = None  # noqa: SLF001 - a Java process that failed is not used again
+        raise NotReachableError(
+            f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_last(log) or _one_line(error)}",
+            hint="is the master's address right, and does it run the same version of Spark?",
+        ) from error
+    # The launcher logs before it has read the setting.
+    spark.sparkContext.setLogLevel(settings["spark.log.level"])
+    return spark  # type: ignore[no-any-return]
+
+
+def _launch(conf: Any, log: Path) -> None:
+    """Start Spark's Java process with a log of its own, unless this process has one. What it says is no talk of ours."""
+    from pyspark import SparkContext  # noqa: PLC0415 - optional
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    start: Any = launch_gateway  # it has no types
+    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to ask
+        return
+    java.prepare(log.parent)
+    if (conf.get("spark.master") or "").startswith("local"):
+        # Spark's own default is whatever `python3` is on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        with log.open("wb") as output:
+            gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
+    except Exception as error:
+        raise NotReachableError(f"Spark did not start: {_last(log) or _one_line(error)}", hint=HINT) from error
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+
+
+def _connected(remote: str, conf: Mapping[str, str]) -> Any:
+    try:
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - optional, with many dependencies
+    except Exception as error:
+        raise VstreamError(
+            f"Spark Connect needs more than Spark: {_one_line(error)}", hint="pip install 'vstream[audit-connect]'"
+        ) from error
+    try:
+        builder = SparkSession.builder.remote(remote)
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    except Exception as error:
+        raise NotReachableError(
+            f"no Spark Connect server at {remote}: {_one_line(error)}", hint="is it running, and the address right?"
+        ) from error
+    return spark
+
+
+def _prepared(spark: Any, scratch: Path) -> Any:
+    from vstream.audit import source  # noqa: PLC0415 - imports Spark
+
+    if not is_local(spark):
+        source.ship(spark, scratch)
+    source.register(spark)
+    return spark
+
+
+def _stop(spark: Any, *, submitted: bool) -> None:
+    """Stop *spark* and, unless `spark-submit` owns it, its Java process: nothing is left running."""
+    from pyspark import SparkContext  # noqa: PLC0415 - optional
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to ask
+    with suppress(Exception):
+        spark.stop()
+    if submitted or gateway is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+
+
+def _last(log: Path) -> str | None:
+    """The last lines of *log* that say something, on one line."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    telling = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("at ")]
+    return "; ".join(telling[-_TAIL:]) or None
+
+
+def _one_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

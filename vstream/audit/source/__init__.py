@@ -1,0 +1,50 @@
+"""
+`spark.read.format("jetstream")`: any stream as a DataFrame.
+
+This package imports the standard library, pyarrow, pyspark and `vstream.errors`,
+nothing else: executors that do not have vstream get it as an archive (`ship`).
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHIPPED = ("__init__.py", "errors.py", "diagnostics.py", "audit/__init__.py", "audit/schema.py", "audit/source/*.py")
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `jetstream` known to *spark*, and let it hand filters to data sources."""
+    from vstream.audit.source.datasource import JetStreamDataSource  # noqa: PLC0415 - imports Spark
+
+    # Without this, Spark refuses sources that could take filters.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(JetStreamDataSource)
+
+
+def archive(directory: Path) -> Path:
+    """Write this package into a file in *directory* that `--py-files` takes."""
+    root = Path(__file__).parent.parent.parent
+    path = directory / "vstream-source.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for pattern in _SHIPPED:
+            for one in sorted(root.glob(pattern)):
+                file.write(one, Path("vstream") / one.relative_to(root))
+    return path
+
+
+def ship(spark: Any, directory: Path) -> None:
+    """
+    Send this package to the executors of *spark*.
+
+    The archive is in *directory* as long as the session lasts: executors that start later fetch it from there.
+    """
+    path = archive(directory)
+    if hasattr(spark, "_jvm"):
+        spark.sparkContext.addPyFile(str(path))
+    else:
+        spark.addArtifacts(str(path), pyfile=True)

@@ -1,0 +1,85 @@
+"""Reading by Direct Get in batches: any copy of the stream answers, one batch after the other."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from vstream.audit.source.client import Again
+from vstream.audit.source.wire import Direct, consume
+from vstream.errors import NoRespondersError, ServerError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from vstream.audit.source.client import Client, Message
+    from vstream.audit.source.columns import Block, Columns
+    from vstream.audit.source.values import Range
+
+_IN_FLIGHT = 8 << 20
+"""Bytes of one batch: the server sends them without waiting for us."""
+_BATCH = range(16, 16_384)
+"""Messages of one batch."""
+
+
+def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
+    """As `bypull.parts`. Each piece is one batch, from one copy of the stream."""
+    stream = job.wanted.stream
+    size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
+    inbox = client.subscribe(several=True)
+    number = 0
+    while first <= job.last:
+        number += 1
+        body: dict[str, object] = {"seq": first, "batch": min(size, job.last - first + 1), "max_bytes": _IN_FLIGHT}
+        if len(job.subjects) == 1:
+            body["next_by_subj"] = job.subjects[0]
+        reply = f"{inbox}.{number}"
+        client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", json.dumps(body).encode(), reply=reply)
+        answer = Direct(like.fresh(), reply, stream)
+        is_more = _take(client, answer, reply, stream)
+        if answer.count:
+            if answer.count != answer.first_pending - answer.pending + 1:
+                raise Again(f"{client.server} or a route to it has dropped messages")
+            block = answer.columns.block()
+            first = block["seq"][-1].as_py() + 1
+            yield block
+        if not is_more:
+            return
+
+
+def _take(client: Client, answer: Direct, reply: str, stream: str) -> bool:
+    """Receive one batch. Returns whether the copy that sent it has more."""
+    while True:
+        data = client.receive(in_bulk=True)
+        position, others = consume(answer, data)
+        client.keep(data[position:])
+        for message in others:
+            client.heed(message)
+            if message.subject == reply:
+                return _is_more(client, message, answer, stream)
+
+
+def _is_more(client: Client, end: Message, answer: Direct, stream: str) -> bool:
+    """What the *end* of a batch says. Raises for an answer that is none."""
+    first_line = end.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
+    code, _, text = first_line.partition(b" ")
+    status = int(code) if code.isdigit() else None
+    match status:
+        case 204:
+            return answer.count > 0 and answer.pending > 0
+        case 404:
+            return False
+        case 503:
+            raise NoRespondersError(
+                f"no copy of stream `{stream}` answers Direct Get at {client.server}",
+                hint="is it there, and its allow_direct on? path=consumer needs neither",
+            )
+        case None:
+            raise VstreamError(
+                f"{client.server} ({client.server_version}) answers Direct Get with single messages",
+                hint="batches need nats-server 2.11; use path=consumer",
+            )
+        case _:
+            raise ServerError(
+                code=status, err_code=0, description=text.decode(errors="replace"), subject=f"DIRECT.GET.{stream}"
+            )

@@ -1,0 +1,111 @@
+"""Reading by an ephemeral pull consumer: two requests are always under way, so that the server never waits for us."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from vstream.audit.source.client import Again, Disconnected, api
+from vstream.audit.source.wire import Pulled, consume
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from vstream.audit.source.client import Client, Message
+    from vstream.audit.source.columns import Block, Columns
+    from vstream.audit.source.values import Range
+
+PREFIX = "vstream-audit-"
+"""Of consumers' names."""
+ROWS = 16_384
+"""Messages that are handed on together."""
+_IN_FLIGHT = 8 << 20
+"""Bytes that one request may ask for."""
+_REQUEST = range(16, 32_768)
+"""Messages that one request may ask for."""
+_IDLE = 30 * 10**9
+"""Nanoseconds after which the server removes a consumer whose reader has died."""
+_ENDED = (b"404", b"408", b"409 Batch Completed", b"409 Message Size Exceeds")
+_PARTING = 2.0
+"""Seconds to wait for the server's good-bye."""
+
+
+def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
+    """
+    Messages from *first* on, in pieces, until one at or behind the end of *job* was seen or none is left.
+
+    The last piece may go beyond the end. The consumer is removed when this ends, however it does.
+    """
+    stream, name = job.wanted.stream, PREFIX + secrets.token_hex(6)
+    config = {
+        "name": name,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": first,
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _IDLE,
+        **({"filter_subjects": list(job.subjects)} if job.subjects else {}),
+    }
+    created = api(client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+    try:
+        if created.get("num_pending"):
+            yield from _pull(client, job, first, name, like)
+    finally:
+        _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
+
+
+def _pull(client: Client, job: Range, first: int, name: str, like: Columns) -> Iterator[Block]:
+    inbox = client.subscribe()
+    size = min(_REQUEST.stop, max(_REQUEST.start, _IN_FLIGHT // job.mean_size))
+    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.stream}.{name}"
+    pulled = Pulled(like.fresh())
+    last, asked = first - 1, 0
+    while True:
+        # Messages that may still be wanted are at most as many as sequences are left.
+        while asked - pulled.count < min(size, job.last - last):
+            client.publish(subject, json.dumps({"batch": size, "expires": _IDLE}).encode(), reply=inbox)
+            asked += size
+        data = client.receive(in_bulk=True)
+        position, others = consume(pulled, data)
+        client.keep(data[position:])
+        for message in others:
+            client.heed(message)
+            if message.subject == inbox and _has_ended(message):
+                asked = pulled.count
+        if not pulled.columns.count:
+            continue
+        last = pulled.last_seq
+        is_end = last >= job.last or pulled.pending == 0
+        if is_end or pulled.columns.count >= ROWS:
+            if not pulled.is_gapless:
+                raise Again(f"{client.server} or a route to it has dropped messages")
+            yield pulled.columns.block()
+            if is_end:
+                return
+            pulled.columns = like.fresh()
+
+
+def _has_ended(status: Message) -> bool:
+    """Whether *status* says that a request is over. Raises Again if it says that the consumer is."""
+    said = status.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0 ")
+    if said.startswith(_ENDED):
+        return True
+    if said.startswith(b"100"):
+        return False
+    raise Again(f"the consumer has ended: {said.decode(errors='replace')}")
+
+
+def _leave(client: Client, subject: str) -> None:
+    """Remove the consumer. What is still on its way is thrown away; without an answer, it goes by itself later."""
+    with suppress(Disconnected, OSError):
+        client.publish(subject, b"", reply=f"{client.inbox}.gone")
+        client.send(b"PING\r\n")
+        tail = b""
+        deadline = time.monotonic() + _PARTING
+        while b"PONG\r\n" not in tail and time.monotonic() < deadline:
+            tail = tail[-5:] + client.receive(until=deadline)

@@ -1,0 +1,350 @@
+"""
+The client side of the NATS protocol, as far as reading streams in bulk needs it: blocking, one socket, no threads.
+
+A general client hands every message to a callback, and that costs twenty times what
+parsing it does. Here whoever reads takes whole buffers (`receive`) and goes over
+them once; `request` is for everything that is not in bulk.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import ssl
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from vstream.audit.source.login import Login, login
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.audit.source.values import Access
+
+BLOCK = 1 << 20
+"""Bytes asked for at once."""
+_LITTLE = 128 << 10
+_MOMENT = 0.002
+DEFAULT_PORT = 4222
+CRLF = b"\r\n"
+_REQUESTS = 1
+"""The subscription id of answers to requests; `subscribe` gives out the following ones."""
+_IN_FLIGHT = 128
+_NO_RESPONDERS = b"NATS/1.0 503"
+
+
+class Again(NotReachableError):  # noqa: N818 - what to do
+    """Everything read so far is right; the rest has to be asked for again, best of somebody else."""
+
+
+class Disconnected(Again):
+    """The connection broke."""
+
+
+class Silent(Disconnected):
+    """Nothing came for too long."""
+
+
+class Client:
+    """One connection. Made by `connect`."""
+
+    def __init__(self, server: str, conversation: socket.socket, timeout: float) -> None:
+        self.server = server
+        self.info: dict[str, Any] = {}
+        self._socket = conversation
+        self._timeout = timeout
+        self._rest = b""
+        self._received = _LITTLE
+        self.inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self._sids = _REQUESTS
+        self._asked = 0
+
+    @property
+    def server_version(self) -> str:
+        """Such as `2.15.1`."""
+        return str(self.info.get("version", "0.0.0"))
+
+    def close(self) -> None:
+        """Close the connection. Does nothing if it is closed."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Write protocol lines."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise Disconnected(f"{self.server}: {_reason(error)}") from error
+
+    def receive(self, *, until: float | None = None, in_bulk: bool = False) -> bytes:
+        """
+        The bytes that are there, at least one; what `keep` has put aside comes first.
+
+        *in_bulk* waits a moment for more where little came the last time: a thousand
+        messages at a time cost half of what ten do.
+
+        Raises Silent if none come for the timeout, or *until* a moment of the
+        monotonic clock; Disconnected if none can come any more.
+        """
+        if in_bulk and self._received < _LITTLE:
+            time.sleep(_MOMENT)
+        try:
+            if until is not None:
+                self._socket.settimeout(max(0.001, until - time.monotonic()))
+            data = self._socket.recv(BLOCK)
+        except TimeoutError:
+            raise Silent(f"{self.server}: nothing came for {self._timeout:g} s") from None
+        except OSError as error:
+            raise Disconnected(f"{self.server}: {_reason(error)}") from error
+        finally:
+            if until is not None:
+                self._socket.settimeout(self._timeout)
+        if not data:
+            raise Disconnected(f"{self.server} has closed the connection")
+        self._received = len(data)
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        return data
+
+    def keep(self, rest: bytes) -> None:
+        """Put the beginning of a message aside, whose end is not there yet."""
+        self._rest = rest
+
+    def subscribe(self, *, several: bool = False) -> str:
+        """A new inbox; if *several*, one where anything with one more token arrives."""
+        self._sids += 1
+        inbox = f"{self.inbox}.{self._sids}.in"
+        self.send(b"SUB %s%s %d\r\n" % (inbox.encode(), b".*" if several else b"", self._sids))
+        return inbox
+
+    def publish(self, subject: str, payload: bytes, *, reply: str) -> None:
+        """Publish *payload*, with a subject to answer on."""
+        self.send(b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(payload), payload))
+
+    def request(self, subject: str, payload: bytes = b"") -> bytes:
+        """One request. Raises NoRespondersError where nobody listens, NotReachableError without an answer in time."""
+        answer = self.answers([(subject, payload)])[0]
+        if isinstance(answer, VstreamError):
+            raise answer
+        return answer
+
+    def answers(self, asked: Sequence[tuple[str, bytes]]) -> list[bytes | VstreamError]:
+        """
+        The answers to many requests, in their order, a number of them in flight.
+
+        What has none holds why: NoRespondersError, or NotReachableError where the
+        time was over before it came. Raises Disconnected if the connection broke.
+        """
+        found: dict[int, bytes | VstreamError] = {}
+        base, sent = self._asked, 0
+        self._asked += len(asked)
+        deadline = time.monotonic() + self._timeout
+        while len(found) < len(asked):
+            while sent < len(asked) and sent - len(found) < _IN_FLIGHT:
+                subject, payload = asked[sent]
+                self.publish(subject, payload, reply=f"{self.inbox}.{base + sent}")
+                sent += 1
+            try:
+                data = self.receive(until=deadline)
+            except Silent:
+                for number in range(sent):
+                    why = NotReachableError(
+                        f"{self.server}: no answer within {self._timeout:g} s on `{asked[number][0]}`"
+                    )
+                    found.setdefault(number, why)
+                continue
+            position = 0
+            while (message := next_message(data, position)) is not None:
+                position = message.end
+                self.heed(message)
+                number = self._number(message, base)
+                if 0 <= number < len(asked):
+                    found[number] = message.payload
+                    if message.headers.startswith(_NO_RESPONDERS):
+                        found[number] = NoRespondersError(f"nobody listens on `{asked[number][0]}` at {self.server}")
+                    deadline = time.monotonic() + self._timeout
+            self.keep(data[position:])
+        return [found[number] for number in range(len(asked))]
+
+    def _number(self, message: Message, base: int) -> int:
+        number = message.subject.removeprefix(f"{self.inbox}.")
+        return int(number) - base if number.isdigit() else -1
+
+    def heed(self, message: Message) -> None:
+        """Do what a line that is no message asks for. Raises Disconnected for an error that ends the connection."""
+        if message.verb == b"PING":
+            self.send(b"PONG\r\n")
+        elif message.verb == b"-ERR":
+            raise Disconnected(f"{self.server} says {message.line.removeprefix('-ERR ')}")
+
+    def greet(self, who: Login, *, tls: bool) -> None:
+        """Say who we are and wait until the server has accepted it."""
+        line, _, rest = self._first_line()
+        if not line.startswith(b"INFO "):
+            raise VstreamError(f"{self.server} is no NATS server: it says {line[:40]!r}")
+        self.info = json.loads(line[5:])
+        if tls or self.info.get("tls_required"):
+            context = who.tls or ssl.create_default_context()
+            host = self.server.rpartition(":")[0].strip("[]")
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+            rest = b""
+        self.keep(rest)
+        options = {
+            "verbose": False,
+            "pedantic": False,
+            "lang": "python",
+            "version": "1",
+            "name": "vstream-audit",
+            "protocol": 1,
+            "headers": True,
+            "no_responders": True,
+            "tls_required": isinstance(self._socket, ssl.SSLSocket),
+            **who.options(self.info.get("nonce")),
+        }
+        self.send(
+            b"CONNECT %s\r\nSUB %s.* %d\r\nPING\r\n" % (json.dumps(options).encode(), self.inbox.encode(), _REQUESTS)
+        )
+        while True:
+            data = self.receive()
+            position = 0
+            while (message := next_message(data, position)) is not None:
+                position = message.end
+                if message.verb == b"-ERR":
+                    raise VstreamError(
+                        f"{self.server} refuses the connection: {message.line.removeprefix('-ERR ')}",
+                        hint="are the credentials right, and on the machine that reads?",
+                    )
+                if message.verb == b"PONG":
+                    self.keep(data[position:])
+                    return
+            self.keep(data[position:])
+
+    def _first_line(self) -> tuple[bytes, bytes, bytes]:
+        data = self.receive()
+        while CRLF not in data:
+            self.keep(data)
+            data = self.receive()
+        return data.partition(CRLF)
+
+
+class Message:
+    """
+    One message, or a line that is none (*verb* says which).
+
+    *headers* is the block as it came, empty without; *end* is where the next begins.
+    """
+
+    __slots__ = ("end", "headers", "line", "payload", "reply", "sid", "subject", "verb")
+
+    def __init__(self, line: bytes, headers: bytes, payload: bytes, end: int) -> None:
+        parts = line.split()
+        self.verb = parts[0].upper() if parts else b""
+        self.line = line.decode(errors="replace")
+        is_message = self.verb in {b"MSG", b"HMSG"}
+        sizes = 2 if self.verb == b"HMSG" else 1
+        self.subject = parts[1].decode(errors="replace") if is_message else ""
+        self.sid = int(parts[2]) if is_message else 0
+        self.reply = parts[3].decode(errors="replace") if is_message and len(parts) == 4 + sizes else ""
+        self.headers = headers
+        self.payload = payload
+        self.end = end
+
+
+def next_message(data: bytes, position: int) -> Message | None:
+    """The message that begins at *position* of *data*, None if its end is not there yet."""
+    eol = data.find(CRLF, position)
+    if eol < 0:
+        return None
+    line = data[position:eol]
+    body = eol + 2
+    verb = line[:5].upper()
+    if not verb.startswith((b"MSG ", b"HMSG ")):
+        return Message(line, b"", b"", body)
+    parts = line.split()
+    end = body + int(parts[-1])
+    if len(data) < end + 2:
+        return None
+    start = body + (int(parts[-2]) if verb == b"HMSG " else 0)
+    return Message(line, data[body:start], data[start:end], end + 2)
+
+
+@contextmanager
+def connect(access: Access) -> Iterator[Client]:
+    """
+    A connection to the first server of *access* that accepts us, closed on exit.
+
+    Raises NotReachableError if none can be reached, VstreamError if one refuses us.
+    """
+    client = _connected(access)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _connected(access: Access) -> Client:
+    who = login(access)
+    if not who.servers:
+        raise VstreamError("no server is given", hint="option `servers`, such as nats://127.0.0.1:4222")
+    problems: list[str] = []
+    for url in who.servers:
+        parsed = urlsplit(url if "://" in url else f"nats://{url}")
+        host, port = parsed.hostname or "", parsed.port or DEFAULT_PORT
+        try:
+            conversation = socket.create_connection((host, port), timeout=access.timeout)
+        except OSError as error:
+            problems.append(f"{host}:{port}: {_reason(error)}")
+            continue
+        conversation.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        conversation.settimeout(access.timeout)
+        client = Client(f"{host}:{port}", conversation, access.timeout)
+        try:
+            client.greet(who, tls=parsed.scheme == "tls")
+        except (NotReachableError, OSError) as error:
+            client.close()
+            problems.append(error.message if isinstance(error, VstreamError) else f"{host}:{port}: {_reason(error)}")
+            continue
+        except BaseException:
+            client.close()
+            raise
+        return client
+    raise NotReachableError(f"no server can be reached: {'; '.join(problems)}", hint="are they running?")
+
+
+def api(client: Client, access: Access, name: str, body: object | None = None) -> dict[str, Any]:
+    """One request to the JetStream API. Raises ServerError if the answer is an error, and as `Client.request`."""
+    subject = f"{access.api_prefix}.{name}"
+    payload = b"" if body is None else json.dumps(body).encode()
+    return api_answer(client.request(subject, payload), subject)
+
+
+def api_answer(answer: bytes, subject: str) -> dict[str, Any]:
+    """What the JetStream API answered. Raises ServerError if it is an error, VstreamError if it is nothing of the kind."""
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise VstreamError(f"the answer on `{subject}` is not a JSON object")
+    error = document.get("error")
+    if isinstance(error, dict):
+        raise ServerError(
+            code=int(error.get("code", 0)),
+            err_code=int(error.get("err_code", 0)),
+            description=str(error.get("description", "no description")),
+            subject=subject,
+        )
+    return document
+
+
+def pause(attempt: int) -> None:
+    """Wait before trying again: 0.1 s, then twice as long each time, 2 s at most."""
+    time.sleep(min(2.0, 0.1 * 2**attempt))
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

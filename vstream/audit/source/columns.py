@@ -1,0 +1,150 @@
+"""Stored messages as columns: what was on the wire, and what Spark has asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Mapping
+
+    from vstream.audit.source.values import Wanted
+
+
+Block: TypeAlias = pa.RecordBatch
+"""Messages of one stream, by sequence, with the fields of RAW that are wanted."""
+RAW: Mapping[str, pa.Field] = {
+    name: pa.field(name, kind)
+    for name, kind in (
+        ("seq", pa.int64()),
+        ("time_ns", pa.int64()),
+        ("subject", pa.string()),
+        ("msg_id", pa.string()),
+        ("source", pa.string()),
+        ("size", pa.int32()),
+        ("digest", pa.int64()),
+        ("headers", pa.binary()),
+        ("payload", pa.binary()),
+    )
+}
+
+
+@dataclass(slots=True)
+class Columns:
+    """
+    Messages of one stream while they are parsed: each field in a list of its own, as it is on the wire.
+
+    Sequences are in digits, times in nanoseconds or RFC 3339. Lists of fields that
+    nobody wants stay empty.
+    """
+
+    wants_digest: bool = True
+    wants_headers: bool = False
+    wants_payload: bool = False
+    subjects: list[bytes] = field(default_factory=list)
+    seqs: list[bytes] = field(default_factory=list)
+    times: list[bytes] = field(default_factory=list)
+    msg_ids: list[bytes | None] = field(default_factory=list)
+    sources: list[bytes | None] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    headers: list[bytes | None] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.sizes)
+
+    def fresh(self) -> Columns:
+        """Empty ones, for the same fields."""
+        return Columns(self.wants_digest, self.wants_headers, self.wants_payload)
+
+    def block(self) -> Block:
+        """All of it as a block."""
+        arrays = {
+            "seq": pa.array(self.seqs, pa.binary()).cast(pa.string()).cast(pa.int64()),
+            "time_ns": _nanoseconds(self.times),
+            "subject": _text(pa.array(self.subjects, pa.binary())),
+            "msg_id": _value(self.msg_ids),
+            "source": _value(self.sources),
+            "size": pa.array(self.sizes, pa.int32()),
+        }
+        if self.wants_digest:
+            arrays["digest"] = _digests(self.digests)
+        if self.wants_headers:
+            arrays["headers"] = pa.array(self.headers, pa.binary())
+        if self.wants_payload:
+            arrays["payload"] = pa.array(self.payloads, pa.binary())
+        return pa.RecordBatch.from_arrays(list(arrays.values()), schema=pa.schema([RAW[name] for name in arrays]))
+
+
+def up_to(block: Block, seq: int) -> Block:
+    """The messages of *block* with sequences up to *seq*."""
+    if not block.num_rows or block["seq"][-1].as_py() <= seq:
+        return block
+    return block.slice(0, pc.sum(pc.less_equal(block["seq"], seq)).as_py())
+
+
+def matching(block: Block, subjects: re.Pattern[str]) -> Block:
+    """The messages of *block* on *subjects*."""
+    return block.filter(
+        pa.array([subjects.fullmatch(one) is not None for one in block["subject"].to_pylist()], pa.bool_())
+    )
+
+
+class Batches:
+    """Turns blocks into record batches of one schema, for one stream."""
+
+    def __init__(self, schema: pa.Schema, wanted: Wanted) -> None:
+        self._schema = schema
+        self._constants: Mapping[str, str] = {
+            "virtual": wanted.virtual,
+            "stream": wanted.stream,
+            "region": wanted.region,
+            "role": wanted.role,
+        }
+        names = set(schema.names)
+        self.columns = Columns("digest" in names, "headers" in names, "payload" in names)
+
+    def batch(self, block: Block) -> pa.RecordBatch:
+        """All of *block* as a record batch."""
+        arrays = [self._array(one.name, one.type, block) for one in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, name: str, kind: pa.DataType, block: Block) -> pa.Array:
+        if name in self._constants:
+            return pa.repeat(pa.scalar(self._constants[name], kind), block.num_rows)
+        if name == "time":
+            # Spark's timestamps have microseconds; the rest is cut off, not rounded.
+            return block["time_ns"].cast(pa.timestamp("ns", "UTC")).cast(kind, safe=False)
+        return block[name].cast(kind)
+
+
+def _nanoseconds(times: list[bytes]) -> pa.Array:
+    found = pa.array(times, pa.binary()).cast(pa.string())
+    return (found.cast(pa.timestamp("ns", "UTC")) if times and b"-" in times[0] else found).cast(pa.int64())
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Strings; bytes that are no UTF-8 become replacement characters."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [None if one is None else one.decode(errors="replace") for one in values.to_pylist()], pa.string()
+        )
+
+
+def _value(values: list[bytes | None]) -> pa.Array:
+    """Values of a header, without the space around them."""
+    return pc.ascii_trim_whitespace(_text(pa.array(values, pa.binary())))
+
+
+def _digests(values: list[bytes]) -> pa.Array:
+    """Eight bytes each, read as little-endian signed numbers."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(b"".join(values))])

@@ -1,0 +1,172 @@
+"""
+The consistent cut: up to where each stream is read, fixed before anything is.
+
+Streams that are written to are asked before those that source them: what a read
+stream lacks below its own bound was then in the write stream before it was looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from vstream.audit.source.client import api, api_answer, connect
+from vstream.audit.source.values import CONSUMER, DIRECT, Cursor, Cut
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.audit.source.client import Client
+    from vstream.audit.source.values import Access, Wanted
+
+_TAKING = frozenset({"write", "origin"})
+"""Roles of streams that clients publish to."""
+_LIMITS = "limits"
+_LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+_BATCHES_SINCE = (2, 11)
+
+
+def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | None = None) -> list[Cut]:
+    """
+    A cut of each of *wanted*, in their order. A stream that cannot be asked, or not be read, has its error in it.
+
+    *path* None takes the fastest that each stream allows. Raises VstreamError only
+    where nothing could be tried: a secret that is missing, a server that refuses us.
+    """
+    found: dict[Wanted, Cut] = {}
+    for _, group in groupby(sorted(wanted, key=_turn), key=_turn):
+        streams = list(group)
+        found |= zip(streams, _region(streams, access[streams[0].region], path), strict=True)
+    return [found[one] for one in wanted]
+
+
+def _turn(one: Wanted) -> tuple[bool, str]:
+    return one.role not in _TAKING, one.region
+
+
+def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
+    """Cuts of streams of one region, over one connection."""
+    subjects = [f"{access.api_prefix}.STREAM.INFO.{one.stream}" for one in wanted]
+    try:
+        with connect(access) as client:
+            has_leader = path != DIRECT and _has_meta_leader(client, access)
+            asked_at = time.time_ns()
+            answers = client.answers([(subject, b"") for subject in subjects])
+            version = client.server_version
+    except NotReachableError as error:
+        return [Cut(wanted=one, cut_at_ns=time.time_ns(), error=error.message) for one in wanted]
+    cuts = []
+    for one, subject, answer in zip(wanted, subjects, answers, strict=True):
+        try:
+            if isinstance(answer, VstreamError):
+                raise answer
+            info = api_answer(answer, subject)
+        except VstreamError as error:
+            cuts.append(Cut(wanted=one, cut_at_ns=asked_at, server_version=version, error=error.message))
+            continue
+        cuts.append(_cut(one, info, asked_at, version, path, has_leader=has_leader))
+    return cuts
+
+
+def _cut(
+    wanted: Wanted, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
+) -> Cut:
+    state = info["state"]
+    chosen, problem = choose(info["config"], version, path, has_leader=has_leader)
+    return Cut(
+        wanted=wanted,
+        cut_at_ns=asked_at,
+        first_seq=int(state["first_seq"]),
+        last_seq=int(state["last_seq"]),
+        messages=int(state["messages"]),
+        num_deleted=int(state.get("num_deleted") or 0),
+        bytes=int(state["bytes"]),
+        server_version=version,
+        path=chosen,
+        sources=tuple(
+            Cursor(origin=str(one["name"]), last_seq=_last_sourced(one, version)) for one in info.get("sources") or ()
+        ),
+        limits=_limits(info["config"]),
+        created=info.get("created"),
+        mirror=(info["config"].get("mirror") or {}).get("name"),
+        transform=_transform(info["config"].get("subject_transform")),
+        error=problem if state["messages"] else None,
+    )
+
+
+def _limits(config: Mapping[str, Any]) -> dict[str, int]:
+    """Those limits that are set. Servers write both 0 and -1 for one that is not."""
+    limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
+    return limits | ({"allow_msg_ttl": 1} if config.get("allow_msg_ttl") else {})
+
+
+def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    return (str(one.get("src", "")), str(one.get("dest", ""))) if one else None
+
+
+def choose(
+    config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool
+) -> tuple[str | None, str | None]:
+    """The path for a stream of *config*, or None and why there is none."""
+    is_kept = config.get("retention", _LIMITS) == _LIMITS
+    minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    problems = {
+        CONSUMER: None
+        if is_kept
+        else f"reading by a consumer would remove messages: its retention is {config['retention']}",
+        DIRECT: "its allow_direct is off"
+        if not config.get("allow_direct")
+        else None
+        if minor >= _BATCHES_SINCE
+        else f"Direct Get has no batches in nats-server {version}",
+    }
+    if path is not None:
+        return (None, problems[path]) if problems[path] else (path, None)
+    if has_leader and not problems[CONSUMER]:
+        return CONSUMER, None
+    if not problems[DIRECT]:
+        return DIRECT, None
+    return None, f"{problems[CONSUMER] or 'the meta leader does not answer'}, and {problems[DIRECT]}"
+
+
+def _has_meta_leader(client: Client, access: Access) -> bool:
+    """Whether consumers can be created: the account's own information needs the same leader."""
+    try:
+        api(client, access, "INFO")
+    except (ServerError, NoRespondersError, NotReachableError):
+        return False
+    return True
+
+
+def _last_sourced(source: Mapping[str, Any], version: str) -> int | None:
+    """2.15 and later say it, and leave a 0 out."""
+    if "seq" in source:
+        return int(source["seq"])
+    minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return 0 if minor >= (2, 15) else None
+
+
+def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> int:
+    """
+    The sequence of the first message that *stream* stored at *moment_ns* or later, one above the last if there is none.
+
+    Found by a consumer that is created and removed: possible on every version.
+    """
+    name = f"vstream-audit-at-{moment_ns:x}-{time.time_ns() & 0xFFFFFF:x}"
+    subject = f"CONSUMER.CREATE.{stream}.{name}"
+    seconds, rest = divmod(moment_ns, 10**9)
+    config = {
+        "name": name,
+        "deliver_policy": "by_start_time",
+        "opt_start_time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09}Z",
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": 5 * 10**9,
+    }
+    created = api(client, access, subject, {"stream_name": stream, "config": config})
+    client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
+    return int(created["delivered"]["stream_seq"]) + 1

@@ -1,0 +1,266 @@
+"""The PySpark data source `jetstream`: what Spark calls, on the driver and on executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from vstream.audit.source import cut
+from vstream.audit.source.client import connect
+from vstream.audit.source.options import parse
+from vstream.audit.source.pushdown import Bounds, push
+from vstream.audit.source.reading import read
+from vstream.audit.source.values import DIRECT, Plan, Range, ranges
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from vstream.audit.source.options import Options
+    from vstream.audit.source.values import Access, Cut, Wanted
+
+NAME = "jetstream"
+_CLOCKS = 5 * 10**9
+"""Nanoseconds by which clocks of servers that led a stream one after the other may differ."""
+COLUMNS = StructType(
+    [
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("time", TimestampType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=False),
+        StructField("subject", StringType(), nullable=False),
+        StructField("msg_id", StringType(), nullable=True),
+        StructField("source", StringType(), nullable=True),
+        StructField("size", IntegerType(), nullable=False),
+        StructField("digest", LongType(), nullable=False),
+    ]
+)
+"""What is read if nobody says otherwise."""
+_MORE = [
+    StructField("headers", BinaryType(), nullable=True),
+    StructField("payload", BinaryType(), nullable=False),
+    StructField("virtual", StringType(), nullable=False),
+    StructField("role", StringType(), nullable=False),
+]
+_KNOWN = {one.name: one.dataType for one in [*COLUMNS.fields, *_MORE]}
+
+
+@dataclass(slots=True)
+class Piece(InputPartition):
+    """One task."""
+
+    range: Range
+
+
+class JetStreamDataSource(DataSource):
+    """Streams of NATS JetStream as tables. docs/spark-source.md says what can be set."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns, unless `.schema(...)` has asked for others."""
+        options = parse(self.options)
+        asked = {"headers": options.headers, "payload": options.payload}
+        return StructType([*COLUMNS.fields, *(one for one in _MORE if asked.get(one.name))])
+
+    def reader(self, schema: StructType) -> JetStreamReader:
+        """For a batch query."""
+        options = parse(self.options)
+        return (FilteringReader if options.pushdown else JetStreamReader)(schema, options)
+
+    def streamReader(self, schema: StructType) -> JetStreamStreamReader:  # noqa: N802 - Spark's name
+        """For a streaming query."""
+        return JetStreamStreamReader(schema, parse(self.options))
+
+
+class JetStreamReader(DataSourceReader):
+    """Plans ranges on the driver, reads them on executors."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = _arrow(schema)
+        self._options = options
+        self._bounds = Bounds(
+            first=options.start_seq,
+            last=options.end_seq,
+            since_ns=options.since_ns,
+            until_ns=options.until_ns,
+            subjects=options.subjects,
+        )
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The cut, in ranges. Raises VstreamError if a stream cannot be read."""
+        options = self._options
+        plan = options.plan or Plan(
+            access={one.region: options.access for one in options.wanted},
+            cuts=tuple(take(options.wanted, options.access, options.path)),
+        )
+        cuts = [narrowed(one, plan.access[one.wanted.region], self._bounds) for one in plan.cuts if not one.error]
+        found = ranges(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
+        return [Piece(one) for one in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the messages of one range."""
+        # Spark asks for a partition without a value where there is none.
+        return read(partition.range, self._schema) if isinstance(partition, Piece) else iter(())
+
+
+class FilteringReader(JetStreamReader):
+    """
+    The same, and takes filters from Spark.
+
+    Not for everybody: Spark (4.3.0 at least) keeps the filters that one query has
+    handed over for every later use of the same DataFrame, and in a query that uses it
+    twice gives one's filters to both. Those who ask for it use a DataFrame once.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Take what narrows the ranges; returns what Spark still has to filter."""
+        self._bounds, rest = push(filters, self._bounds)
+        return rest
+
+
+class JetStreamStreamReader(DataSourceStreamReader):
+    """Follows streams: an offset is the last sequence that was read, for each."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = _arrow(schema)
+        self._options = options
+        if options.since_ns or options.until_ns or options.end_seq:
+            raise VstreamError(
+                "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
+            )
+        plan = options.plan
+        self._wanted = tuple(one.wanted for one in plan.cuts) if plan else options.wanted
+        self._access = plan.access if plan else {one.region: options.access for one in options.wanted}
+        self._cuts: dict[str, Cut] = {}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Before the first message that is wanted."""
+        self._look()
+        if self._options.start == "latest":
+            return {key: one.last_seq for key, one in self._cuts.items()}
+        start = self._options.start_seq or 1
+        return {key: max(one.first_seq, start, 1) - 1 for key, one in self._cuts.items()}
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802
+        """The cut of this moment. A stream that cannot be asked stays where it was."""
+        self._look()
+        most = self._options.rows_per_batch
+        found = dict(start or {})
+        for key, one in self._cuts.items():
+            before = found.get(key, max(one.first_seq, 1) - 1)
+            last = max(one.last_seq, before)
+            found[key] = min(last, max(before, one.first_seq - 1) + most) if most else last
+        return found
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """What came between two offsets, in ranges."""
+        if any(key not in self._cuts for key in end):
+            self._look()
+        cuts = []
+        for key, last in end.items():
+            one = self._cuts.get(key)
+            if one is None or one.error:
+                if last > start.get(key, 0):
+                    raise VstreamError(f"stream `{key}` cannot be read: {one.error if one else 'it is not asked for'}")
+                continue
+            first = max(start.get(key, 0) + 1, one.first_seq)
+            if first <= last:
+                rows = min(one.messages, last - first + 1)
+                cuts.append(
+                    replace(
+                        one,
+                        first_seq=first,
+                        last_seq=last,
+                        messages=max(1, rows),
+                        bytes=one.bytes * rows // max(1, one.messages),
+                    )
+                )
+        options = self._options
+        found = ranges(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
+        return [Piece(one) for one in found] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: the messages of one range."""
+        return read(partition.range, self._schema) if isinstance(partition, Piece) else iter(())
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept on servers."""
+
+    def _look(self) -> None:
+        """A new cut. Raises VstreamError for a stream that could never be asked."""
+        for one in cut.take(self._wanted, self._access, path=self._options.path):
+            key = _key(one.wanted)
+            if not one.error:
+                self._cuts[key] = one
+            elif key not in self._cuts:
+                raise VstreamError(f"stream `{one.wanted.stream}` cannot be read: {one.error}")
+
+
+def take(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
+    """As `cut.take` at one place, and raises VstreamError if any of the streams cannot be read."""
+    cuts = cut.take(wanted, {one.region: access for one in wanted}, path=path)
+    for one in cuts:
+        if one.error:
+            raise VstreamError(f"stream `{one.wanted.stream}` cannot be read: {one.error}")
+    return cuts
+
+
+def narrowed(one: Cut, access: Access, bounds: Bounds) -> Cut:
+    """What *bounds* leave of *one*; nothing to read if that is nothing."""
+    if (bounds.streams is not None and one.wanted.stream not in bounds.streams) or (
+        bounds.regions is not None and one.wanted.region not in bounds.regions
+    ):
+        return replace(one, messages=0)
+    first = max(one.first_seq, bounds.first or 0)
+    last = one.last_seq if bounds.last is None else min(one.last_seq, bounds.last)
+    if one.is_readable and one.path != DIRECT and (bounds.since_ns is not None or bounds.until_ns is not None):
+        with connect(access) as client:
+            if bounds.since_ns is not None:
+                moment = max(0, bounds.since_ns - _CLOCKS)
+                first = max(first, cut.sequence_at(client, access, one.wanted.stream, moment))
+            if bounds.until_ns is not None:
+                moment = max(0, bounds.until_ns + 1 + _CLOCKS)
+                last = min(last, cut.sequence_at(client, access, one.wanted.stream, moment) - 1)
+    span, whole = last - first + 1, one.last_seq - one.first_seq + 1
+    if span <= 0 or not one.is_readable:
+        return replace(one, messages=0)
+    # A guess: it decides on the number of tasks and nothing else.
+    part = min(one.messages, span) if span < whole else one.messages
+    return replace(one, first_seq=first, last_seq=last, messages=part, bytes=max(1, one.bytes * part // one.messages))
+
+
+def _key(one: Wanted) -> str:
+    return f"{one.region}/{one.stream}" if one.region else one.stream
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    """*schema* as Arrow's. Raises VstreamError for a column that there is none of, or of another type."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - slow to import
+
+    for one in schema.fields:
+        kind = _KNOWN.get(one.name)
+        if kind != one.dataType:
+            raise VstreamError(
+                f"there is no column `{one.name}` of type {one.dataType.simpleString()}",
+                hint=f"`{one.name}` is {kind.simpleString()}" if kind else f"columns: {', '.join(_KNOWN)}",
+            )
+    return to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,175 @@
+"""Secrets, found where they are needed and nowhere else: files and environment variables of the machine that reads."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import ssl
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.audit.source.values import Access
+
+_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----\s*(\S+)\s*-+END")
+"""Of a credentials file: first the JWT, then the seed."""
+
+_CONTEXT = (
+    ("creds", "creds"),
+    ("nkey", "nkey"),
+    ("user", "user"),
+    ("tls_ca", "ca"),
+    ("tls_cert", "cert"),
+    ("tls_key", "key"),
+)
+"""Our names, and those of a nats CLI context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What a connection is opened with. Lives only in the process that opens it."""
+
+    servers: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    jwt: str | None = field(default=None, repr=False)
+    seed: bytes | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    def options(self, nonce: str | None) -> dict[str, Any]:
+        """The part of CONNECT that says who we are. Raises VstreamError if *nonce* must be signed and nothing can."""
+        said: dict[str, Any] = {}
+        if self.user is not None:
+            said |= {"user": self.user, "pass": self.password or ""}
+        if self.token is not None:
+            said["auth_token"] = self.token
+        if self.seed is not None and nonce:
+            public, signature = _signed(self.seed, nonce.encode())
+            said["sig"] = signature
+            said |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
+        return said
+
+
+def login(access: Access) -> Login:
+    """The secrets that *access* names. Raises VstreamError for a file or variable that is not here."""
+    context: dict[str, Any] = {}
+    if access.context:
+        context = _context(access.context)
+        known: dict[str, Any] = {ours: str(context[theirs]) for ours, theirs in _CONTEXT if context.get(theirs)}
+        access = replace(
+            access,
+            servers=tuple(url.strip() for url in str(context.get("url", "")).split(",") if url.strip()),
+            **known,
+        )
+    jwt, seed = _credentials(access)
+    return Login(
+        servers=access.servers,
+        user=access.user,
+        password=_secret(access.password_env, access.password_file, context.get("password")),
+        token=_secret(access.token_env, access.token_file, context.get("token")),
+        jwt=jwt,
+        seed=seed,
+        tls=_tls(access),
+    )
+
+
+def find(name: str) -> Path:
+    """The file *name*: here, or among those that Spark has distributed. Raises VstreamError if it is in neither."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    try:
+        from pyspark import SparkFiles  # noqa: PLC0415 - only on executors
+
+        distributed = Path(SparkFiles.getRootDirectory()) / path.name
+    except Exception:  # noqa: BLE001 - Spark raises errors of many kinds where it has no such directory
+        distributed = path
+    if distributed.is_file():
+        return distributed
+    raise VstreamError(
+        f"the file {name} is not on the machine that reads", hint="`spark-submit --files` distributes files"
+    )
+
+
+def _secret(variable: str | None, file: str | None, given: object) -> str | None:
+    if variable:
+        value = os.environ.get(variable)
+        if not value:
+            raise VstreamError(
+                f"the environment variable {variable} is not set on the machine that reads",
+                hint=f"export {variable}=… there, or put the secret into a file",
+            )
+        return value
+    if file:
+        return find(file).read_text(encoding="utf-8").strip()
+    return str(given) if given else None
+
+
+def context_file(name: str) -> Path:
+    """The file of the nats CLI context *name*, which may also be a file itself. Raises VstreamError as `find`."""
+    directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
+    path = directory / f"{name}.json"
+    return path if path.is_file() else find(name)
+
+
+def _context(name: str) -> dict[str, Any]:
+    path = context_file(name)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise VstreamError(f"the nats CLI context {path} cannot be read", hint="`nats context validate` says why")
+    return document
+
+
+def _credentials(access: Access) -> tuple[str | None, bytes | None]:
+    if access.creds:
+        found = _BLOCK.findall(find(access.creds).read_bytes())
+        if len(found) != 2:  # noqa: PLR2004 - a JWT and a seed
+            raise VstreamError(f"{access.creds} is no credentials file", hint="`nsc generate creds` writes them")
+        return found[0].decode(), found[1]
+    if access.nkey:
+        return None, find(access.nkey).read_bytes().strip()
+    return None, None
+
+
+def _tls(access: Access) -> ssl.SSLContext | None:
+    if not (access.tls_ca or access.tls_cert):
+        return None
+    context = ssl.create_default_context(cafile=str(find(access.tls_ca)) if access.tls_ca else None)
+    if access.tls_cert:
+        context.load_cert_chain(str(find(access.tls_cert)), str(find(access.tls_key)) if access.tls_key else None)
+    return context
+
+
+def _signed(seed: bytes, nonce: bytes) -> tuple[str, str]:
+    """The public nkey of *seed*, and *nonce* signed with it, both as CONNECT has them."""
+    raw = base64.b32decode(seed + b"=" * (-len(seed) % 8))
+    # A seed is two bytes of prefix, 32 of key and two of checksum; the prefix holds the kind of the key twice over.
+    kind = ((raw[0] & 0x07) << 5) | (raw[1] >> 3)
+    private, public = _keys(raw[2:34])
+    body = bytes([kind]) + public
+    encoded = base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
+    return encoded, base64.urlsafe_b64encode(private(nonce)).rstrip(b"=").decode()
+
+
+def _keys(seed: bytes) -> tuple[Callable[[bytes], bytes], bytes]:
+    """A function that signs, and the public key."""
+    try:
+        from nacl.signing import SigningKey  # noqa: PLC0415 - only for nkeys and credentials
+    except ImportError:
+        raise VstreamError(
+            "nkeys and credentials need PyNaCl on the machine that reads", hint="pip install pynacl"
+        ) from None
+    key = SigningKey(seed)
+    return lambda nonce: key.sign(nonce).signature, bytes(key.verify_key)

@@ -1,0 +1,175 @@
+"""The options of `spark.read.format("jetstream")`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, Plan, Wanted, decode
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROWS = 250_000
+"""Messages in one task."""
+_OWN = frozenset(
+    {
+        "stream",
+        "region",
+        "path",
+        "subject",
+        "start_seq",
+        "end_seq",
+        "since",
+        "until",
+        "rows_per_task",
+        "rows_per_batch",
+        "start",
+        "plan",
+        "headers",
+        "payload",
+        "pushdown",
+    }
+)
+_SECRETS = {
+    "password": "password_env or password_file",
+    "pass": "password_env or password_file",
+    "token": "token_env or token_file",
+    "auth_token": "token_env or token_file",
+    "seed": "nkey",
+    "jwt": "creds",
+}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to read. Exactly one of *plan* and *wanted* is given."""
+
+    access: Access = field(repr=False)
+    wanted: tuple[Wanted, ...]
+    plan: Plan | None = field(repr=False)
+    path: str | None
+    subjects: tuple[str, ...]
+    start_seq: int | None
+    end_seq: int | None
+    since_ns: int | None
+    until_ns: int | None
+    rows_per_task: int
+    rows_per_batch: int | None
+    """Of a streaming query: messages of each stream in one micro-batch."""
+    start: str
+    """Of a streaming query: `earliest` or `latest`."""
+    headers: bool
+    payload: bool
+    pushdown: bool
+    """Whether to take filters from Spark: see `datasource.FilteringReader`."""
+
+
+def parse(options: Mapping[str, str]) -> Options:
+    """Raises VstreamError for an option that is not known, not understood, or a secret."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        _check_name(name)
+    access = _access(given)
+    plan = decode(given["plan"]) if "plan" in given else None
+    streams = _words(given.get("stream", ""))
+    if plan is None and not streams:
+        raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
+    if plan is None and not access.servers and not access.context:
+        raise VstreamError("no server is given", hint='.option("servers", "nats://127.0.0.1:4222")')
+    region = given.get("region", "")
+    return Options(
+        access=access,
+        wanted=tuple(Wanted(stream=one, region=region, virtual=one, role="") for one in streams),
+        plan=plan,
+        path=_one_of(given, "path", ("auto", *PATHS), "auto") if given.get("path", "auto") != "auto" else None,
+        subjects=_words(given.get("subject", "")),
+        start_seq=_number(given, "start_seq"),
+        end_seq=_number(given, "end_seq"),
+        since_ns=_moment(given, "since"),
+        until_ns=_moment(given, "until"),
+        rows_per_task=_number(given, "rows_per_task") or ROWS,
+        rows_per_batch=_number(given, "rows_per_batch"),
+        start=_one_of(given, "start", ("earliest", "latest"), "earliest"),
+        headers=_flag(given, "headers"),
+        payload=_flag(given, "payload"),
+        pushdown=_flag(given, "pushdown"),
+    )
+
+
+def _check_name(name: str) -> None:
+    if name in _SECRETS:
+        raise VstreamError(
+            f"option `{name}` would show a secret in plans and logs",
+            hint=f"use {_SECRETS[name]}: see docs/spark-source.md",
+        )
+    known = _OWN | ACCESS_FIELDS
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        raise VstreamError(
+            f"there is no option `{name}`",
+            hint=f"did you mean `{close[0]}`?" if close else f"options: {', '.join(sorted(known))}",
+        )
+
+
+def _access(given: Mapping[str, str]) -> Access:
+    servers = _words(given.get("servers", ""))
+    for url in servers:
+        if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
+            raise VstreamError(
+                "an address with a password in it would show it in plans and logs",
+                hint="use user with password_env or password_file",
+            )
+    texts: dict[str, Any] = {name: given[name] for name in ACCESS_FIELDS - {"servers", "timeout"} if given.get(name)}
+    timeout = _number(given, "timeout")
+    if timeout:
+        texts["timeout"] = float(timeout)
+    return Access(servers=servers, **texts)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    if name not in given:
+        return None
+    try:
+        value = int(given[name].replace("_", ""))
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise VstreamError(f"option `{name}` is a number of at least 1, not `{given[name]}`")
+    return value
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in _FLAGS:
+        raise VstreamError(f"option `{name}` is true or false, not `{text}`")
+    return _FLAGS[text]
+
+
+def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
+    value = given.get(name, default)
+    if value not in known:
+        raise VstreamError(f"option `{name}` is one of {', '.join(known)}, not `{value}`")
+    return value
+
+
+def _moment(given: Mapping[str, str], name: str) -> int | None:
+    """Nanoseconds since 1970 of an ISO 8601 time; one without a zone is in UTC."""
+    if name not in given:
+        return None
+    try:
+        moment = datetime.fromisoformat(given[name])
+    except ValueError:
+        raise VstreamError(f"option `{name}` is a time such as 2026-11-20T17:00:00Z, not `{given[name]}`") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (seconds.days * 86_400 + seconds.seconds) * 10**9 + seconds.microseconds * 1_000

@@ -1,0 +1,162 @@
+"""
+Which sequences a filter leaves, so that nothing else is asked for.
+
+Sequences are exact. Times and subjects only narrow what is read, and Spark filters
+again: clocks of leaders differ a little, and subjects may hold wildcards by accident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import Filter
+
+_SPECIAL = frozenset("*> \t\r\n")
+_MOST_SUBJECTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is left: each end is included, None is open; *subjects* empty means all."""
+
+    first: int | None = None
+    last: int | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+    subjects: tuple[str, ...] = ()
+    streams: frozenset[str] | None = None
+    regions: frozenset[str] | None = None
+
+    def narrowed(self, other: Bounds) -> Bounds:
+        """What both leave. Of two lists of subjects the first is taken: either is right, since Spark filters again."""
+        return Bounds(
+            first=_most(self.first, other.first),
+            last=_least(self.last, other.last),
+            since_ns=_most(self.since_ns, other.since_ns),
+            until_ns=_least(self.until_ns, other.until_ns),
+            subjects=self.subjects or other.subjects,
+            streams=_both(self.streams, other.streams),
+            regions=_both(self.regions, other.regions),
+        )
+
+
+def push(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
+    """*bounds* narrowed by what *filters* say, and those that Spark has to apply itself."""
+    rest: list[Filter] = []
+    for one in filters:
+        found, is_exact = _bounds(one)
+        if found is not None:
+            bounds = bounds.narrowed(found)
+        if not is_exact:
+            rest.append(one)
+    return bounds, rest
+
+
+def _bounds(one: Any) -> tuple[Bounds | None, bool]:
+    """What *one* says, None if nothing; and whether that is all it says."""
+    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    name = attribute[0] if len(attribute) == 1 else None
+    value = getattr(one, "value", None)
+    match name:
+        case "seq":
+            ends = _ends(one, value)
+            return (Bounds(first=ends[0], last=ends[1]), True) if ends else (None, False)
+        case "time_ns" | "time":
+            ends = _ends(one, _nanoseconds(value))
+            # A timestamp has lost its nanoseconds, which may belong to either side.
+            slack = 1_000 if name == "time" else 0
+            return (_within(ends, slack), False) if ends else (None, False)
+        case "subject":
+            subjects = _subjects(one, value)
+            return (Bounds(subjects=subjects) if subjects else None, False)
+        case "stream" | "region":
+            values = _values(one, value)
+            if values is None:
+                return None, False
+            return (Bounds(streams=values) if name == "stream" else Bounds(regions=values)), False
+        case _:
+            return None, False
+
+
+def _ends(one: Any, value: Any) -> tuple[int | None, int | None] | None:  # noqa: PLR0911 - one for each kind
+    """First and last whole number that *one* leaves, None if it is of another kind."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    match one:
+        case EqualTo() | EqualNullSafe():
+            return value, value
+        case GreaterThan():
+            return value + 1, None
+        case GreaterThanOrEqual():
+            return value, None
+        case LessThan():
+            return None, value - 1
+        case LessThanOrEqual():
+            return None, value
+        case _:
+            return None
+
+
+def _within(ends: tuple[int | None, int | None], slack: int) -> Bounds:
+    since, until = ends
+    return Bounds(since_ns=None if since is None else since - slack, until_ns=None if until is None else until + slack)
+
+
+def _nanoseconds(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1_000
+
+
+def _subjects(one: Any, value: Any) -> tuple[str, ...]:
+    """NATS subjects that *one* leaves, none if that cannot be said."""
+    if isinstance(one, StringStartsWith):
+        # Only a prefix of whole tokens is a subject: `a.b.` is, `a.b` would also begin `a.bc`.
+        prefix = str(value)
+        return (f"{prefix}>",) if prefix.endswith(".") and _is_subject(prefix[:-1]) else ()
+    values = _values(one, value)
+    if not values or len(values) > _MOST_SUBJECTS or any(not _is_subject(text) for text in values):
+        return ()
+    return tuple(sorted(values))
+
+
+def _is_subject(text: str) -> bool:
+    return all(text.split(".")) and not _SPECIAL & set(text)
+
+
+def _values(one: Any, value: Any) -> frozenset[str] | None:
+    if isinstance(one, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+        return frozenset({value})
+    if isinstance(one, In) and all(isinstance(text, str) for text in one.value):
+        return frozenset(one.value)
+    return None
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    return one & other if one is not None and other is not None else one if other is None else other

@@ -1,0 +1,122 @@
+"""
+One range of one stream, read to its proven end.
+
+A copy of a stream that lags behind ends too early and does not say so. A range is
+read when a message at its end or behind it was seen, for copies apply messages in
+order; where none is there, the stream's leader must say that none is to be expected.
+Until then, and whenever a connection breaks, what is missing is asked for again.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.audit.source import bydirect, bypull
+from vstream.audit.source.client import Again, api, connect, pause
+from vstream.audit.source.columns import Batches, matching, up_to
+from vstream.audit.source.values import DIRECT
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from vstream.audit.source.client import Client
+    from vstream.audit.source.values import Range
+
+ATTEMPTS = 8
+"""In a row without one message, before a range is given up: about ten seconds."""
+_UNAVAILABLE = 503
+_NOT_FOUND = 10037
+"""The JetStream API's code where a stream holds no such message."""
+
+
+def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """
+    Every stored message of *job*, once, by sequence, in batches of *schema*.
+
+    Raises NotReachableError if its end cannot be reached, and other VstreamErrors
+    where trying again would not help.
+    """
+    batches = Batches(schema, job.wanted)
+    matches = pattern(job.subjects)
+    parts = bydirect.parts if job.path == DIRECT else bypull.parts
+    position = job.first
+    attempts = 0
+    while position <= job.last:
+        # A copy that is asked for some subjects cannot show how far it is, so the second time it is asked for all.
+        asked = replace(job, subjects=()) if attempts and job.path == DIRECT else job
+        try:
+            # Closed before the connection is, for it removes its consumer.
+            with connect(job.access) as client, closing(parts(client, asked, position, batches.columns)) as pieces:
+                for piece in pieces:
+                    position = piece["seq"][-1].as_py() + 1
+                    attempts = 0
+                    block = up_to(piece, job.last)
+                    if matches is not None:
+                        block = matching(block, matches)
+                    if block.num_rows:
+                        yield batches.batch(block)
+            if position > job.last or is_complete(asked, position):
+                return
+            problem: VstreamError = Again("the copy that answered ends before its leader does")
+        except NotReachableError as error:
+            problem = error
+        except ServerError as error:
+            if error.code != _UNAVAILABLE:
+                raise
+            problem = error
+        attempts += 1
+        if attempts >= ATTEMPTS:
+            raise NotReachableError(
+                f"stream `{job.wanted.stream}` in region `{job.wanted.region}` cannot be read beyond "
+                f"{position - 1} up to {job.last}: {problem.message}",
+                hint=problem.hint,
+            )
+        pause(attempts)
+
+
+def is_complete(job: Range, position: int) -> bool:
+    """Whether the stream's leader has no message from *position* to the end of *job* that should have been read."""
+    with connect(job.access) as client:
+        try:
+            return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
+        except (ServerError, NoRespondersError):
+            # No meta leader: STREAM.INFO is answered without one.
+            state = api(client, job.access, f"STREAM.INFO.{job.wanted.stream}", {"deleted_details": True})["state"]
+    if int(state["first_seq"]) > job.last:
+        return True
+    gone = set(state.get("deleted") or ())
+    return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
+
+
+def _next(client: Client, job: Range, position: int, subject: str) -> int:
+    """The sequence of the first message on *subject* from *position* on; a number above *job* if there is none."""
+    try:
+        answer = api(
+            client, job.access, f"STREAM.MSG.GET.{job.wanted.stream}", {"seq": position, "next_by_subj": subject}
+        )
+    except ServerError as error:
+        if error.err_code == _NOT_FOUND:
+            return job.last + 1
+        raise
+    return int(answer["message"]["seq"])
+
+
+def pattern(subjects: tuple[str, ...]) -> re.Pattern[str] | None:
+    """What matches the same subjects as any of *subjects*; None if there are none: everything is wanted."""
+    if not subjects:
+        return None
+    return re.compile("|".join(_pattern(subject) for subject in subjects), re.DOTALL)
+
+
+def _pattern(subject: str) -> str:
+    tokens = subject.split(".")
+    parts = [r"[^.]+" if token == "*" else re.escape(token) for token in tokens]
+    if tokens[-1] == ">":
+        parts[-1] = r".+"
+    return r"\.".join(parts)

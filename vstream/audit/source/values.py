@@ -1,0 +1,179 @@
+"""What travels from the driver to the executors: where streams are, up to where they are read, and in which pieces."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONSUMER = "consumer"
+"""A pull consumer: the fastest, needs the meta leader, and must not be used where reading removes messages."""
+DIRECT = "direct"
+"""Direct Get in batches: needs no leader of any kind, a server from 2.11 on, and `allow_direct`."""
+PATHS = (CONSUMER, DIRECT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """
+    How a region's servers are reached. Holds no secret: only names of files and of environment variables.
+
+    Files are looked for on the machine that reads, and there also among those that
+    Spark has distributed (`--files`, `addFile`).
+    """
+
+    servers: tuple[str, ...] = ()
+    context: str | None = None
+    """A nats CLI context: a name, or a file."""
+    creds: str | None = None
+    nkey: str | None = None
+    user: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+    token_env: str | None = None
+    token_file: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    api_prefix: str = "$JS.API"
+    timeout: float = 10.0
+    """Seconds: for a connection, for an answer, and without a byte while reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A physical stream that somebody wants to read, and what it is called in the tables."""
+
+    stream: str
+    region: str
+    virtual: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a stream has sourced another. *last_seq* is None where the server does not say."""
+
+    origin: str
+    last_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What one stream held at one moment. With *error*, it could not be asked, and the rest means nothing."""
+
+    wanted: Wanted
+    cut_at_ns: int
+    first_seq: int = 0
+    last_seq: int = 0
+    messages: int = 0
+    num_deleted: int = 0
+    bytes: int = 0
+    server_version: str | None = None
+    path: str | None = None
+    sources: tuple[Cursor, ...] = ()
+    limits: Mapping[str, int] | None = None
+    """What may remove messages: limits that are set, in the API's names and units. None: it is not known."""
+    created: str | None = None
+    """When the stream was created, as the server says it."""
+    mirror: str | None = None
+    transform: tuple[str, str] | None = None
+    error: str | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is anything to read, and a way to."""
+        return self.error is None and self.messages > 0 and self.last_seq >= self.first_seq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one DataFrame reads: the cut, and how each region is reached."""
+
+    access: Mapping[str, Access]
+    """By region."""
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What one task reads: sequences *first* to *last* of one stream, both included."""
+
+    wanted: Wanted
+    access: Access = field(repr=False)
+    path: str
+    first: int
+    last: int
+    mean_size: int
+    """Bytes of a stored message on average: how many can be in flight."""
+    subjects: tuple[str, ...] = ()
+    """Only messages that match one of these; all if empty."""
+
+
+def encode(plan: Plan) -> str:
+    """*plan* as an option's text."""
+    document = {
+        "access": {name: asdict(one) for name, one in plan.access.items()},
+        "cuts": [asdict(c) for c in plan.cuts],
+    }
+    return base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
+
+
+def decode(text: str) -> Plan:
+    """What `encode` wrote."""
+    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return Plan(
+        access={name: Access(**{**one, "servers": tuple(one["servers"])}) for name, one in document["access"].items()},
+        cuts=tuple(
+            Cut(
+                **{
+                    **cut,
+                    "wanted": Wanted(**cut["wanted"]),
+                    "sources": tuple(Cursor(**one) for one in cut["sources"]),
+                    "transform": tuple(cut["transform"]) if cut["transform"] else None,
+                }
+            )
+            for cut in document["cuts"]
+        ),
+    )
+
+
+def ranges(
+    cuts: Sequence[Cut], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
+) -> list[Range]:
+    """
+    *cuts* in pieces of about *rows* messages each, in their order; those that hold nothing have none.
+
+    Pieces have the same number of sequences: where many messages were removed from
+    one part of a stream, its pieces are smaller.
+    """
+    found: list[Range] = []
+    for cut in cuts:
+        if not cut.is_readable:
+            continue
+        pieces = max(1, -(-cut.messages // rows))
+        span = cut.last_seq - cut.first_seq + 1
+        bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
+        found += [
+            Range(
+                wanted=cut.wanted,
+                access=access[cut.wanted.region],
+                path=cut.path or CONSUMER,
+                first=first,
+                last=after - 1,
+                mean_size=max(1, cut.bytes // cut.messages),
+                subjects=subjects,
+            )
+            for first, after in pairwise(bounds)
+            if after > first
+        ]
+    return found
+
+
+ACCESS_FIELDS = frozenset(one.name for one in fields(Access))

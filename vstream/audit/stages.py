@@ -1,0 +1,231 @@
+"""The stages of an audit in their order. Each writes tables that the next ones read, and that can be kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from vstream.audit import cut as cutting
+from vstream.audit import delays, faults, journal, judge, keys, normalise, reconcile
+from vstream.audit.local import table
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.cut import Cut
+    from vstream.audit.report import Report
+
+_HOPS = 1_000_000
+"""Delays are taken from about so many messages at most."""
+_NEIGHBOURS = 250_000
+"""Orders are compared at about so many messages of each reader at most."""
+_ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
+
+SUSPECTS = StructType(
+    [
+        *(StructField(name, StringType()) for name in reconcile.ORIGIN),
+        *(one for one in reconcile.BUCKETS.fields if one.name == "bucket"),
+    ]
+)
+CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])
+_JOURNAL = "journal"
+_CONTEXT = StructType([StructField("context", StringType())])
+
+
+class Stage(Enum):
+    """What is done, in this order."""
+
+    EXTRACT = "extract"
+    """Reads streams into `messages` and `streams`; done by whoever calls `run`."""
+    NORMALISE = "normalise"
+    RECONCILE = "reconcile"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What an audit knows besides messages."""
+
+    subject: str
+    """What is audited, for people."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By virtual stream, what it promises: a value of `model.topology.Consistency`."""
+    windows: tuple[tuple[str, int, int], ...] = ()
+    """Faults: their names, with beginning and end in nanoseconds since 1970."""
+    is_narrow: bool = False
+    """Whether streams were read from a moment on only."""
+
+
+class Shelf:
+    """
+    Where tables of an audit are kept: below *uri*, which any Spark file system can be, or in Spark's memory.
+
+    *reads* is where those are that an earlier audit kept; without it, they are below *uri*.
+    """
+
+    def __init__(self, spark: SparkSession, uri: str | None = None, *, reads: str | None = None) -> None:
+        self.spark = spark
+        self._uri = uri
+        self._reads = reads or uri
+        self._held: dict[str, DataFrame] = {}
+
+    def keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
+        """Compute *rows* once, and give back what is kept of them under *name*."""
+        rows = rows.select(*schema.names)
+        if self._uri is None:
+            self._held[name] = rows.persist()
+        else:
+            rows.write.mode("overwrite").parquet(f"{self._uri}/{name}")
+            self._held[name] = self.spark.read.schema(schema).parquet(f"{self._uri}/{name}")
+        return self._held[name]
+
+    def held(self, name: str) -> DataFrame:
+        """The table *name* of this audit. Raises KeyError if it was not computed."""
+        return self._held[name]
+
+    def read(self, name: str, schema: StructType) -> DataFrame:
+        """The table *name* as an earlier audit kept it. Raises VstreamError if there is none."""
+        place = f"{self._reads}/{name}"
+        try:
+            return self.spark.read.schema(schema).parquet(place)
+        except Exception as error:
+            raise VstreamError(
+                f"there is no table `{place}`", hint="begin at an earlier stage with `--from`"
+            ) from error
+
+
+@dataclass(slots=True)
+class Run:
+    """One audit. *begin* is the first stage that is computed: tables of those before it are read from the shelf."""
+
+    shelf: Shelf
+    context: Context
+    begin: Stage = Stage.NORMALISE
+    on_stage: Callable[[Stage], None] = lambda _: None
+    bucket: int = reconcile.BUCKET
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
+        """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
+        cut = cutting.take(streams, is_narrow=self.context.is_narrow)
+        copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
+        buckets = self._stage(
+            Stage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: reconcile.digests(copies, cut, size=self.bucket)
+        )
+        backsteps = self._stage(Stage.RECONCILE, "backsteps", reconcile.BACKSTEPS, lambda: reconcile.backsteps(copies))
+        found = self._stage(
+            Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps)
+        )
+        return self._judge(copies, cut, buckets, found, operations)
+
+    def _stage(self, stage: Stage, name: str, schema: StructType, compute: Callable[[], DataFrame]) -> DataFrame:
+        order = list(Stage)
+        if order.index(stage) < order.index(self.begin):
+            return self.shelf.read(name, schema)
+        self.on_stage(stage)
+        started = time.monotonic()
+        kept = self.shelf.keep(name, compute(), schema)
+        self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
+        return kept
+
+    def _faults(self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame) -> DataFrame:
+        """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
+        suspects = self.shelf.keep("suspects", reconcile.suspects(buckets, backsteps, cut, size=self.bucket), SUSPECTS)
+        parts = {row.part for row in buckets.select("part").distinct().collect()}
+        # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
+        found = faults.passed(buckets, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
+        if not suspects.isEmpty():
+            found = found.unionByName(faults.faults(copies, cut, buckets, suspects, size=self.bucket))
+        if parts & {"foreign", "ahead"}:
+            found = found.unionByName(faults.misplaced(copies, cut))
+        if not backsteps.isEmpty():
+            found = found.unionByName(faults.reordered(copies, backsteps))
+        ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
+        if ordered:
+            found = found.unionByName(delays.misordered(copies, ordered))
+        return found
+
+    def _judge(
+        self,
+        copies: DataFrame,
+        cut: Cut,
+        buckets: DataFrame,
+        found: DataFrame,
+        operations: DataFrame | None,
+    ) -> Report:
+        self.on_stage(Stage.JUDGE)
+        started = time.monotonic()
+        keep = self.shelf.keep
+        hop_share, stretch_share = max(1, cut.messages // _HOPS), max(1, cut.messages // _NEIGHBOURS)
+        hops = keep("hops", delays.hops(copies, cut, one_in=hop_share), delays.HOPS)
+        contested = keep("contested", keys.contested(copies), CONTESTED)
+        evidence = judge.Evidence(
+            cut=cut,
+            buckets=buckets,
+            faults=found if operations is None else found.unionByName(journal.broken(operations, copies, cut)),
+            disputes=keep("disputes", keys.disputes(copies, cut, buckets, contested), keys.DISPUTES),
+            conflicts=keep("conflicts", keys.conflicts(copies, cut, contested), keys.CONFLICTS),
+            twins=keep("twins", keys.twins(copies, cut), keys.TWINS),
+            delays=keep("delays", delays.delays(hops), delays.DELAYS),
+            settling=keep("settling", delays.settling(hops, self.context.windows), delays.SETTLING)
+            if self.context.windows
+            else None,
+            pairs=keep("pairs", delays.pairs(copies, one_in=stretch_share), delays.PAIRS),
+            answers=keep("answers", journal.answers(operations, copies), journal.ANSWERS)
+            if operations is not None
+            else None,
+        )
+        report = judge.judge(evidence, self.context.subject, one_in=hop_share, seconds=self.seconds)
+        self.seconds[Stage.JUDGE.value] = time.monotonic() - started
+        return report
+
+
+def save_context(shelf: Shelf, context: Context) -> None:
+    """Keep *context* beside the tables, so that they can be judged again."""
+    text = json.dumps(
+        {
+            "subject": context.subject,
+            "models": dict(context.models),
+            "windows": [list(one) for one in context.windows],
+            "is_narrow": context.is_narrow,
+        }
+    )
+    shelf.keep("context", shelf.spark.createDataFrame([(text,)], _CONTEXT), _CONTEXT)
+
+
+def read_context(shelf: Shelf, subject: str) -> Context:
+    """The context that was kept; one that knows nothing but *subject* if there is none."""
+    try:
+        rows = shelf.read("context", _CONTEXT).collect()
+    except VstreamError:
+        rows = []
+    if not rows:
+        return Context(subject=subject)
+    kept = json.loads(rows[0]["context"])
+    return Context(
+        subject=subject,
+        models=kept["models"],
+        windows=tuple((one[0], one[1], one[2]) for one in kept["windows"]),
+        is_narrow=kept["is_narrow"],
+    )
+
+
+def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:
+    """Keep the operations of a scenario beside the tables."""
+    return shelf.keep(_JOURNAL, operations, journal.JOURNAL)
+
+
+def read_journal(shelf: Shelf) -> DataFrame | None:
+    """The operations that were kept, None if there are none."""
+    try:
+        return shelf.read(_JOURNAL, journal.JOURNAL)
+    except VstreamError:
+        return None

@@ -1,0 +1,79 @@
+"""JUnit XML, as CI systems read it."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET  # written, never parsed
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Result(Enum):
+    """How a test case ended, if it did not pass: the name of an XML element."""
+
+    FAILURE = "failure"
+    ERROR = "error"
+    """It is not known whether it would have passed."""
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCase:
+    """One test case; *result* None means that it passed."""
+
+    __test__ = False
+    classname: str
+    name: str
+    result: Result | None = None
+    message: str = ""
+    type: str | None = None
+    text: str | None = None
+    """What is shown below the message."""
+    output: str | None = None
+    """What a test case has to say that passed."""
+    seconds: float | None = None
+
+
+def document(name: str, suites: Mapping[str, Sequence[TestCase]]) -> str:
+    """One XML document: a test suite for each of *suites*, with totals."""
+    root = ET.Element("testsuites", name=_clean(name))
+    for suite, cases in suites.items():
+        counts = {result: sum(case.result is result for case in cases) for result in Result}
+        element = ET.SubElement(
+            root,
+            "testsuite",
+            name=_clean(suite),
+            tests=str(len(cases)),
+            failures=str(counts[Result.FAILURE]),
+            errors=str(counts[Result.ERROR]),
+            skipped=str(counts[Result.SKIPPED]),
+        )
+        for case in cases:
+            _case(element, case)
+    for total in ("tests", "failures", "errors", "skipped"):
+        root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def _case(suite: ET.Element, case: TestCase) -> None:
+    element = ET.SubElement(suite, "testcase", classname=_clean(case.classname), name=_clean(case.name))
+    if case.seconds is not None:
+        element.set("time", f"{case.seconds:.6f}")
+    if case.result is not None:
+        attributes = {"type": case.type} if case.type is not None else {}
+        result = ET.SubElement(element, case.result.value, attributes, message=_clean(case.message))
+        result.text = _clean(case.text) if case.text else None
+    if case.output is not None:
+        ET.SubElement(element, "system-out").text = _clean(case.output)
+
+
+def _clean(value: str) -> str:
+    """*value* without the characters that XML cannot hold; a server's answer, or a file's name, may have them."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", value)
