@@ -356,6 +356,8 @@ links:
 @pytest.mark.parametrize("model", ["consistency: ordered", "consistency: homed, home: west", "consistency: stretch"])
 def test_a_stream_of_unknown_regions_alone_is_told_of_whatever_its_model(model: str) -> None:
     lines = told(
-        TWO_REGIONS.replace(", tags: 3", "") + f"streams: {{foo: {{subjects: [foo.>], regions: [nowhere], {model}}}}}\n"
+        TWO_REGIONS.replace(", tags: 3", "")
+        + "stretch: {members: [west, east, nowhere]}\n"
+        + f"streams: {{foo: {{subjects: [foo.>], regions: [nowhere], {model}}}}}\n"
     )
     assert any("nowhere" in line for line in lines)

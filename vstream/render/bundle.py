@@ -215,10 +215,7 @@ class _Renderer:
                     "server": address.server,
                     "address": address,
                     "jetstream": jetstream[address.server.name],
-                    # Through its own front a server would not know itself.
-                    "peers": [
-                        one for one in members[address.cluster_name] if one is not address or not one.route_front
-                    ],
+                    "routes": _routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(addresses) > 1,
                     "gateways": _gateways(address, members) if len(members) > 1 else [],
@@ -240,6 +237,19 @@ class _Renderer:
                 yield Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
                 )
+
+
+def _routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
+    """
+    Whom *address* dials within its cluster, of *members*: the same list for all of them, as nobody dials itself.
+
+    But through its own front a server would not know itself, so there it is left out,
+    unless it is alone: a clustered JetStream does not start without a route.
+    """
+    if not address.route_front:
+        return [one.route_url for one in members]
+    others = [one.route_url for one in members if one is not address]
+    return others or [f"nats://{address.peer_host}:{address.cluster}"]
 
 
 def _gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
