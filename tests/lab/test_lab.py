@@ -106,6 +106,28 @@ async def test_two_labs_live_side_by_side(state: Path, binary: Path) -> None:
     assert list((state / "labs").glob("*/")) == []
 
 
+async def test_the_ports_of_a_killed_server_stay_its_own_in_every_state_directory(
+    binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    server = NatsServer(lab_directory("a"), "r0-0")
+    first = lab.addresses("a")[0].client
+    assert server.signal(signal.SIGKILL)
+    await eventually(lambda: not server.is_running())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("VSTREAM_STATE_DIR", str(tmp_path / "elsewhere"))
+        await lab.up("b", topology(1, 1), render, binary=binary, on_progress=silent)
+        assert lab.addresses("b")[0].client != first
+    try:
+        await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+        assert lab.addresses("a")[0].client == first
+        await lab.down("a")
+    finally:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("VSTREAM_STATE_DIR", str(tmp_path / "elsewhere"))
+            await lab.down("b")
+
+
 async def test_one_server_is_a_lab_that_keeps_its_ports_and_data(binary: Path) -> None:
     first = await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
     address = first.servers[0].address

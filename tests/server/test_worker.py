@@ -21,6 +21,7 @@ import pytest_asyncio
 from tests.support.one_server import OneServer, eventually, running
 from vstream.capture.records import Kind, Operation, Outcome, digest
 from vstream.capture.store import Capture
+from vstream.jetstream.connection import connect
 from vstream.scenario.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
 from vstream.scenario.workers import Helper, Workers
 
@@ -87,6 +88,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         spec = WorkerSpec(
             region="west",
             urls=server.endpoint.urls,
+            logs=server.logs,
             start=time.monotonic_ns(),
             seed=7,
             capture=capture,
@@ -177,6 +179,36 @@ async def test_what_is_due_without_a_connection_is_never_sent_later(world: World
     assert len(stored) + len(late) + sum(one.outcome is Outcome.INDETERMINATE for one in world.operations()) == len(
         world.operations()
     )
+
+
+async def connections(server: OneServer) -> int:
+    """How many connections *server* has had: it numbers them."""
+    async with connect(server.endpoint, "west") as connection:
+        return int(connection._info["client_id"])
+
+
+async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+        world.server.kill()
+        async with running(elsewhere, port=world.server.port) as stranger:
+            await stranger.api("STREAM.CREATE.foo", {"name": "foo", "subjects": ["foo.>"]})
+            before = await connections(stranger)
+
+            async def has_tried_often() -> bool:
+                return await connections(stranger) > before + 100
+
+            await eventually(has_tried_often)
+            assert (await stranger.api("STREAM.INFO.foo"))["state"]["messages"] == 0
+        await world.server.start()
+
+        async def acknowledged_again() -> bool:
+            latest = max(world.operations(), key=lambda one: one.due)
+            return latest.outcome is Outcome.OK
+
+        await eventually(acknowledged_again)
 
 
 async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(world: World) -> None:
@@ -315,6 +347,23 @@ async def test_a_worker_ends_with_its_runner_and_what_it_recorded_can_be_read(wo
         runner.kill()
     assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
     assert world.operations()
+
+
+async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(world: World) -> None:
+    # More than a connection takes in: it waits, and the client library swallows what would end the waiting.
+    greedy = replace(PUBLISHER, rate=500, size=(100_000, 100_000), timeout=60 * NS)
+    runner = spawned(world.capture.path)
+    assert runner.stdin is not None
+    assert runner.stdout is not None
+    with runner, runner.stdin, runner.stdout:
+        runner.stdin.write(WORKER.dump_json(replace(world.spec, publishers=(greedy,))) + b"\n")
+        runner.stdin.flush()
+        worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
+        await world.recorded(Outcome.OK)
+        world.server.pause()
+        await asyncio.sleep(1)
+        runner.kill()
+    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
 
 
 async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> None:

@@ -19,16 +19,25 @@ from vstream.lab.binaries import locate
 from vstream.model.topology import Endpoint
 
 DEADLINE = 30.0
+NAME = "west-1"
 
 
 class OneServer:
     """A server at a port of its own. What it stores outlives it."""
 
-    def __init__(self, directory: Path, version: str | None = None) -> None:
+    def __init__(self, directory: Path, version: str | None = None, *, port: int | None = None) -> None:
         self._directory = directory
         self._binary = locate(version)
-        self._port = free_port()
+        self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def logs(self) -> Path:
+        return self._directory
 
     @property
     def endpoint(self) -> Endpoint:
@@ -46,10 +55,12 @@ class OneServer:
             "-p",
             str(self._port),
             "-js",
+            "-n",
+            NAME,
             "-sd",
             str(self._directory / "store"),
         ]
-        with (self._directory / "server.log").open("ab") as log:
+        with (self._directory / f"{NAME}.log").open("ab") as log:
             return subprocess.Popen(argv, stdout=log, stderr=log)
 
     async def _answers(self) -> bool:
@@ -83,9 +94,9 @@ class OneServer:
 
 
 @asynccontextmanager
-async def running(directory: Path, version: str | None = None) -> AsyncIterator[OneServer]:
+async def running(directory: Path, version: str | None = None, *, port: int | None = None) -> AsyncIterator[OneServer]:
     """A running server, which ends here, whatever was done to it."""
-    server = OneServer(directory, version)
+    server = OneServer(directory, version, port=port)
     await server.start()
     try:
         yield server

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NotConnectedError, NotReachableError
 from vstream.jetstream.steady import open_steady
+from vstream.lab.identity import OwnServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
@@ -86,7 +87,9 @@ async def hearing(site: Site, *, patience: float) -> AsyncIterator[Hearing]:
             if not endpoint.urls:
                 continue
             try:
-                clients[region] = await open_steady(endpoint, region, name="vstream", within=_CONNECT)
+                clients[region] = await open_steady(
+                    endpoint, region, name="vstream", knows=OwnServers(site.directory.log).knows, within=_CONNECT
+                )
             except NotReachableError:
                 continue  # as a region that does not serve
         found = Hearing(clients, patience=patience)

@@ -4,12 +4,15 @@ A connection for a workload: it comes back by itself for ever, and sends nothing
 What is due while the connection does not stand is refused at once. The client library
 would keep it and send it when the connection is back, which turns an outage into
 messages that nobody can tell from those that were sent in time.
+
+It talks to servers that its owner knows, and to no others: while a server is away,
+somebody else's may get its port.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats.errors
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
     from vstream.model.topology import Endpoint
 
+    Knows = Callable[[str, str], bool]
+    """Whether a server is one of ours, by its name and its id."""
+
 CONNECT_TIMEOUT = 1
 """Seconds for one server. One that is paused takes the connection and says nothing."""
 RETURN_PAUSE = 0.1
@@ -33,7 +39,21 @@ OUTSTANDING_PINGS = 2
 
 
 class _Client(TidyClient):
-    """The library's client, without what it keeps of a connection that has broken."""
+    """The library's client, without what it keeps of a connection that has broken, and for servers that it *knows*."""
+
+    def __init__(self, knows: Knows) -> None:
+        super().__init__()
+        self._knows = knows
+        self.stranger: str | None = None
+        """The last server that was not one of ours."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        # The first thing that a server says, before anything is sent to it.
+        name, server_id = str(info.get("server_name")), str(info.get("server_id"))
+        if initial_connection and not self._knows(name, server_id):
+            self.stranger = name
+            raise nats.errors.Error(f"server `{name}` is a stranger")
+        await super()._process_info(info, initial_connection)
 
     async def _process_op_err(self, e: Exception) -> None:
         if self.is_connected:
@@ -94,9 +114,9 @@ class SteadyConnection(Connection):
             raise NotConnectedError("not connected")
 
 
-async def open_steady(endpoint: Endpoint, region: str, *, name: str, within: float) -> SteadyConnection:
+async def open_steady(endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float) -> SteadyConnection:
     """
-    A connection to *region*, known to its servers as *name*.
+    A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
 
     Only the first one has a deadline: raises NotReachableError after *within* seconds.
     """
@@ -104,7 +124,7 @@ async def open_steady(endpoint: Endpoint, region: str, *, name: str, within: flo
     async def ignore(_: Exception) -> None:
         """The library logs a traceback where nobody listens."""
 
-    client = _Client()
+    client = _Client(knows)
     try:
         async with asyncio.timeout(within):
             await client.connect(
@@ -123,6 +143,9 @@ async def open_steady(endpoint: Endpoint, region: str, *, name: str, within: flo
         if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts are OSErrors
             raise
         raise NotReachableError(
-            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)} within {within:g} s"
+            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)} within {within:g} s",
+            hint=None
+            if client.stranger is None
+            else f"a server `{client.stranger}` answers there, and it is none of this lab",
         ) from error
     return SteadyConnection(client, region)

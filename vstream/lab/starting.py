@@ -18,12 +18,14 @@ from vstream.errors import LabError
 from vstream.lab import conf, linking, ports, readiness, records
 from vstream.lab.keeper import Keeper, PortTakenError
 from vstream.lab.linkstate import Backend
+from vstream.lab.neighbours import running_elsewhere
 from vstream.lab.readiness import Progress, Stage
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import LabRecord, held, lab_directories, labs_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from vstream.lab.binaries import Program
     from vstream.lab.linkstate import LinkState, Pair
@@ -74,8 +76,8 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
     keeper = Keeper(start.directory)
     backend = linking.backend_for(start.topology, start.backend)
     async with _stopped_on_failure(start.directory, names, keeper):
-        async with _ports_claimed():
-            chosen = _choose(start, attempt, backend)
+        async with _ports_claimed() as place:
+            chosen = _choose(start, attempt, backend, place)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
             keeper.write(linking.first(chosen, backend, start.shape))
@@ -145,24 +147,27 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
             raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
 
 
-def _choose(start: Start, attempt: int, backend: Backend) -> tuple[ServerAddress, ...]:
-    """Where the servers shall listen: where they did last time, if they can."""
+def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
+    """Where the servers shall listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.seats
     record = start.directory.read()
+    elsewhere = _ports_of(running_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
-        if before == record.servers and not ports.taken(before) and not ports.fronts_taken(before):
+        is_ours = elsewhere.isdisjoint(_ports_of((record,)))
+        if before == record.servers and is_ours and not ports.taken(before) and not ports.fronts_taken(before):
             return before
-    reserved = {
-        port
-        for other in _other_labs(start)
-        for address in other.servers
-        for port in (*ports.of(address), *ports.fronts_of(address))
-    }
+    reserved = elsewhere | _ports_of(_other_labs(start))
     # Two strangers who collided shall not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
     first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved=reserved, skip=skip)
     return ports.allocate(seats, first, start.directory, backend=backend)
+
+
+def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
+    return frozenset(
+        port for lab in labs for address in lab.servers for port in (*ports.of(address), *ports.fronts_of(address))
+    )
 
 
 def _other_labs(start: Start) -> Iterator[LabRecord]:
@@ -253,9 +258,9 @@ async def _ready(start: Start, at: Sequence[ServerAddress], watch: Callable[[], 
 
 
 @asynccontextmanager
-async def _ports_claimed() -> AsyncIterator[None]:
+async def _ports_claimed() -> AsyncIterator[Path]:
     """
-    From the choice of ports until servers listen on them, no other lab of this user chooses.
+    From the choice of ports until servers listen on them, no other lab of this user chooses. Gives what they share.
 
     Labs of another state directory included. Whoever waits too long goes on: at
     worst a server dies of "address already in use", and other ports are chosen.
@@ -265,7 +270,7 @@ async def _ports_claimed() -> AsyncIterator[None]:
     except OSError:
         place = labs_directory()
     async with held(place / "ports.lock", patience=_PORTS_PATIENCE):
-        yield
+        yield place
 
 
 @asynccontextmanager

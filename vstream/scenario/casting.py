@@ -26,6 +26,7 @@ def workers(scenario: Scenario, stage: Stage, capture: Path, start: int) -> tupl
         WorkerSpec(
             region=region.name,
             urls=stage.endpoints[region.name].urls,
+            logs=stage.logs,
             start=start,
             seed=scenario.seed,
             capture=capture,
@@ -44,6 +45,7 @@ def sampler(stage: Stage, capture: Path, start: int) -> SamplerSpec:
     others = {name: names - {name} for name in names}
     return SamplerSpec(
         start=start,
+        logs=stage.logs,
         capture=capture,
         regions=tuple(
             SampledRegion(

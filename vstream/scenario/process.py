@@ -2,7 +2,9 @@
 What worker and sampler have in common: they end with the runner, whatever becomes of it.
 
 Their standard input is a pipe from the runner: words come on it, and it ends when the
-runner does, also by SIGKILL. Ctrl-C does not reach them: the runner says when to stop.
+runner does, also by SIGKILL. What cannot end then, since it waits for servers that
+answer nothing, is ended by a thread that looks after the runner. Ctrl-C does not reach
+them: the runner says when to stop.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -21,10 +25,20 @@ if TYPE_CHECKING:
 
 _Spec = TypeVar("_Spec")
 _MAX_SPEC = 1 << 24
+_LOOK = 0.1
+_LAST = 1.0
+"""Seconds to write everything down once the runner is gone. Clients that work for nobody must not go on."""
+ABANDONED = 4
+"""Exit code of a process that did not end by itself when its runner did."""
 
 
 def main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coroutine[None, None, None]]) -> None:
-    """Read a spec, do *work*, and end; at once where standard input ends first."""
+    """
+    Read a spec, do *work*, and end; at once where standard input ends first.
+
+    The one argument of the program is the process id of its runner.
+    """
+    Thread(target=_outlive, args=(int(sys.argv[1]),), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     asyncio.run(_main(adapter, work))
@@ -48,6 +62,14 @@ async def _main(adapter: TypeAdapter[_Spec], work: Callable[[_Spec, Words], Coro
     line = await reader.readline()
     if line:
         await work(adapter.validate_json(line), Words(reader))
+
+
+def _outlive(runner: int) -> None:
+    """End this process shortly after *runner*, whatever it does meanwhile."""
+    while os.getppid() == runner:
+        time.sleep(_LOOK)
+    time.sleep(_LAST)
+    os._exit(ABANDONED)
 
 
 def say(line: bytes) -> None:

@@ -23,6 +23,7 @@ from vstream.capture.store import Capture, Lines
 from vstream.errors import VstreamError
 from vstream.jetstream.steady import SteadyConnection, open_steady
 from vstream.lab import lab
+from vstream.lab.identity import OwnServers
 from vstream.lab.starting import uninterrupted
 from vstream.model.scenario import Converge, Heal, Inject, Resync, Try, Wait
 from vstream.scenario import casting, keeping, stage
@@ -162,7 +163,11 @@ class _Run:
         self._faults = Faults(staged, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
             self._connections[region.name] = await open_steady(
-                staged.endpoints[region.name], region.name, name=f"{region.name}/runner", within=_CONNECT
+                staged.endpoints[region.name],
+                region.name,
+                name=f"{region.name}/runner",
+                knows=OwnServers(staged.logs).knows,
+                within=_CONNECT,
             )
         for target in casting.targets(self._scenario, staged, 0, casting.tried_regions(self._scenario)):
             await Trials(target, self._connections[target.region], self._now).prepare()

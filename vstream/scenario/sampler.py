@@ -20,6 +20,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.steady import open_steady
+from vstream.lab.identity import OwnServers
 from vstream.model.topology import Endpoint
 from vstream.scenario import process
 from vstream.scenario.spec import SAMPLER, SamplerSpec
@@ -61,7 +62,11 @@ class Sampler:
 
     async def _region(self, region: SampledRegion) -> None:
         connection = await open_steady(
-            Endpoint(urls=region.urls), region.name, name=f"{region.name}/sampler", within=PATIENCE
+            Endpoint(urls=region.urls),
+            region.name,
+            name=f"{region.name}/sampler",
+            knows=OwnServers(self._spec.logs).knows,
+            within=PATIENCE,
         )
         under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:

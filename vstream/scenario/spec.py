@@ -59,10 +59,11 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Everything that one worker does. It connects to *urls* alone."""
+    """Everything that one worker does. It connects to *urls* alone, and there to servers that log into *logs*."""
 
     region: str
     urls: tuple[str, ...]
+    logs: Path
     start: int
     """The capture's start on the monotonic clock, which all processes of a machine share."""
     seed: int
@@ -74,9 +75,10 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSpec:
-    """What the sampler asks, by region."""
+    """What the sampler asks, by region; only servers that log into *logs*."""
 
     start: int
+    logs: Path
     capture: Path
     regions: tuple[SampledRegion, ...]
 

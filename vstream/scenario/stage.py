@@ -14,6 +14,7 @@ from vstream.jetstream.observe import any_connection, connect_all, observe
 from vstream.lab import lab, versions
 from vstream.lab.linkstate import Backend
 from vstream.lab.mappings import LabMappings
+from vstream.lab.state import lab_directory
 from vstream.load import bundle as rendered
 from vstream.load import load
 from vstream.plan.apply import apply
@@ -43,6 +44,8 @@ class Stage:
     topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
+    logs: Path
+    """Where its servers log."""
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
@@ -77,7 +80,13 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         timeout=_UP,
         links=_backend(scenario.lab.links),
     )
-    stage = Stage(lab=name, topology=topology, bundle=render(lab.addresses(name)), endpoints=lab.endpoints(name))
+    stage = Stage(
+        lab=name,
+        topology=topology,
+        bundle=render(lab.addresses(name)),
+        endpoints=lab.endpoints(name),
+        logs=lab_directory(name).log,
+    )
     say("applying the topology")
     await _apply(stage)
     say("probing")

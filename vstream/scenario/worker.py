@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from vstream.jetstream.steady import open_steady
+from vstream.lab.identity import OwnServers
 from vstream.model.topology import Endpoint
 from vstream.scenario import process
 from vstream.scenario.publishing import Publisher
@@ -69,7 +70,9 @@ class Worker:
 
     async def _connect(self, client: str) -> SteadyConnection:
         endpoint = Endpoint(urls=self._spec.urls)
-        connection = await open_steady(endpoint, self._spec.region, name=client, within=PATIENCE)
+        connection = await open_steady(
+            endpoint, self._spec.region, name=client, knows=OwnServers(self._spec.logs).knows, within=PATIENCE
+        )
         self._connections.append(connection)
         return connection
 

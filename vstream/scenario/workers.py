@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ class Helper:
                 sys.executable,
                 "-m",
                 self._module,
+                str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,

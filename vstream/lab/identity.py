@@ -1,0 +1,36 @@
+"""Which servers a client talks to: those of a lab are known by what their own logs say of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_SUFFIXES = (".log", ".err")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServers:
+    """
+    The servers of the lab whose logs are in *logs*. Everybody else's are strangers.
+
+    Names and ports say nothing: another lab has the same names, and may have got the
+    ports. A server takes a new id each time it starts, and writes it into its
+    log before it listens.
+    """
+
+    logs: Path
+
+    def knows(self, server: str, server_id: str) -> bool:
+        """Whether the lab has started a *server* that called itself *server_id*, the two as in a server's INFO."""
+        if not server_id or server != Path(server).name:
+            return False
+        said = re.compile(rb"\bID: +" + re.escape(server_id.encode()) + rb"\s")
+        return any(said.search(_read(self.logs / f"{server}{suffix}")) for suffix in _SUFFIXES)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the lab may have been removed
+        return b""
