@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
@@ -12,7 +13,9 @@ from vstream.model.artifacts import Bundle
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.model.topology import Topology
 from vstream.plan.canonical import canonical
+from vstream.plan.copies import positions
 from vstream.plan.diff import Observed, spell_destinations
+from vstream.plan.gates import Gate
 
 
 def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:
@@ -41,6 +44,8 @@ class FakeServers:
         self.rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self.calls: list[str] = []
         self.failures: dict[str, list[Exception]] = {}
+        self.shut: dict[str, list[str]] = {}
+        self.positions: dict[str, dict[str, int]] = {}
         self._clock = 0
 
     def _answer(self, call: str) -> None:
@@ -48,6 +53,10 @@ class FakeServers:
         pending = self.failures.get(call)
         if pending:
             raise pending.pop(0)
+
+    def hold(self, name: str, messages: int) -> None:
+        """Let stream *name* hold so many messages."""
+        self.streams_by_name[name] = replace(self.streams_by_name[name], messages=messages)
 
     def _store(self, config: StreamConfig, created: str | None) -> None:
         self._clock += 1
@@ -79,6 +88,18 @@ class FakeServers:
     async def delete(self, name: str) -> None:
         self._answer(f"delete {name}")
         del self.streams_by_name[name]
+
+    async def missing(self, gate: Gate) -> str | None:
+        """Gauges: a gate holds unless `shut` has something left to say of it."""
+        self.calls.append(f"gate {gate.kind.value} {gate.stream}")
+        said = self.shut.get(f"{gate.kind.value} {gate.stream}")
+        return said.pop(0) if said else None
+
+    async def starts(self, copy: str) -> Mapping[str, int]:
+        return positions(self.streams_by_name[copy].config.metadata)
+
+    async def ends(self, copy: str) -> Mapping[str, int]:
+        return dict(self.positions[copy])
 
     def observed(self) -> Observed:
         return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules))

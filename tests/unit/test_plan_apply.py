@@ -20,7 +20,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> Applied:
     plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
-    return await apply(plan, servers, servers.loader(wanted) if can_load else None, lambda _change: None)
+    return await apply(plan, servers, servers.loader(wanted) if can_load else None, servers)
 
 
 async def servers_with(wanted: Bundle) -> FakeServers:
@@ -93,7 +93,7 @@ async def test_a_create_that_had_its_effect_without_an_answer_is_done_by_the_nex
     plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
     await servers.create(stream.config)
     servers.failures["create foo-write-east"] = [no_answer()]
-    applied = await apply(plan, servers, servers.loader(wanted), lambda _change: None)
+    applied = await apply(plan, servers, servers.loader(wanted), servers)
     assert applied.is_complete
 
 
@@ -162,7 +162,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
         if number in silent:
             for verb in ("create", "update", "delete"):
                 servers.failures[f"{verb} {change.config.name}"] = [no_answer()] * 3
-    await apply(plan, servers, servers.loader(new), lambda _change: None)
+    await apply(plan, servers, servers.loader(new), servers)
     servers.failures.clear()
     assert (await run(servers, new)).is_complete
     assert diff("acme", new.streams, new.mappings, servers.observed()).is_empty
@@ -177,7 +177,7 @@ async def test_a_plan_is_carried_out_and_nothing_else() -> None:
     wanted = rendered()
     plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
     half = replace(plan, changes=plan.changes[:2])
-    await apply(half, servers, servers.loader(wanted), lambda _change: None)
+    await apply(half, servers, servers.loader(wanted), servers)
     assert servers.calls == [f"create {change.config.name}" for change in plan.changes[:2]]
 
 
@@ -189,7 +189,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     observed = replace(servers.observed(), unread_servers=("east-1",))
     plan = diff("acme", wanted.streams, wanted.mappings, observed)
     assert not plan.rules
-    applied = await apply(plan, servers, None, lambda _change: None)
+    applied = await apply(plan, servers, None, servers)
     assert applied.waits_for == ("east-1",)
     assert len(applied.skipped) == 6
     assert not applied.is_complete
@@ -201,7 +201,7 @@ async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
     wanted = rendered()
     observed = replace(servers.observed(), unread_servers=("east-1",))
     plan = diff("acme", wanted.streams, wanted.mappings, observed)
-    applied = await apply(plan, servers, None, lambda _change: None)
+    applied = await apply(plan, servers, None, servers)
     assert applied.is_complete
     assert len(applied.done) == 6
 
@@ -211,6 +211,6 @@ async def test_mappings_that_were_just_loaded_everywhere_are_known() -> None:
     wanted = rendered({})
     observed = replace(servers.observed(), unread_servers=("east-1",))
     plan = diff("acme", wanted.streams, wanted.mappings, observed)
-    applied = await apply(plan, servers, servers.loader(wanted), lambda _change: None)
+    applied = await apply(plan, servers, servers.loader(wanted), servers)
     assert applied.is_complete
     assert servers.streams_by_name == {}

@@ -30,6 +30,9 @@ def command(
     allow_many: Annotated[
         bool, typer.Option("--allow-many", help="Change or delete more than 30 % of the streams that exist.")
     ] = False,
+    gate_timeout: Annotated[
+        float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long a gate may take to hold.", min=0)
+    ] = 300,
     adopt: Adopt = None,
     lab: inputs.LabName = None,
     templates: inputs.TemplatesDirectory = None,
@@ -37,9 +40,11 @@ def command(
     """
     Make the servers as the topology says: write streams, read streams, then mappings; removals in reverse.
 
-    Shows the plan and asks once. A saved plan is carried out as it was reviewed, and
-    refused if the servers have changed since. Stopped at any point, a second `apply`
-    finishes the job. Exits with 1 if something is blocked, refused or still missing.
+    Shows the plan and asks once. Between its stages there are gates, such as that every
+    reader has all of a write stream that goes: one that does not hold in time ends it. A
+    saved plan is carried out as it was reviewed, and refused if the servers have changed
+    since. Stopped at any point, a second `apply` finishes the job. Exits with 1 if
+    something is blocked, refused or still missing.
 
     Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
     """
@@ -61,9 +66,11 @@ def command(
         _ask()
         # Nobody knows how long the question stood there.
         run(_require_unchanged(planned, frozenset(adopt or ())))
-    applied, left = run(_carry_out(planned))
+    applied, left = run(_carry_out(planned, gate_timeout))
     for line in view.applied(applied):
         console.out().print(line)
+    if applied.shut:
+        raise typer.Exit(NO)
     if applied.failure is not None:
         console.failure(applied.failure)
         console.say("Run `vstream apply` again: it goes on where this one stopped.")
@@ -134,9 +141,10 @@ def _ask() -> None:
         raise typer.Exit(NO)
 
 
-async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
+async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
+    from vstream.jetstream.gauges import LiveGauges  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
     from vstream.lab.mappings import LabMappings  # noqa: PLC0415 - loads psutil
     from vstream.plan.apply import apply  # noqa: PLC0415
@@ -144,15 +152,20 @@ async def _carry_out(planned: Planned) -> tuple[Applied, Plan | None]:
 
     where = planned.where
     async with connect_all(planned.topology, where.endpoints) as connections:
-        admin = JetStreamAdmin(any_connection(connections))
+        connection = any_connection(connections)
         with console.progress() as progress:
             task = progress.add_task("applying", total=len(planned.plan.changes))
             applied = await apply(
                 planned.plan,
-                admin,
+                JetStreamAdmin(connection),
                 LabMappings(where.lab, planned.bundle) if where.lab is not None else None,
-                lambda _change: progress.advance(task),
+                LiveGauges(connection),
+                on_done=lambda _change: progress.update(task, description="applying", advance=1),
+                on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+                patience=gate_timeout,
             )
+    if applied.shut:
+        return applied, None
     if applied.failure is not None:
         return applied, None
     return applied, await compare(planned.topology, where, planned.bundle, frozenset())

@@ -111,7 +111,14 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
 
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)
-    return diff(topology.name, bundle.streams, bundle.mappings, observed, adopt=adopt)
+    return diff(
+        topology.name,
+        bundle.streams,
+        bundle.mappings,
+        observed,
+        adopt=adopt,
+        server_version=topology.server_version,
+    )
 
 
 def _save(path: Path, text: str) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.plan.changes import Create, Delete, Phase, Update
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.plan import copies
+from vstream.plan.changes import Create, Delete, Handover, Phase, Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from vstream.model.streams import StreamConfig
     from vstream.plan.changes import Change, Plan
-    from vstream.plan.port import MappingAdmin, StreamAdmin
+    from vstream.plan.gates import Gate
+    from vstream.plan.port import Gauges, MappingAdmin, StreamAdmin
 
 IN_FLIGHT = 32
 """Requests at a time: with more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
@@ -22,6 +26,17 @@ TEMPORARILY_UNAVAILABLE = frozenset({10008, 10009})
 """JSClusterNotAvailErr and JSClusterNotLeaderErr: the request was refused, and asking again is safe."""
 STREAM_NOT_FOUND = 10059
 FIRST_PAUSE = 0.5
+GATE_PATIENCE = 300.0
+"""Seconds that a gate may take: a source that was lost is asked for again after two minutes at the latest."""
+GATE_POLL = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shut:
+    """A gate that did not hold in time, and what it lacked in the end."""
+
+    gate: Gate
+    missing: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,40 +57,54 @@ class Applied:
     """Whether servers still have other rules loaded, which only whoever runs them can change."""
     waits_for: tuple[str, ...] = ()
     """Servers of which nobody knows what they have loaded, so that removals were skipped."""
+    shut: tuple[Shut, ...] = ()
+    """Gates that did not hold in time: what comes after them was skipped."""
     failure: VstreamError | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether everything that the plan says has been done."""
-        return not (self.uncertain or self.refused or self.skipped or self.mappings_pending or self.failure)
+        return not (
+            self.uncertain or self.refused or self.skipped or self.mappings_pending or self.shut or self.failure
+        )
 
 
 async def apply(
-    plan: Plan, streams: StreamAdmin, mappings: MappingAdmin | None, on_done: Callable[[Change], None]
+    plan: Plan,
+    streams: StreamAdmin,
+    mappings: MappingAdmin | None,
+    gauges: Gauges,
+    *,
+    on_done: Callable[[Change], None] = lambda _change: None,
+    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
+    patience: float = GATE_PATIENCE,
 ) -> Applied:
     """
     Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
 
-    *mappings* is None where vstream cannot make servers load them: then everything
-    that must wait for them is skipped, as it is where a server's loaded rules are
-    unknown: it may still send publishes to what would be removed. Never raises for
-    what servers answer.
+    A phase begins once its gates hold; one that does not within *patience* seconds
+    ends it. *mappings* is None where vstream cannot make servers load them: then
+    everything that must wait for them is skipped, as it is where a server's loaded
+    rules are unknown: it may still send publishes to what would be removed. Never
+    raises for what servers answer.
     """
-    run = _Run(streams, on_done)
+    run = _Run(streams, gauges, on_done, on_wait, patience)
     is_loaded = is_pending = False
     waits_for: tuple[str, ...] = ()
     for phase in Phase:
+        changes = plan.in_phase(phase)
+        if phase > Phase.MAPPINGS and changes and not is_loaded:
+            waits_for = plan.unread_servers
+        is_waiting = phase > Phase.MAPPINGS and (is_pending or bool(waits_for))
+        if run.is_going_on and not is_waiting:
+            await run.hold(plan, phase)
         if phase is Phase.MAPPINGS:
-            if run.failure is None and plan.rules:
+            if run.is_going_on and plan.rules:
                 if mappings is None:
                     is_pending = True
                 else:
                     is_loaded = await run.load(mappings)
-            continue
-        changes = plan.in_phase(phase)
-        if changes and phase > Phase.MAPPINGS and not is_loaded:
-            waits_for = plan.unread_servers
-        if run.failure is not None or (phase > Phase.MAPPINGS and (is_pending or waits_for)):
+        elif not run.is_going_on or is_waiting:
             run.skipped.extend(changes)
         else:
             await run.carry_out(changes)
@@ -87,19 +116,55 @@ async def apply(
         mappings_loaded=is_loaded,
         mappings_pending=is_pending,
         waits_for=waits_for,
+        shut=run.shut,
         failure=run.failure,
     )
 
 
 class _Run:
-    def __init__(self, streams: StreamAdmin, on_done: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        streams: StreamAdmin,
+        gauges: Gauges,
+        on_done: Callable[[Change], None],
+        on_wait: Callable[[Gate, str], None],
+        patience: float,
+    ) -> None:
         self._streams = streams
+        self._gauges = gauges
         self._on_done = on_done
+        self._on_wait = on_wait
+        self._patience = patience
         self.done: list[Change] = []
         self.uncertain: list[Change] = []
         self.refused: list[Change] = []
         self.skipped: list[Change] = []
+        self.shut: tuple[Shut, ...] = ()
         self.failure: VstreamError | None = None
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether nothing has gone wrong so far."""
+        return self.failure is None and not self.shut
+
+    async def hold(self, plan: Plan, phase: Phase) -> None:
+        """Return once everything holds that *phase* of *plan* must wait for, or time is up."""
+        deadline = time.monotonic() + self._patience
+        gates = [gate for gate in plan.gates if gate.before is phase]
+        try:
+            found = await asyncio.gather(*(self._held(gate, deadline) for gate in gates))
+        except VstreamError as failure:
+            self.failure = failure
+        else:
+            self.shut = tuple(one for one in found if one is not None)
+
+    async def _held(self, gate: Gate, deadline: float) -> Shut | None:
+        while (missing := await self._gauges.missing(gate)) is not None:
+            self._on_wait(gate, missing)
+            if time.monotonic() > deadline:
+                return Shut(gate=gate, missing=missing)
+            await asyncio.sleep(GATE_POLL)
+        return None
 
     async def load(self, mappings: MappingAdmin) -> bool:
         try:
@@ -123,23 +188,33 @@ class _Run:
 
     async def _one(self, change: Change) -> None:
         try:
-            await _with_retries(change, self._streams)
+            await _with_retries(change, await self._completed(change), self._streams)
         except NotReachableError as failure:
             self.uncertain.append(change)
             self.failure = self.failure or failure
-        except (ServerError, NoRespondersError) as failure:
+        except VstreamError as failure:
             self.refused.append(change)
             self.failure = self.failure or failure
         else:
             self.done.append(change)
             self._on_done(change)
 
+    async def _completed(self, change: Change) -> StreamConfig:
+        """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
+        match change:
+            case Update(handover=Handover.STOP, config=config):
+                return copies.noted(config, await self._gauges.ends(config.name))
+            case Update(handover=Handover.SOURCE, config=config):
+                return copies.started(config, await self._gauges.starts(config.name))
+            case _:
+                return change.config
 
-async def _with_retries(change: Change, streams: StreamAdmin) -> None:
+
+async def _with_retries(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
     pause = FIRST_PAUSE
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return await _request(change, streams)
+            return await _request(change, config, streams)
         except NotReachableError:
             # The same create or update twice is one; a second delete could hit a stream that somebody made since.
             if isinstance(change, Delete) or attempt == ATTEMPTS:
@@ -154,11 +229,11 @@ async def _with_retries(change: Change, streams: StreamAdmin) -> None:
     return None
 
 
-async def _request(change: Change, streams: StreamAdmin) -> None:
+async def _request(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
     match change:
         case Create():
-            await streams.create(change.config)
+            await streams.create(config)
         case Update():
-            await streams.update(change.config)
+            await streams.update(config)
         case Delete():
-            await streams.delete(change.config.name)
+            await streams.delete(config.name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.model.topology import Role
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from vstream.model.json import Json
     from vstream.model.streams import StreamConfig
+    from vstream.plan.gates import Gate
 
 
 class Phase(IntEnum):
@@ -23,12 +24,25 @@ class Phase(IntEnum):
     """Origins too: whatever clients publish into."""
     ORDER_STREAMS = 2
     READ_STREAMS = 3
-    MAPPINGS = 4
-    DROPPED_SOURCES = 5
+    STOPPED_COPIES = 4
+    """A read stream that was made as a copy of another takes no more from it."""
+    SOURCED_COPIES = 5
+    """It sources all write streams from where the copy ends."""
+    MAPPINGS = 6
+    DROPPED_SOURCES = 7
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 6
-    DELETED_ORDER_STREAMS = 7
-    DELETED_WRITE_STREAMS = 8
+    DELETED_READ_STREAMS = 8
+    DELETED_ORDER_STREAMS = 9
+    DELETED_WRITE_STREAMS = 10
+
+
+class Handover(Enum):
+    """Which step an update is that turns a copy of a read stream into a read stream of its own."""
+
+    STOP = "stop"
+    """It is a mirror no more. Written into its metadata: where each source goes on."""
+    SOURCE = "source"
+    """It sources, each source from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +75,8 @@ class Update:
     fields: tuple[FieldChange, ...]
     adopts: bool = False
     """Whether the stream becomes vstream's with this change."""
+    handover: Handover | None = None
+    """For a copy of a read stream: carrying the change out adds to *config* where each source goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +86,8 @@ class Delete:
     config: StreamConfig
     region: str | None
     role: Role | None
-    messages: int
+    messages: int = field(compare=False)
+    """How many there were when the plan was made: clients may still publish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +133,8 @@ class Plan:
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded mappings could not be read."""
+    gates: tuple[Gate, ...] = ()
+    """What must hold on the servers before certain phases may begin."""
     notes: tuple[Note, ...] = ()
     owned: int = 0
     """How many streams of this topology exist."""
@@ -163,6 +182,10 @@ def phase_of(change: Change) -> Phase:
     match change:
         case Delete():
             return deleted
+        case Update(handover=Handover.STOP):
+            return Phase.STOPPED_COPIES
+        case Update(handover=Handover.SOURCE):
+            return Phase.SOURCED_COPIES
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
             return Phase.DROPPED_SOURCES
         case _:

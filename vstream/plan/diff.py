@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig
 from vstream.model.topology import Role
+from vstream.plan import copies
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -22,6 +23,7 @@ from vstream.plan.changes import (
     Update,
     phase_of,
 )
+from vstream.plan.gates import gates_of
 from vstream.plan.risk import classify, classify_source, refusal
 from vstream.subjects import overlaps
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.streams import ObservedStream
+    from vstream.model.topology import ServerVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +65,14 @@ def diff(
     observed: Observed,
     *,
     adopt: frozenset[str] = frozenset(),
+    server_version: ServerVersion = copies.SINCE,
 ) -> Plan:
     """
     The plan that brings *observed* to *desired*.
 
     *adopt* names streams that vstream did not create and may take over; the name
-    `all` stands for every one that the topology needs.
+    `all` stands for every one that the topology needs. *server_version* is the
+    oldest that a server can have.
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
@@ -78,6 +83,17 @@ def diff(
     blocked: list[Blocked] = []
     notes: list[Note] = []
     for stream in desired:
+        donor = copies.donor_of(stream, desired, observed.streams)
+        found = observed.streams.get(stream.config.name)
+        if donor and found is None and stream.config.name not in observed.missing:
+            if server_version >= copies.SINCE:
+                changes.extend(copies.begun(stream, donor))
+                continue
+            notes.append(Note(name=stream.config.name, text=_SHORT_HISTORY))
+        elif found is not None and copies.is_copy(found) and found.config.owner == topology:
+            fields = tuple(_field_changes(stream, forms[stream.config.name], notes))
+            changes.extend(copies.resumed(stream, found, fields))
+            continue
         outcome = _compare(topology, stream, observed, forms, adopt, notes)
         if isinstance(outcome, Blocked):
             blocked.append(outcome)
@@ -92,9 +108,15 @@ def diff(
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
         rules=tuple(_rule_changes(mappings, observed.rules, _ours(desired, owned, forms))),
         unread_servers=observed.unread_servers,
+        gates=gates_of(changes, desired, observed.streams),
         notes=tuple(notes),
         owned=len(owned),
     )
+
+
+_SHORT_HISTORY = (
+    "will begin with what the write streams still hold: servers before 2.12 cannot make it out of another read stream"
+)
 
 
 def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mapping[str, Json]]) -> str:
@@ -140,7 +162,7 @@ def _compare(
         reason, hint = refused
         return Blocked(name=name, region=stream.region, reason=reason, hint=hint)
     return Update(
-        config=StreamConfig(name=name, fields=_new_fields(stream.config, found.config)),
+        config=StreamConfig(name=name, fields=_new_fields(_with_starts(stream.config, forms[name]), found.config)),
         region=stream.region,
         role=stream.role,
         fields=fields,
@@ -166,7 +188,7 @@ def _refused(fields: Sequence[FieldChange]) -> tuple[str, str] | None:
 
 
 def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
-    after = canonical(stream.config.fields)
+    after = canonical(_with_starts(stream.config, before).fields)
     if before == after:
         return
     for name in sorted(before.keys() | after.keys()):
@@ -186,6 +208,25 @@ def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: li
         else:
             risk, why = classify(name, old, new, stream.role)
             yield FieldChange(field=name, before=old, after=new, risk=risk, why=why)
+
+
+def _with_starts(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
+    """
+    *desired* with each source beginning where the source of that name says that it began, in a stream like *before*.
+
+    That was filled in when it began, and counts only for a stream that holds nothing of the source.
+    """
+    found, wanted = before.get("sources"), desired.fields.get("sources")
+    if not isinstance(found, list) or not isinstance(wanted, list):
+        return desired
+    starts = {one["name"]: one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one}
+    if not starts:
+        return desired
+    kept: list[Json] = [
+        {"opt_start_seq": starts[one["name"]], **one} if isinstance(one, dict) and one.get("name") in starts else one
+        for one in wanted
+    ]
+    return StreamConfig(name=desired.name, fields={**desired.fields, "sources": kept})
 
 
 def _parts(name: str, before: Mapping[str, Json], after: Mapping[str, Json], role: Role) -> Iterator[FieldChange]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vstream.model.streams import StreamConfig
+    from vstream.plan.gates import Gate
 
 
 class StreamAdmin(Protocol):
@@ -35,3 +38,16 @@ class MappingAdmin(Protocol):
 
     async def load(self) -> None:
         """Load them, and return when every server has. Raises VstreamError if one has not."""
+
+
+class Gauges(Protocol):
+    """Measures streams. Each method raises VstreamError for what can never be measured."""
+
+    async def missing(self, gate: Gate) -> str | None:
+        """What *gate* still lacks; None if it holds. What does not answer is lacking."""
+
+    async def starts(self, copy: str) -> Mapping[str, int]:
+        """The sequences that the sources of the read stream *copy* go on with, as was written down when it stopped."""
+
+    async def ends(self, copy: str) -> Mapping[str, int]:
+        """The same, for a *copy* that has not stopped."""

@@ -10,8 +10,22 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import PlanError
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Role
-from vstream.plan.changes import Blocked, Create, Delete, FieldChange, Note, Plan, RuleChange, Update, risk_of
+from vstream.plan.changes import (
+    Blocked,
+    Create,
+    Delete,
+    FieldChange,
+    Handover,
+    Note,
+    Plan,
+    RuleChange,
+    Update,
+    risk_of,
+)
+from vstream.plan.gates import Gate, GateKind
 from vstream.plan.risk import Risk
+from vstream.plan.stages import as_dict as stage_as_dict
+from vstream.plan.stages import stages
 
 if TYPE_CHECKING:
     from vstream.plan.changes import Change
@@ -45,6 +59,8 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             for one in plan.rules
         ],
         "unread_servers": plan.unread_servers,
+        "gates": [{"gate": one.kind.value, "stream": one.stream, "others": one.others} for one in plan.gates],
+        "stages": [stage_as_dict(stage) for stage in stages(plan)],
         "notes": [{"name": one.name, "text": one.text} for one in plan.notes],
         "owned": plan.owned,
     }
@@ -68,7 +84,8 @@ def _change(change: Change) -> dict[str, Any]:
                 {"field": one.field, "before": one.before, "after": one.after, "risk": one.risk.value, "why": one.why}
                 for one in change.fields
             ]
-            return {"action": "update", **common, "adopts": change.adopts, "fields": fields}
+            handover = {"handover": change.handover.value} if change.handover else {}
+            return {"action": "update", **common, "adopts": change.adopts, **handover, "fields": fields}
 
 
 def dump(saved: SavedPlan) -> str:
@@ -125,6 +142,10 @@ def _plan(data: dict[str, Any]) -> Plan:
             for one in data["mappings"]
         ),
         unread_servers=tuple(data["unread_servers"]),
+        gates=tuple(
+            Gate(kind=GateKind(one["gate"]), stream=one["stream"], others=tuple(one["others"]))
+            for one in data.get("gates", ())  # plans of earlier versions have none
+        ),
         notes=tuple(Note(**one) for one in data["notes"]),
         owned=data["owned"],
     )
@@ -143,6 +164,7 @@ def _read_change(data: dict[str, Any]) -> Change:
         region=data["region"],
         role=role,
         adopts=data["adopts"],
+        handover=Handover(data["handover"]) if "handover" in data else None,
         fields=tuple(
             FieldChange(
                 field=one["field"], before=one["before"], after=one["after"], risk=Risk(one["risk"]), why=one["why"]

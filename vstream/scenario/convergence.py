@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error
+from vstream.jetstream.origins import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.steady import SteadyConnection
     from vstream.model.artifacts import PhysicalStream
 
-STREAM_SOURCE = "Nats-Stream-Source"
 _POLL = 0.2
 _REQUEST = 2.0
 _TAIL = 500
@@ -38,14 +38,6 @@ class Converged:
 
     is_reached: bool
     missing: str | None = None
-
-
-def origin_of(headers: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """The stream that a sourced message came from, and its sequence there: `foo-write-west 17 …`."""
-    words = headers.get(STREAM_SOURCE, "").split(" ")
-    if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
-        return None, None
-    return words[0], int(words[1])
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from vstream.capture.store import Lines
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error
-from vstream.scenario.convergence import STREAM_SOURCE, origin_of
+from vstream.jetstream.origins import STREAM_SOURCE, origin_of
 
 if TYPE_CHECKING:
     from vstream.capture.store import Capture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import UnsupportedError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.gauges import LiveGauges
 from vstream.jetstream.observe import any_connection, connect_all, observe
 from vstream.lab import lab, versions
 from vstream.lab.linkstate import Backend
@@ -107,15 +108,14 @@ async def _apply(stage: Stage) -> None:
     topology, bundle = stage.topology, stage.bundle
     async with connect_all(topology, stage.endpoints) as connections:
         observed = await observe(topology, connections, stage.endpoints)
-        plan = diff(topology.name, bundle.streams, bundle.mappings, observed, adopt=frozenset())
+        plan = diff(topology.name, bundle.streams, bundle.mappings, observed, server_version=topology.server_version)
         if plan.blocked:
             first = plan.blocked[0]
             raise VstreamError(
                 f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint
             )
-        applied = await apply(
-            plan, JetStreamAdmin(any_connection(connections)), LabMappings(stage.lab, bundle), lambda _change: None
-        )
+        connection = any_connection(connections)
+        applied = await apply(plan, JetStreamAdmin(connection), LabMappings(stage.lab, bundle), LiveGauges(connection))
     if not applied.is_complete:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")

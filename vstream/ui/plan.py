@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
+from vstream.plan.stages import stages
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -106,9 +107,23 @@ def text(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     if plan.unread_servers:
         yield Text.assemble(("  ? ", "yellow"), _unread(plan))
+    yield from _stage_lines(plan)
     if not plan.is_empty:
         yield Text("")
     yield Text(summary(plan), style="bold")
+
+
+def _stage_lines(plan: Plan) -> Iterator[Text]:
+    """The stages, where there is more than one: what is done in which order, and what must hold before."""
+    found = list(stages(plan))
+    if len(found) < 2:  # noqa: PLR2004
+        return
+    yield Text("")
+    yield Text("  in stages:")
+    for number, stage in enumerate(found, 1):
+        for clause in stage.waits:
+            yield Text.assemble("      until ", clause, style="dim")
+        yield Text.assemble(f"   {number:2} ", (stage.title, "bold"), f"  {stage.counts}" if stage.counts else "")
 
 
 def _common_lines(changes: Sequence[Change]) -> Iterator[Text]:
@@ -217,6 +232,13 @@ def markdown(plan: Plan) -> str:
         for rule in plan.rules:
             sign = "+" if rule.before is None else "-" if rule.after is None else "~"
             lines.append(f"| {sign} | `{_cell(rule.source)}` | {', '.join(rule.servers)} |")
+    found = list(stages(plan))
+    if len(found) > 1:
+        lines += ["", "| stage | what | begins once |", "|---|---|---|"]
+        lines += [
+            f"| {number} | {stage.title}: {stage.counts} | {_cell('; '.join(stage.waits))} |"
+            for number, stage in enumerate(found, 1)
+        ]
     lines += [f"- `{note.name}` {note.text}" for note in plan.notes]
     if plan.unread_servers:
         lines += ["", f"{_unread(plan)}"]
@@ -244,6 +266,11 @@ def applied(result: Applied) -> Iterator[Text]:
             "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
         )
         yield Text("then run `vstream apply` again for what had to wait.")
+    for shut in result.shut:
+        yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
+        yield Text(f"  {shut.missing}")
+    if result.shut:
+        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
     if result.waits_for:
         yield Text(
             "Nothing was removed: it is not known whether the mappings of "

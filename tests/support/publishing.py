@@ -1,0 +1,103 @@
+"""Publish load with an identity in each message, and which identities a stream holds: what was lost, what is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error
+
+from vstream.jetstream.contents import messages
+from vstream.jetstream.steady import open_steady
+from vstream.lab import lab
+from vstream.model.topology import Endpoint
+
+
+async def _quiet(_: Exception) -> None:
+    """The library logs tracebacks where nobody listens."""
+
+
+@dataclass
+class Load:
+    """Publishers, one in each region, each with its own sequence of identities."""
+
+    rate: float
+    prefix: str = "foo"
+    acked: dict[str, set[str]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    """Publishes that were certainly not stored: nobody listened."""
+    unknown: set[str] = field(default_factory=set)
+
+    async def publish(self, client: Client, region: str) -> None:
+        self.acked.setdefault(region, set())
+        self.refused.setdefault(region, 0)
+        began, number = time.monotonic(), 0
+        pending: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                due = began + number / self.rate
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                task = asyncio.create_task(self._one(client, region, f"{region}-{number}"))
+                pending.add(task)
+                task.add_done_callback(pending.discard)
+                number += 1
+        finally:
+            await asyncio.gather(*pending)
+
+    async def _one(self, client: Client, region: str, identity: str) -> None:
+        try:
+            await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=10)
+        except nats.errors.NoRespondersError:
+            self.refused[region] += 1
+        except (Error, OSError, TimeoutError):
+            self.unknown.add(identity)
+        else:
+            self.acked[region].add(identity)
+
+    @property
+    def everything(self) -> set[str]:
+        return set().union(*self.acked.values())
+
+
+@asynccontextmanager
+async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
+    """*load* in every region of *endpoints*, until the end of the block. The tasks are by region."""
+    clients = {region: await nats.connect(list(one.urls), error_cb=_quiet) for region, one in endpoints.items()}
+    tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}
+    try:
+        yield tasks
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(client.close() for client in clients.values()))
+
+
+async def identities(name: str, region: str, stream: str) -> Counter[str]:
+    """How often *stream*, asked in *region* of lab *name*, holds each identity."""
+    connection = await open_steady(lab.endpoints(name)[region], region, name="test", within=20)
+    try:
+        return Counter([message.data.decode() async for message in messages(connection, stream, patience=20)])
+    finally:
+        await connection.close()
+
+
+async def audited(name: str, streams: Mapping[str, str], load: Load, within: float = 120.0) -> None:
+    """Every stream of *streams*, by region, holds everything that *load* was told is stored, once, and nothing else."""
+    deadline = time.monotonic() + within
+    for region, stream in streams.items():
+        while True:
+            held = await identities(name, region, stream)
+            missing = load.everything - held.keys()
+            if not missing or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.2)
+        doubled = [identity for identity, count in held.items() if count > 1]
+        assert (len(missing), len(doubled)) == (0, 0), f"{stream}: lost {sorted(missing)[:5]}, doubled {doubled[:5]}"
+        assert held.keys() <= load.everything | load.unknown

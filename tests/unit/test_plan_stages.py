@@ -1,0 +1,199 @@
+"""Stages and gates of a plan, and a new region's read stream that begins as a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import StreamConfig
+from vstream.plan import apply as module
+from vstream.plan import saved
+from vstream.plan.apply import Applied, apply
+from vstream.plan.changes import Plan
+from vstream.plan.diff import diff
+from vstream.plan.stages import as_dict, stages
+from vstream.ui import plan as view
+
+TWO = ["west", "central"]
+ALL = ["west", "central", "east"]
+POSITIONS = {"foo-write-west": 41, "foo-write-central": 1, "foo-write-east": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(module, "GATE_POLL", 0.0)
+
+
+def regions(names: list[str], **over: Any) -> Bundle:
+    return rendered({"foo": {"subjects": ["foo.>"], "regions": names}}, **over)
+
+
+def planned(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
+    return diff("acme", wanted.streams, wanted.mappings, servers.observed(), server_version=version)
+
+
+async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> Applied:
+    plan = planned(servers, wanted)
+    return await apply(plan, servers, servers.loader(wanted), servers, patience=patience)
+
+
+async def servers_with(names: list[str], messages: int = 100) -> FakeServers:
+    servers = FakeServers()
+    wanted = regions(names)
+    for server in wanted.servers:
+        servers.rules[server.server.name] = {}
+    assert (await run(servers, wanted)).is_complete
+    for name in servers.streams_by_name:
+        servers.hold(name, messages)
+    servers.positions["foo-read-east"] = POSITIONS
+    servers.calls.clear()
+    return servers
+
+
+def starts(config: StreamConfig) -> dict[str, Any]:
+    sources = config.fields["sources"]
+    assert isinstance(sources, list)
+    return {str(one["name"]): one.get("opt_start_seq") for one in sources if isinstance(one, dict)}
+
+
+async def test_a_region_goes_in_stages_with_gates_between_them() -> None:
+    servers = await servers_with(ALL)
+    assert (await run(servers, regions(TWO))).is_complete
+    assert servers.calls == [
+        "load mappings",
+        "gate drained foo-write-east",
+        "update foo-read-central",
+        "update foo-read-west",
+        "gate unchanged foo-write-east",
+        "delete foo-read-east",
+        "delete foo-write-east",
+    ]
+
+
+async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
+    servers = await servers_with(TWO)
+    assert (await run(servers, regions(ALL))).is_complete
+    assert servers.calls == [
+        "create foo-write-east",
+        "update foo-read-central",
+        "create foo-read-east",
+        "update foo-read-west",
+        "gate copied foo-read-east",
+        "update foo-read-east",
+        "gate at rest foo-read-east",
+        "update foo-read-east",
+        "gate fed foo-read-east",
+        "load mappings",
+    ]
+    made = servers.streams_by_name["foo-read-east"].config
+    assert made.mirror_name is None
+    expected = {"foo-write-west": 41, "foo-write-central": None, "foo-write-east": None}
+    assert starts(made) == expected
+    assert not any(key.startswith(("vstream.copy", "vstream.from")) for key in made.metadata)
+    # Where a source began is no drift, and later changes keep it.
+    assert planned(servers, regions(ALL)).is_empty
+    changed = rendered({"foo": {"subjects": ["foo.>"], "regions": ALL, "description": "new"}})
+    update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-read-east")
+    assert starts(update.config) == expected
+
+
+class KilledError(Exception):
+    """As kill -9: nothing in vstream catches it."""
+
+
+class DyingServers(FakeServers):
+    """Nothing can be asked of them after so many calls."""
+
+    left = 0
+
+    def _answer(self, call: str) -> None:
+        if not self.left:
+            raise KilledError
+        self.left -= 1
+        super()._answer(call)
+
+
+@pytest.mark.parametrize(("before", "after"), [(TWO, ALL), (ALL, TWO)])
+async def test_killed_before_any_request_the_next_run_goes_on(before: list[str], after: list[str]) -> None:
+    for calls in range(5 if after is TWO else 7):
+        servers = await servers_with(before)
+        dying = DyingServers()
+        dying.__dict__ = servers.__dict__
+        dying.left = calls
+        with pytest.raises(KilledError):
+            await run(dying, regions(after))
+        created = {name: one.created for name, one in servers.streams_by_name.items()}
+        assert (await run(servers, regions(after))).is_complete
+        assert planned(servers, regions(after)).is_empty
+        now = {name: one.created for name, one in servers.streams_by_name.items()}
+        assert {name: now[name] for name in now if name in created} == {
+            name: created[name] for name in now if name in created
+        }
+        read = servers.streams_by_name[f"foo-read-{after[-1]}"].config
+        assert sorted(read.source_names) == sorted(f"foo-write-{name}" for name in after)
+
+
+async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> None:
+    servers = await servers_with(ALL)
+    servers.shut["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
+    applied = await run(servers, regions(TWO), patience=0.0)
+    assert [one.missing for one in applied.shut] == ["`foo-read-west` is at 3 of 9 in `foo-write-east`"]
+    assert not applied.is_complete
+    assert len(applied.skipped) == 4
+    assert servers.calls[-1] != "update foo-read-west"
+    assert not [call for call in servers.calls if call.startswith("delete")]
+    shown = " ".join(line.plain for line in view.applied(applied))
+    assert "is at 3 of 9" in shown
+    servers.shut.clear()
+    assert (await run(servers, regions(TWO))).is_complete
+
+
+async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
+    servers = await servers_with(ALL)
+    servers.shut["drained foo-write-east"] = ["not yet"] * 3
+    assert (await run(servers, regions(TWO))).is_complete
+    assert servers.calls.count("gate drained foo-write-east") == 4
+
+
+async def test_old_servers_cannot_make_a_read_stream_out_of_a_copy_and_the_plan_says_so() -> None:
+    plan = planned(await servers_with(TWO), regions(ALL), (2, 11))
+    assert not [gate for gate in plan.gates if gate.stream == "foo-read-east"]
+    assert [note.name for note in plan.notes] == ["foo-read-east"]
+    assert "what the write streams still hold" in plan.notes[0].text
+
+
+async def test_nothing_is_copied_where_there_is_nothing_to_copy() -> None:
+    servers = await servers_with(TWO, messages=0)
+    assert not planned(servers, regions(ALL)).gates
+
+
+async def test_a_whole_stream_that_goes_has_no_readers_to_wait_for() -> None:
+    assert not planned(await servers_with(ALL), rendered({})).gates
+
+
+async def test_stages_are_shown_in_order_and_saved() -> None:
+    plan = planned(await servers_with(ALL), regions(TWO))
+    names = [stage.phase.name.lower() for stage in stages(plan)]
+    assert names == ["mappings", "dropped_sources", "deleted_read_streams", "deleted_write_streams"]
+    dropped = as_dict(list(stages(plan))[1])
+    assert dropped["gates"] == [
+        {"gate": "loaded"},
+        {"gate": "drained", "stream": "foo-write-east", "others": ("foo-read-central", "foo-read-west")},
+    ]
+    lines = [line.plain for line in view.text(plan)]
+    first, wait, second = (
+        next(number for number, line in enumerate(lines) if text in line)
+        for text in ("1 mappings", "have everything of `foo-write-east`", "2 sources go")
+    )
+    assert first < wait < second
+    assert "| 2 | sources go: 2 to update |" in view.markdown(plan)
+
+
+async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
+    plan = planned(await servers_with(TWO), regions(ALL))
+    text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
+    assert saved.load(text, "plan.json").plan == plan

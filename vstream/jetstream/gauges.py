@@ -1,0 +1,251 @@
+"""
+Measuring whether streams have caught up: what the gates of a plan ask.
+
+`lag` is never asked: servers say 0 of a source that they have lost or skipped. What
+counts is how far a reader has come in a write stream, against that stream's last sequence.
+Servers of 2.15 say it (`sources[].seq`); before, it is in the header of the newest message from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import direct
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.origins import origin_of
+from vstream.mapping.transform import SubjectTransform
+from vstream.model.streams import StreamConfig
+from vstream.plan import copies
+from vstream.plan.gates import GateKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.plan.gates import Gate
+
+STEADY = 2.0
+"""Seconds that what a gate asks for must have held: what servers have accepted is stored by then."""
+SCANNED = 4096
+"""Messages at the end of a stream that are looked through for the newest from a write stream."""
+_AT_ONCE = 64
+_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    """One stream as its leader describes it."""
+
+    name: str
+    config: StreamConfig
+    first_seq: int
+    last_seq: int
+    messages: int
+    taken: Mapping[str, int]
+    """How far it has come in each source, as servers of 2.15 say; a source that has not begun is not in it."""
+    is_settled: bool
+    """Whether all of its replicas are as far as its leader."""
+
+
+class LiveGauges:
+    """Gauges over one connection, whose account's streams of all clusters answer to it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._admin = JetStreamAdmin(connection)
+        self._steady: dict[Gate, tuple[object, float]] = {}
+        self._drained: dict[str, int] = {}
+
+    async def missing(self, gate: Gate) -> str | None:
+        """See Gauges."""
+        try:
+            return await self._missing(gate)
+        except (NotReachableError, ServerError, NoRespondersError) as error:
+            self._steady.pop(gate, None)
+            return error.message
+
+    async def _missing(self, gate: Gate) -> str | None:
+        match gate.kind:
+            case GateKind.COPIED:
+                return await self._copied(gate)
+            case GateKind.AT_REST:
+                return await self._at_rest(gate)
+            case GateKind.FED:
+                return await self._fed(gate)
+            case GateKind.DRAINED:
+                return await self._emptied(gate)
+            case GateKind.UNCHANGED:
+                return await self._unchanged(gate)
+            case _:
+                assert_never(gate.kind)
+
+    async def starts(self, copy: str) -> Mapping[str, int]:
+        """See Gauges."""
+        return copies.positions((await self._stream(copy)).config.metadata)
+
+    async def ends(self, copy: str) -> Mapping[str, int]:
+        """
+        See Gauges.
+
+        Asked of the donor while the copy still takes from it: whatever the donor takes later is in the copy, where
+        servers find it. Raises VstreamError where a source's position cannot be known.
+        """
+        donor = (await self._stream(copy)).config.mirror_name
+        if donor is None:
+            return {}
+        found = await self._stream(donor)
+        positions = {origin: await self._position(found, origin) for origin in found.config.source_names}
+        if unknown := [origin for origin, position in positions.items() if position is None]:
+            raise VstreamError(_unknown(found.name, unknown[0]), hint=_BEACON)
+        return {origin: position + 1 for origin, position in positions.items() if position is not None}
+
+    async def _copied(self, gate: Gate) -> str | None:
+        donor = await self._stream(gate.others[0])
+        copy = await self._stream(gate.stream)
+        if copy.last_seq < donor.last_seq:
+            return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
+        if copy.messages < donor.messages or (copy.messages and copy.first_seq > max(donor.first_seq, 1)):
+            return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
+        for origin in donor.config.source_names:
+            if await self._position(donor, origin) is None:
+                return f"{_unknown(donor.name, origin)}; {_BEACON}"
+        return None
+
+    async def _at_rest(self, gate: Gate) -> str | None:
+        copy = await self._stream(gate.stream)
+        if not copy.is_settled:
+            self._steady.pop(gate, None)
+            return f"not all replicas of `{copy.name}` are current"
+        return self._held(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
+
+    async def _fed(self, gate: Gate) -> str | None:
+        reader = await self._stream(gate.stream)
+        for origin in gate.others:
+            missing = await self._behind(reader, await self._stream(origin))
+            if missing is not None:
+                return missing
+        return None
+
+    async def _emptied(self, gate: Gate) -> str | None:
+        origin = await self._stream(gate.stream)
+        for reader in gate.others:
+            missing = await self._behind(await self._stream(reader), origin)
+            if missing is not None:
+                self._steady.pop(gate, None)
+                return missing
+        self._drained[origin.name] = origin.last_seq
+        return self._held(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
+
+    async def _unchanged(self, gate: Gate) -> str | None:
+        origin = await self._stream(gate.stream)
+        before = self._drained.get(origin.name)
+        if before is not None:
+            more = origin.last_seq - before
+            return f"{more:,} messages have come into `{origin.name}`, which nobody sources any more" if more else None
+        # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
+        for name in gate.others:
+            missing = await self._behind(await self._stream(name), origin)
+            if missing is not None:
+                return missing
+        return None
+
+    def _held(self, gate: Gate, state: object, said: str) -> str | None:
+        """*said* until *state* has been the same for long enough."""
+        before, since = self._steady.get(gate, (None, 0.0))
+        if before != state:
+            self._steady[gate] = (state, time.monotonic())
+            return said
+        return None if time.monotonic() - since >= STEADY else said
+
+    async def _behind(self, reader: _Stream, origin: _Stream) -> str | None:
+        """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
+        if not origin.messages:
+            return None  # nothing is left in it that could be taken
+        position = reader.taken.get(origin.name)
+        if position is None:
+            position = await self._newest(reader, origin)
+        if position is None:
+            return _unknown(reader.name, origin.name)
+        if position < origin.last_seq:
+            return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
+        return None
+
+    async def _position(self, reader: _Stream, name: str) -> int | None:
+        """The last sequence of the stream *name* that *reader* has taken, or 0; None if that cannot be known."""
+        if name in reader.taken:
+            return reader.taken[name]
+        origin = await self._stream(name)
+        if not origin.messages:
+            return origin.last_seq  # whatever it held, there is nothing left to begin with
+        return await self._newest(reader, origin)
+
+    async def _newest(self, reader: _Stream, origin: _Stream) -> int | None:
+        """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
+        last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
+        subject = _as_read(reader, origin.name, last.subject) if last is not None else None
+        if subject is not None:
+            found = await direct.last_by_subject(self._connection, reader.name, subject)
+            source, seq = origin_of(found.headers) if found is not None else (None, None)
+            if source == origin.name and seq == origin.last_seq:
+                return seq
+        return await self._scanned(reader, origin.name)
+
+    async def _scanned(self, reader: _Stream, origin: str) -> int | None:
+        bottom = max(reader.first_seq, reader.last_seq - SCANNED + 1, 1)
+        for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
+            wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
+            found = await asyncio.gather(*(direct.get_by_seq(self._connection, reader.name, seq) for seq in wanted))
+            for message in found:
+                source, seq = origin_of(message.headers) if message is not None else (None, None)
+                if source == origin and seq is not None:
+                    return seq
+        return None
+
+    async def _stream(self, name: str) -> _Stream:
+        info = await self._admin.info(name, timeout=_TIMEOUT)
+        state, cluster = info.get("state") or {}, info.get("cluster") or {}
+        return _Stream(
+            name=name,
+            config=StreamConfig(name=name, fields=info["config"]),
+            first_seq=int(state.get("first_seq", 0)),
+            last_seq=int(state.get("last_seq", 0)),
+            messages=int(state.get("messages", 0)),
+            taken=_taken(info.get("sources") or ()),
+            is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
+        )
+
+
+_BEACON = "publish a message in that region, and it will be"
+
+
+def _unknown(reader: str, origin: str) -> str:
+    return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
+
+
+def _taken(sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
+    found: dict[str, int] = {}
+    for source in sources:
+        name, seq = str(source.get("name")), int(source.get("seq") or 0)
+        found[name] = min(seq, found.get(name, seq))
+    return {name: seq for name, seq in found.items() if seq}
+
+
+def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:
+    """What *subject* of *origin* is called in *reader*; None if it is not sourced there."""
+    sources = reader.config.fields.get("sources")
+    for source in sources if isinstance(sources, list) else []:
+        transforms = source.get("subject_transforms") if isinstance(source, dict) else None
+        if not isinstance(source, dict) or source.get("name") != origin or not isinstance(transforms, list):
+            continue
+        for one in transforms:
+            if isinstance(one, dict):
+                transform = SubjectTransform.parse(str(one.get("src", "")), str(one.get("dest", "")))
+                changed = transform.apply(subject) if isinstance(transform, SubjectTransform) else None
+                if changed is not None:
+                    return changed
+    return None

@@ -1,0 +1,123 @@
+"""Gates: what must hold on the servers before a plan goes on from one phase to the next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.model.streams import STREAM_KEY
+from vstream.model.topology import Role
+from vstream.plan.changes import Delete, Handover, Phase, Update
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.streams import ObservedStream
+    from vstream.plan.changes import Change
+
+
+class GateKind(Enum):
+    """What a gate asks."""
+
+    COPIED = "copied"
+    """*stream* holds all that the one of *others*, which it mirrors, holds, and it is known where each source goes on."""
+    AT_REST = "at rest"
+    """*stream*, which takes from nobody, has stored all that was on its way."""
+    FED = "fed"
+    """*stream* has taken everything of *others*."""
+    DRAINED = "drained"
+    """Each of *others* has taken everything of *stream*, and nothing more comes into it."""
+    UNCHANGED = "unchanged"
+    """Nothing has come into *stream* since *others* had taken everything of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One condition on one physical stream. *others* are physical streams too."""
+
+    kind: GateKind
+    stream: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> Phase:
+        """The phase that waits for it."""
+        return _BEFORE[self.kind]
+
+    def __str__(self) -> str:
+        """What must hold, as a clause that follows `until`."""
+        others = ", ".join(f"`{one}`" for one in self.others)
+        match self.kind:
+            case GateKind.COPIED:
+                return f"`{self.stream}` holds all that {others} holds"
+            case GateKind.AT_REST:
+                return f"`{self.stream}` has stored what was on its way"
+            case GateKind.FED:
+                return f"`{self.stream}` has everything of {others}"
+            case GateKind.DRAINED:
+                return f"{others} {_have(self.others)} everything of `{self.stream}`, and nothing more comes into it"
+            case GateKind.UNCHANGED:
+                return f"nothing has come into `{self.stream}` since {others} had everything of it"
+
+
+_BEFORE = {
+    GateKind.COPIED: Phase.STOPPED_COPIES,
+    GateKind.AT_REST: Phase.SOURCED_COPIES,
+    GateKind.FED: Phase.MAPPINGS,
+    GateKind.DRAINED: Phase.DROPPED_SOURCES,
+    GateKind.UNCHANGED: Phase.DELETED_READ_STREAMS,
+}
+
+
+def gates_of(
+    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+) -> tuple[Gate, ...]:
+    """What *changes* must wait for, in the order of the phases."""
+    found = [*_copies(changes), *_drained(changes), *_unchanged(changes, desired, observed)]
+    return tuple(sorted(found, key=lambda gate: (gate.before, gate.stream)))
+
+
+def _copies(changes: Sequence[Change]) -> Iterator[Gate]:
+    for change in changes:
+        if not isinstance(change, Update):
+            continue
+        name = change.config.name
+        if change.handover is Handover.STOP:
+            donors = tuple(one.before["name"] for one in change.fields if isinstance(one.before, dict))
+            yield Gate(kind=GateKind.COPIED, stream=name, others=tuple(map(str, donors)))
+        elif change.handover is Handover.SOURCE:
+            yield Gate(kind=GateKind.AT_REST, stream=name)
+            yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
+
+
+def _drained(changes: Sequence[Change]) -> Iterator[Gate]:
+    readers: defaultdict[str, list[str]] = defaultdict(list)
+    for change in changes:
+        for field in change.fields if isinstance(change, Update) else ():
+            if field.field.startswith("sources.") and isinstance(field.before, dict) and field.after is None:
+                readers[str(field.before["name"])].append(change.config.name)
+    for origin, names in readers.items():
+        yield Gate(kind=GateKind.DRAINED, stream=origin, others=tuple(dict.fromkeys(names)))
+
+
+def _unchanged(
+    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+) -> Iterator[Gate]:
+    for change in changes:
+        if not isinstance(change, Delete) or change.role is not Role.WRITE:
+            continue
+        virtual = change.config.metadata.get(STREAM_KEY)
+        readers = tuple(
+            one.config.name
+            for one in desired
+            if one.virtual == virtual and one.config.source_names and one.config.name in observed
+        )
+        if readers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, others=readers)
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
