@@ -173,8 +173,12 @@ async def empty_world() -> AsyncIterator[World]:
         yield found
 
 
-async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 15.0) -> None:
-    """Return once *complaint* has none; fail with its last one."""
+async def until(complaint: Callable[[], Awaitable[str | None]], within: float = 60.0) -> None:
+    """
+    Return once *complaint* has none; fail with its last one.
+
+    A new source is asked again after 10 s and later, if its first request met a server that was not yet ready.
+    """
     deadline = time.monotonic() + within
     while (text := await complaint()) is not None:
         assert time.monotonic() < deadline, text
