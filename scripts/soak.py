@@ -69,7 +69,7 @@ class Soak:
     def argv(self, kind: str) -> list[str]:
         match kind:
             case "lab up":
-                return ["lab", "up", self.topology, "--name", NAME, "--links", self.backend]
+                return ["lab", "up", self.topology, "--lab", NAME, "--links", self.backend]
             case "lab down":
                 return ["lab", "down", NAME, "--purge"]
             case "chaos":

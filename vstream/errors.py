@@ -9,6 +9,7 @@ What goes wrong in the world: one exception tree.
     ├── ServerError                 the JetStream API answered with an error
     ├── PlanError                   a plan cannot be used
     │   └── StalePlanError          the servers have changed since the plan was made
+    ├── UnknownNameError            a command names something that there is not (exit code 2)
     ├── RefusedError                it would do more than was asked for; nothing was done (exit code 1)
     └── LabError                    a lab cannot be started, found or stopped
         └── UnsupportedError        what was asked is beyond this lab or this machine
@@ -73,6 +74,10 @@ class PlanError(VstreamError):
 
 class StalePlanError(PlanError):
     """The servers have changed since the plan was made."""
+
+
+class UnknownNameError(VstreamError):
+    """A command names something that there is not, or not in that place: wrong usage. Nothing was done."""
 
 
 class RefusedError(VstreamError):

@@ -158,7 +158,8 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
 def test_servers_that_are_not_the_lab_lose_no_process(file: Path, tmp_path: Path) -> None:
     real = tmp_path / "real.yaml"
     client = {
-        one["region"]: one["url"] for one in json.loads(vstream("lab", "status", LAB, "--json").out)[0]["servers"]
+        one["region"]: one["url"]
+        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)[0]["servers"]
     }
     connect = ", ".join(f"{region}: {{urls: [{url}]}}" for region, url in client.items())
     real.write_text(f"{file.read_text()}connect: {{{connect}}}\n")

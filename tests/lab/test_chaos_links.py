@@ -80,6 +80,29 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
     assert links.read(LAB).state(("central", "east")).is_ideal
 
 
+async def test_an_uneven_narrow_lossy_link_is_what_it_was_asked_to_be(file: Path) -> None:
+    async with traffic.ears(LAB) as ears:
+        await ears.require(EVERYBODY, within=60)
+        uneven = done(chaos(file, "link", "west", "east", "--jitter", "200ms"))
+        assert uneven.out.count(" apart over ") == 2
+        took = await ears.round_trips("west", "east", 20)
+        assert max(took) - min(took) >= 0.05
+        done(chaos(file, "heal"))
+
+        narrow = done(chaos(file, "link", "west", "east", "--rate", "1mbit"))
+        assert narrow.out.count(" bytes take ") == 2
+        assert min(await ears.round_trips("west", "east", 2, size=100_000)) >= 0.4
+        done(chaos(file, "heal"))
+
+        lossy = done(chaos(file, "link", "west", "east", "--loss", "10%"))
+        assert lossy.out.count(" came late over ") == 2
+        took = await ears.round_trips("west", "east", 40)
+        assert max(took) >= min(took) + 0.15
+        rare = done(chaos(file, "link", "west", "central", "--loss", "0.001%"))
+        assert "too rare to be seen" in rare.out
+        done(chaos(file, "heal"))
+
+
 def test_what_lies_over_a_link_that_is_cut_is_not_said_to_be_felt(file: Path) -> None:
     done(chaos(file, "isolate", "west"))
     shaped = done(chaos(file, "link", "west", "east", "--rtt", "20ms"))
@@ -127,8 +150,8 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
     assert open_faults(file) == []
     done(chaos(file, "isolate", "west"))
     again = chaos(file, "partition", "west | east")
-    assert again.code == 3
-    assert "nothing to cut" in again.err
+    assert again.code == 1
+    assert "nothing is left to cut: east ↔ west is cut already" in again.err
     assert [one["asked"] for one in open_faults(file)] == ["isolate west"]
     for sides, problem in (
         ("west | wset", "no region `wset`"),
@@ -136,14 +159,21 @@ def test_what_takes_more_or_bites_nobody_is_not_done(file: Path) -> None:
         ("west", "two sides or more"),
         ("west |", "two sides or more"),
     ):
-        assert problem in chaos(file, "partition", sides).err
+        wrong = chaos(file, "partition", sides)
+        assert wrong.code == 2
+        assert problem in wrong.err
+    assert "regions: west, central, east; servers: west-1, " in chaos(file, "pause", "wst").err
     assert chaos(file, "link", "west", "east").code == 2
     assert "no link to itself" in chaos(file, "link", "west", "west", "--loss", "5%").err
 
 
 async def test_a_lab_that_is_taken_down_has_no_cut_links_when_it_comes_back(file: Path) -> None:
     done(chaos(file, "isolate", "east"))
+    done(chaos(file, "kill-server", "west-1", "--yes-really"))
     done(vstream("lab", "down", LAB))
+    nothing_well = done(chaos(file, "heal", open_faults(file)[1]["id"])).out
+    assert "no server of the lab runs" in nothing_well
+    assert "healthy" not in nothing_well
     assert [one["over"] for one in open_faults(file)] == [True]
     done(vstream("lab", "up", file))
     await hears(EVERYBODY)

@@ -12,7 +12,7 @@ from tests.support.labs import running_in
 
 
 def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
-    ran = vstream("lab", "doctor", "--json")
+    ran = vstream("lab", "doctor", "--format", "json")
     assert ran.code == 0, ran.err
     answer = json.loads(ran.out)
     found = {one["what"]: one for one in answer["findings"]}
@@ -42,7 +42,7 @@ def test_without_the_programs_of_the_system_namespaces_are_none(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert environment()["PATH"] == str(tmp_path)
-    ran = vstream("lab", "doctor", "--json")
+    ran = vstream("lab", "doctor", "--format", "json")
     assert ran.code == 0, ran.err
     found = {one["what"]: one for one in json.loads(ran.out)["findings"]}
     assert found["links: netns"]["can"] is False

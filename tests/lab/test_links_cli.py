@@ -46,7 +46,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def shown() -> dict[tuple[str, str], Any]:
-    found = json.loads(vstream("lab", "links", "--json").out)
+    found = json.loads(vstream("lab", "links", "--format", "json").out)
     return {(one["from"], one["to"]): one for one in found["links"]}
 
 
@@ -90,7 +90,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
     assert back.err == "west → east: 30 ms late, up to 1 ms more\neast → west: 30 ms late, up to 1 ms more\n"
 
     # What dies is seen, and started again.
-    status = json.loads(vstream("lab", "status", "--json").out)[0]["links"]
+    status = json.loads(vstream("lab", "status", "--format", "json").out)[0]["links"]
     assert (status["backend"], status["state"]) == ("proxy", "running")
     process = psutil.Process(status["pid"])
     process.kill()

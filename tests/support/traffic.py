@@ -73,12 +73,16 @@ class Ears:
 
     async def round_trip(self, one: str, other: str) -> float:
         """Seconds of the quickest of a few requests from *one* to *other*."""
+        return min(await self.round_trips(one, other, 5))
+
+    async def round_trips(self, one: str, other: str, count: int, *, size: int = 0) -> list[float]:
+        """Seconds of *count* requests of *size* bytes from *one* to *other*, one after the other."""
         took = []
-        for _ in range(5):
+        for _ in range(count):
             begun = time.monotonic()
-            await self._clients[one].request(f"echo.{other}", b"", timeout=10)
+            await self._clients[one].request(f"echo.{other}", b" " * size, timeout=60)
             took.append(time.monotonic() - begun)
-        return min(took)
+        return took
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from vstream.chaos.faults import Fault, Kill, LabFault, is_over
 from vstream.chaos.journal import Journal, OpenFault
 from vstream.chaos.recovery import healthy
 from vstream.chaos.stores import PowerLoss
-from vstream.errors import RefusedError, VstreamError
+from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.starting import uninterrupted
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Healed:
     """What was undone, and how many seconds it took until all was healthy."""
 
     faults: tuple[OpenFault, ...]
-    seconds: float
+    seconds: float | None
+    """None where no server of the lab runs, nor is meant to: nothing is healthy there."""
 
 
 async def inject(order: Order, fault: LabFault) -> Injected:
@@ -134,7 +135,7 @@ async def heal(
 
     Safe to call again after a crash at any point, and waits for a command that holds
     the lab. Raises LabError that says what is missing where *timeout* seconds were not
-    enough: the faults stay in the journal then. Also for an unknown id, unless
+    enough: the faults stay in the journal then. Raises UnknownNameError for an unknown id, unless
     *is_known* is False: then it was healed before.
     """
     began = time.monotonic()
@@ -152,7 +153,7 @@ async def heal(
             one()
 
     if not chosen:
-        return Healed(faults=(), seconds=0.0)
+        return Healed(faults=(), seconds=None)
     # They run, and are never well: their disks are full.
     ill = {
         server
@@ -160,13 +161,14 @@ async def heal(
         if one not in chosen and isinstance(one.fault, DiskFull)
         for server in one.fault.servers
     }
+    is_up = any(site.serves(server) for server in site.servers)
     await healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=ill)
     async with site.directory.locked(patience=timeout):
         book = journal.read(site.directory) or book
         for one in chosen:
             book = _closed(site, book, one)
         journal.write(site.directory, book)
-    return Healed(faults=chosen, seconds=time.monotonic() - began)
+    return Healed(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
 async def hand_over(order: Order, fault: Fault) -> Injected:
@@ -204,7 +206,9 @@ def require_allowed(
     if effects.refusals and not order.is_forced:
         raise RefusedError(
             f"refused `{order.asked}`: {'; '.join(effects.refusals)}",
-            hint="heal what is open (`vstream chaos status`), or say `--yes-really`",
+            hint="heal what is open (`vstream chaos status`), or say `--yes-really`"
+            if lost
+            else "`--yes-really` does it all the same",
         )
 
 
@@ -222,6 +226,6 @@ def _require_known(ids: Sequence[str] | None, book: Journal) -> None:
     for wanted in ids or ():
         if book.get(wanted) is None:
             known = ", ".join(f"`{one.id}` ({one.asked})" for one in book.faults)
-            raise VstreamError(
+            raise UnknownNameError(
                 f"there is no open fault `{wanted}`", hint=f"open: {known}" if known else "nothing is open"
             )

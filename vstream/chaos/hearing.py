@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _POLL = 0.005
 _CONNECT = 10.0
+_PAYLOAD = 2**18
+"""Bytes of a message: servers take four times as many."""
 
 
 class Hearing:
@@ -67,6 +69,22 @@ class Hearing:
                 break
             await asyncio.sleep(_POLL)
         return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
+
+    async def bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
+        """The seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
+        self._round += 1
+        first, count = self._round, -(-size // _PAYLOAD)
+        self._round += count
+        began, left = time.monotonic(), size
+        for number in range(first, first + count):
+            part = min(left, _PAYLOAD)
+            await self._clients[pair[0]].publish(f"{self._subject}.{pair[0]}.{number}", b" " * part)
+            left -= part
+        while (first + count - 1, pair) not in self._arrived:
+            if time.monotonic() - began > within:
+                return None
+            await asyncio.sleep(_POLL)
+        return self._arrived[first + count - 1, pair] - began
 
     async def until(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
         """Return once all of *awaited* are heard in one round: nothing. Else those that were not heard *within* seconds."""

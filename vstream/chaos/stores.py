@@ -6,7 +6,7 @@ are copied first, as they are at one moment, and put back after the servers were
 as if everything had been flushed to disk at that moment, and nothing since.
 
     STATE/labs/NAME/chaos/FAULT/
-        SERVER/        the copy, until it is put back
+        SERVER/        the copy, until it is put back: by way of data/.SERVER.next, where `lab up` finds it too
         SERVER.lost    what was there, for a moment
         copied         the copies are whole
         dead           the process ids of the servers, written before they are killed
@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from vstream.chaos.processes import Taken, are, read_pids, start_missing, until, until_silent
 from vstream.errors import LabError
+from vstream.lab import records
 from vstream.lab.starting import uninterrupted
 from vstream.lab.state import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from vstream.chaos.site import Site
@@ -64,7 +65,7 @@ class PowerLoss(Taken):
                 site.process(server).signal(signal.SIGKILL)
             await until(self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
             await until_silent(site, self.servers)
-            changed = await asyncio.to_thread(self._put_back, site, place)
+            changed = await asyncio.to_thread(self._put_back, site, place, self.servers)
         except OSError as error:
             raise self._failed(error) from error
         return (
@@ -77,7 +78,7 @@ class PowerLoss(Taken):
         Start those that do not run, on the stores that were put back.
 
         After a crash of the tool what was begun is ended: not at all where no server has
-        died yet, and else wherever it has not been started again since.
+        died yet, and else wherever it has not been started again since: by the lab's records, also if it was ended again.
         """
         place = site.directory.faults / name
         for server in self.servers:
@@ -89,7 +90,7 @@ class PowerLoss(Taken):
                 site.process(server).signal(signal.SIGKILL)
             await until(alive, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
             try:
-                await asyncio.to_thread(self._put_back, site, place)
+                await asyncio.to_thread(self._put_back, site, place, _not_started_since(site, dead))
             except OSError as error:
                 raise self._failed(error) from error
         return start_missing(site, self.servers)
@@ -116,24 +117,35 @@ class PowerLoss(Taken):
             if store.exists():
                 shutil.copytree(store, place / server, symlinks=True)
 
-    def _put_back(self, site: Site, place: Path) -> int:
+    def _put_back(self, site: Site, place: Path, servers: Collection[str]) -> int:
         """
-        Put back every copy that is still there, and count the files that differed. May be repeated after a crash.
+        Put back every copy of *servers* that is still there, and count the files that differed. May be repeated after a crash.
 
-        The store of a server that runs is left alone: it was started again since.
+        The stores of the others are left alone.
         """
         changed = 0
-        for server in self.servers:
-            copy, store, lost = place / server, site.directory.data / server, place / f"{server}.lost"
-            if copy.exists() and not site.process(server).is_running():
+        for server in servers:
+            store, following = site.directory.store(server), site.directory.next_store(server)
+            copy, lost = place / server, place / f"{server}.lost"
+            if copy.exists():
                 changed += _differing(copy, store)
+                copy.rename(following)
+            if following.exists():
                 if store.exists():
                     shutil.rmtree(lost, ignore_errors=True)
                     store.rename(lost)
-                copy.rename(store)
+                following.rename(store)
         for server in self.servers:
             shutil.rmtree(place / f"{server}.lost", ignore_errors=True)
+            if server not in servers:
+                shutil.rmtree(site.directory.next_store(server), ignore_errors=True)
         return changed
+
+
+def _not_started_since(site: Site, dead: Mapping[str, int]) -> Collection[str]:
+    """The servers whose last process was that one of *dead*, which was to be killed."""
+    last = {server: records.read(site.directory, server) for server in dead}
+    return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
 
 
 def _differing(one: Path, other: Path) -> int:

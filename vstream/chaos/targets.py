@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.chaos import roles
-from vstream.errors import LabError, RefusedError, VstreamError
+from vstream.errors import LabError, RefusedError, UnknownNameError
 from vstream.model.topology import Role
 from vstream.topology import naming
 
@@ -21,7 +21,7 @@ _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
 def servers_of_region(site: Site, region: str) -> tuple[str, ...]:
-    """The servers of *region* that run. Raises VstreamError if there is no such region, LabError if none runs."""
+    """The servers of *region* that run. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(site, region)
     running = tuple(server for server in site.in_region(region) if site.process(server).is_running())
     if not running:
@@ -30,19 +30,24 @@ def servers_of_region(site: Site, region: str) -> tuple[str, ...]:
 
 
 def server(site: Site, name: str) -> tuple[str, ...]:
-    """The server *name*. Raises VstreamError if there is none, LabError if it does not run."""
+    """The server *name*. Raises UnknownNameError if there is none, LabError if it does not run."""
     if name not in site.servers:
-        raise VstreamError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
+        raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
     if not site.process(name).is_running():
         raise LabError(f"server `{name}` does not run", hint="`vstream chaos status` shows what is open")
     return (name,)
 
 
 def region_or_server(site: Site, name: str) -> tuple[str, ...]:
-    """The servers that serve of the region, or the server, called *name*. Raises VstreamError if it is neither."""
+    """The servers that serve of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
     if name in site.regions and name in site.servers:
-        raise VstreamError(
+        raise UnknownNameError(
             f"`{name}` is a region and a server", hint="name each server of the region, or call one of them otherwise"
+        )
+    if name not in site.regions and name not in site.servers:
+        raise UnknownNameError(
+            f"there is no region or server `{name}`",
+            hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}",
         )
     found = servers_of_region(site, name) if name in site.regions else server(site, name)
     serving = tuple(one for one in found if site.serves(one))
@@ -55,16 +60,16 @@ def sides(site: Site, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
     The sides of a partition: in each of *texts*, regions with commas between them.
 
-    Raises VstreamError for an unknown region, one that is on two sides, and fewer than two sides.
+    Raises UnknownNameError for an unknown region, one that is on two sides, and fewer than two sides.
     """
     found = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
     named = [name for side in found for name in side]
     for name in named:
         _require_region(site, name)
         if named.count(name) > 1:
-            raise VstreamError(f"region `{name}` cannot be on two sides", hint=_SIDES)
+            raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
     if len(found) < 2 or not all(found):  # noqa: PLR2004 - a partition
-        raise VstreamError("a partition has two sides or more", hint=_SIDES)
+        raise UnknownNameError("a partition has two sides or more", hint=_SIDES)
     return found
 
 
@@ -75,11 +80,11 @@ def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[P
 
 
 def around(site: Site, regions: Sequence[str]) -> tuple[Pair, ...]:
-    """The links of each of *regions* to all others. Raises VstreamError for an unknown one, and where it is the only one."""
+    """The links of each of *regions* to all others. Raises UnknownNameError for an unknown one, and where it is the only one."""
     for name in regions:
         _require_region(site, name)
     if len(site.regions) == 1:
-        raise VstreamError("there is only one region: it has no links to others")
+        raise UnknownNameError("there is only one region: it has no links to others")
     return tuple(
         (one, other)
         for one in site.regions
@@ -89,30 +94,30 @@ def around(site: Site, regions: Sequence[str]) -> tuple[Pair, ...]:
 
 
 def link(site: Site, one: str, other: str) -> tuple[Pair, Pair]:
-    """The link between two regions, both directions. Raises VstreamError for an unknown one, or one with itself."""
+    """The link between two regions, both directions. Raises UnknownNameError for an unknown one, or one with itself."""
     for name in (one, other):
         _require_region(site, name)
     if one == other:
-        raise VstreamError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(site.regions)}")
+        raise UnknownNameError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(site.regions)}")
     return (one, other), (other, one)
 
 
 def _require_region(site: Site, name: str) -> None:
     if name not in site.regions:
-        raise VstreamError(f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}")
+        raise UnknownNameError(f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}")
 
 
 def stream(topology: Topology, name: str, region: str | None) -> str:
     """
     The physical stream that is meant by *name*: of a virtual one, the write stream of *region*.
 
-    Raises VstreamError if the virtual stream is not in that region, or no region was given.
+    Raises UnknownNameError if the virtual stream is not in that region, or no region was given.
     """
     virtual = next((one for one in topology.streams if one.name == name), None)
     if virtual is None or virtual.consistency.has_origin:
         return name
     if region not in virtual.regions:
-        raise VstreamError(
+        raise UnknownNameError(
             f"virtual stream `{name}` has a stream in each region: which one?"
             if region is None
             else f"virtual stream `{name}` is not in region `{region}`",

@@ -158,7 +158,7 @@ class Job:
         from vstream.ui import chaos as view  # noqa: PLC0415
         from vstream.ui import console  # noqa: PLC0415
 
-        self.said["healthy_after_seconds"] = round(healed.seconds, 3)
+        self.said["healthy_after_seconds"] = view.seconds(healed)
         if not self.is_json:
             console.out().print(view.healed(healed))
 
@@ -229,14 +229,14 @@ def status(lab: str | None, output: str) -> None:
 def resume(lab: str | None, target: str | None, timeout: float, output: str) -> None:
     """Undo the pauses of *target*, or all."""
     from vstream.chaos.faults import Pause  # noqa: PLC0415
-    from vstream.errors import LabError  # noqa: PLC0415
+    from vstream.errors import UnknownNameError  # noqa: PLC0415
 
     check_format(output)
     pauses = [one for one in _opened(lab)[1] if isinstance(one.fault, Pause)]
     ids = tuple(one.id for one in pauses if target is None or one.asked == f"pause {target}")
     if not ids and target is not None:
         known = ", ".join(one.asked.removeprefix("pause ") for one in pauses)
-        raise LabError(f"`{target}` is not paused", hint=f"paused: {known}" if known else "nothing is paused")
+        raise UnknownNameError(f"`{target}` is not paused", hint=f"paused: {known}" if known else "nothing is paused")
     heal(lab, ids, timeout, output)
 
 
@@ -252,7 +252,7 @@ def heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str
         healed = run(drill.heal(site, ids, timeout=timeout, on_progress=show))
     if output == "json":
         undone = [view.fault_as_dict(one) for one in healed.faults]
-        typer.echo(json.dumps({"healed": undone, "healthy_after_seconds": round(healed.seconds, 3)}, indent=2))
+        typer.echo(json.dumps({"healed": undone, "healthy_after_seconds": view.seconds(healed)}, indent=2))
     else:
         console.out().print(view.healed(healed))
 

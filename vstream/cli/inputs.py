@@ -84,7 +84,7 @@ def target(topology: Topology, lab_name: str | None) -> Target:
         _check_servers(topology, name)
         return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}")
     if lab_name is not None:
-        raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --name {name}` starts it")
+        raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(
         f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
         hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
@@ -103,7 +103,7 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)
     raise LabError(
         f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {different}",
-        hint=f"`vstream lab down {lab_name} --purge` and `vstream lab up` start it anew; another `--name` keeps it",
+        hint=f"`vstream lab down {lab_name} --purge` and `vstream lab up` start it anew; another `--lab` keeps it",
     )
 
 

@@ -9,7 +9,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.cli import links as link_commands
-from vstream.cli.labs import Json, LabArgument, LabOption, Name, the_lab
+from vstream.cli.labs import Format, LabArgument, LabOption, Name, the_lab
 from vstream.cli.outcome import FAILED, NO
 from vstream.cli.running import run
 from vstream.lab.linkstate import Backend
@@ -53,7 +53,7 @@ def up(
     """
     Start every server of a topology and wait until they are ready. What runs already is kept.
 
-    Examples: `vstream lab up`, `vstream lab up acme.yaml --name rehearsal --server-version 2.12.8`,
+    Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
     from vstream.lab import lab, versions  # noqa: PLC0415
@@ -104,14 +104,14 @@ def down(
 
 
 @app.command("status")
-def status(name: LabArgument = None, as_json: Json = False) -> None:
+def status(name: LabArgument = None, output: Format = "text") -> None:
     """Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed."""
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import lab as view  # noqa: PLC0415
 
     labs = (lab.status(name),) if name else lab.list_labs()
-    if as_json:
+    if output == "json":
         typer.echo(json.dumps(view.as_dict(labs), indent=2))
     elif not labs:
         console.say("no labs; `vstream lab up TOPOLOGY` starts one")
@@ -142,7 +142,7 @@ def logs(
 
 
 @app.command("doctor")
-def doctor(as_json: Json = False) -> None:
+def doctor(output: Format = "text") -> None:
     """
     Say what labs can do on this machine, and why not the rest. Exits with 3 if no lab can run.
 
@@ -153,7 +153,7 @@ def doctor(as_json: Json = False) -> None:
     from vstream.ui import doctor as view  # noqa: PLC0415
 
     findings = run(examine())
-    if as_json:
+    if output == "json":
         typer.echo(json.dumps(view.as_dict(findings), indent=2))
     else:
         console.out().print(view.table(findings))

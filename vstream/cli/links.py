@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from vstream.cli.labs import Json, LabArgument, LabOption, the_lab
+from vstream.cli.labs import Format, LabArgument, LabOption, the_lab
 from vstream.cli.running import run
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def link(
         console.say(f"{pair[0]} → {pair[1]}: {view.described(after.state(pair))}")
 
 
-def links(name: LabArgument = None, as_json: Json = False) -> None:
+def links(name: LabArgument = None, output: Format = "text") -> None:
     """Show the links between the regions of a lab: what they are like, what cuts them, and what uses them."""
     from vstream.lab import links as lab_links  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
@@ -81,7 +81,7 @@ def links(name: LabArgument = None, as_json: Json = False) -> None:
     chosen = the_lab(name)
     known = lab_links.read(chosen)
     traffic = run(_traffic(chosen))
-    if as_json:
+    if output == "json":
         typer.echo(json.dumps(view.as_dict(chosen, known, traffic), indent=2))
         return
     console.out().print(view.table(chosen, known, traffic))

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from vstream.errors import InvalidInputError, RefusedError, VstreamError
+from vstream.errors import InvalidInputError, RefusedError, UnknownNameError, VstreamError
 
 CLEAN = 0
 NO = 1
@@ -35,6 +35,8 @@ def exit_code(error: Exception) -> int:
     from vstream.ui.console import failure  # noqa: PLC0415
 
     failure(error)
+    if isinstance(error, UnknownNameError):
+        return USAGE
     return NO if isinstance(error, RefusedError) else FAILED
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import explore, scripts
+from vstream.cli import explore, labs, scripts
 from vstream.cli import verdict as verdicts
 from vstream.cli.outcome import NO
 from vstream.cli.running import run as run_to_end
@@ -104,7 +104,7 @@ def validate(
 
 @app.command("list")
 def list_shipped(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: labs.Format = "text",
 ) -> None:
     """
     List the scenarios that ship with vstream.
@@ -117,7 +117,7 @@ def list_shipped(
     from vstream.ui import scenario as view  # noqa: PLC0415
 
     scenarios: dict[str, Scenario] = {name: scripts.load(name).require() for name in scripts.shipped()}
-    if as_json:
+    if output == "json":
         typer.echo(json.dumps(view.as_list(scenarios), indent=2, ensure_ascii=False))
     else:
         console.out().print(view.table(scenarios))

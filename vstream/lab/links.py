@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vstream.errors import LabError, UnsupportedError
+from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab.keeper import Keeper
 from vstream.lab.linkstate import IDEAL, Backend, Cut, Links, LinkState, Pair
 from vstream.lab.state import held
@@ -65,7 +65,8 @@ async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
     """
     Change the shape of links: what a state says, replaces what was said before; the rest stays.
 
-    Raises LabError if the lab does not run, or has no such regions; UnsupportedError if it cannot do that.
+    Raises LabError if the lab does not run, UnknownNameError if it has no such regions, UnsupportedError if it cannot
+    do that.
     """
 
     def changed(links: Links) -> Links:
@@ -155,7 +156,7 @@ def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -
     for one, other in touched:
         if (one, other) not in known:
             unknown = next((region for region in (one, other) if region not in links.regions), None)
-            raise LabError(
+            raise UnknownNameError(
                 f"lab `{name}` has no region `{unknown}`" if unknown else f"`{one}` has no link to itself",
                 hint=f"its regions: {', '.join(links.regions)}",
             )

@@ -81,6 +81,7 @@ class NatsServer:
             server=self.name, state=records.STARTING, argv=argv, config=str(self.config), version=version
         )
         records.write(self.directory, intent)
+        self.directory.replace_store(self.name)
         try:
             with Keeper(self.directory).entrance(self.name) as enter:
                 pid = processes.spawn(argv, said=self.err_file, cwd=self.directory.path, first=enter)

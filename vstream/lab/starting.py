@@ -185,12 +185,16 @@ def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
     wanted = {seat.server.name for seat in start.topology.seats}
-    stored = {path.name for path in start.directory.data.iterdir()} if start.directory.data.exists() else set()
+    stored = (
+        {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
+        if start.directory.data.exists()
+        else set()
+    )
     if abandoned := sorted(stored - wanted):
         raise LabError(
             f"lab `{start.directory.name}` holds data of servers that topology `{start.topology.name}` does not have: "
             f"{', '.join(abandoned)}",
-            hint=f"`vstream lab down {start.directory.name} --purge` removes it, another `--name` keeps it",
+            hint=f"`vstream lab down {start.directory.name} --purge` removes it, another `--lab` keeps it",
         )
 
 

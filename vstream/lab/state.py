@@ -10,7 +10,7 @@ Where labs live on disk, and who may change them.
         links/       what the links between regions shall do, and who makes them do it (see `linkstate`)
         chaos.json   the open faults, and in chaos/ what they keep (see `vstream.chaos`)
         log/         SERVER.log, and SERVER.err for what comes before the log
-        data/SERVER/ JetStream's store
+        data/SERVER/ JetStream's store; .SERVER.next is one that is to take its place
 
 STATE is $VSTREAM_STATE_DIR, else the user's state directory.
 """
@@ -97,6 +97,24 @@ class LabDirectory:
     def config(self, server: str) -> Path:
         """The configuration that *server* is started with: its identity in the process table."""
         return self.conf / "servers" / f"{server}.conf"
+
+    def store(self, server: str) -> Path:
+        """What *server* stores."""
+        return self.data / server
+
+    def next_store(self, server: str) -> Path:
+        """What is to take the place of the store of *server*: for a moment there may be this one alone."""
+        return self.data / f".{server}.next"
+
+    def replace_store(self, server: str) -> None:
+        """
+        Give *server* a store again, if its own was taken away for the next one, and whoever did so was killed then.
+
+        A server that is started without its store begins with an empty one, and says nothing.
+        """
+        following, store = self.next_store(server), self.store(server)
+        if following.exists() and not store.exists():
+            following.rename(store)
 
     def create(self) -> None:
         """Make the directory and its parts, readable by nobody else."""

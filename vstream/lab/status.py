@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from vstream.errors import LabError
+from vstream.errors import LabError, UnknownNameError
 from vstream.lab import records
 from vstream.lab.keeper import Keeper
 from vstream.lab.linkstate import Backend
@@ -159,11 +159,11 @@ def _serves(address: ServerAddress, region: str) -> bool:
 
 
 def logs(name: str, server: str, lines: int) -> tuple[str, ...]:
-    """The last *lines* lines that *server* of lab *name* has written. Raises LabError if there is no such server."""
+    """The last *lines* lines that *server* of lab *name* has written. Raises UnknownNameError if there is no such server."""
     directory, record = recorded_lab(name)
     known = [address.server.name for address in record.servers]
     if server not in known:
-        raise LabError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(known)}")
+        raise UnknownNameError(f"lab `{name}` has no server `{server}`", hint=f"its servers: {', '.join(known)}")
     return NatsServer(directory, server).last_lines(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.errors import VstreamError
+from vstream.errors import UnknownNameError
 from vstream.lab import binaries
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, s
     The version of each server, by name; without those that nothing is said of.
 
     *versions* are by server, by region or `EVERYWHERE`, and the nearest counts. Raises
-    VstreamError for a name that is neither a region nor a server.
+    UnknownNameError for a name that is neither a region nor a server.
     """
     servers = {seat.server.name: seat.region for seat in topology.seats}
     regions = tuple(dict.fromkeys(servers.values()))
     for name in versions:
         if name not in {EVERYWHERE, *regions, *servers}:
-            raise VstreamError(
+            raise UnknownNameError(
                 f"there is no region or server `{name}` to give a version to",
                 hint=f"regions: {', '.join(regions)}; servers: {', '.join(servers)}",
             )
@@ -40,7 +40,7 @@ def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, s
 
 
 def located(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
-    """The nats-server binary of each server, fetched where it is missing. Raises VstreamError as `by_server` does."""
+    """The nats-server binary of each server, fetched where it is missing. Raises UnknownNameError as `by_server` does."""
     wanted = by_server(topology, versions)
     found = {version: binaries.locate(version) for version in dict.fromkeys(wanted.values())}
     return {server: found[version] for server, version in wanted.items()}

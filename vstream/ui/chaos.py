@@ -108,11 +108,18 @@ def fault_as_dict(one: OpenFault) -> dict[str, Any]:
     }
 
 
+def seconds(result: Healed) -> float | None:
+    """How long it took, for programs."""
+    return None if result.seconds is None else round(result.seconds, 3)
+
+
 def healed(result: Healed) -> str:
     """One line."""
     if not result.faults:
         return "nothing is open"
     undone = ", ".join(f"{one.id} ({one.asked})" for one in result.faults)
+    if result.seconds is None:
+        return f"undone: {undone}; no server of the lab runs (`vstream lab up` starts them)"
     return f"healed {undone}: healthy after {result.seconds:.1f} s"
 
 

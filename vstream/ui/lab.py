@@ -20,7 +20,7 @@ _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 def table(status: LabStatus) -> Table:
     """One row for each server."""
     view = Table(box=box.SIMPLE_HEAD, title=f"lab {status.name} ({status.topology})", title_justify="left")
-    # Ports alone fit on any screen; `--json` has the whole addresses, which are all on 127.0.0.1.
+    # Ports alone fit on any screen; `--format json` has the whole addresses, which are all on 127.0.0.1.
     for heading in ("server", "region", "state", "pid", "version", "port", "monitor", "up"):
         view.add_column(heading)
     for server in status.servers:
