@@ -106,8 +106,8 @@ def feed(scanner: Pulled | Direct, data: bytes, sizes: list[int]) -> list[bytes]
     return verbs
 
 
-def check(columns: Columns, sent: list[Sent], first_time: int) -> None:
-    expected = [
+def check(columns: Columns, sent: list[Sent], first_time: int, without: tuple[str, ...] = ()) -> None:
+    whole = [
         {
             "seq": 7 + number,
             "time_ns": first_time + number,
@@ -121,14 +121,40 @@ def check(columns: Columns, sent: list[Sent], first_time: int) -> None:
         }
         for number, one in enumerate(sent)
     ]
+    assert columns.count == len(sent)
+    expected = [{name: value for name, value in one.items() if name not in without} for one in whole]
     assert columns.block().to_pylist() == expected
 
 
-@given(messages, cuts, st.booleans())
-def test_a_pull_consumers_messages_survive_any_cutting(sent: list[Sent], sizes: list[int], old: bool) -> None:
-    pulled = Pulled(Columns(wants_headers=True, wants_payload=True))
+def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What costs least is what is used, whether messages have headers, all of them or some, or none."""
+    monkeypatch.setattr(Pulled, "_one_by_one", None)
+    plain, sourced = Sent(b"a.b", b"x" * 9, None, None, None), Sent(b"a", b"\r\n", None, b"w 5 > >", None)
+    for some in (
+        [plain] * 99,
+        [sourced] * 99,
+        [plain, sourced] * 50,
+        [Sent(b"c", b"", b"id", b"w 1", b"y"), plain] * 40,
+    ):
+        data = pull_bytes(some)
+        for end in (len(data), len(data) - 1, len(data) - 20, len(data) - 60):
+            pulled = Pulled(Columns(wants_payload=True))
+            position = pulled.scan(data[:end], 0)
+            done = pulled.columns.count
+            assert (done == len(some)) == (end == len(data))
+            assert pulled.columns.block()["payload"].to_pylist() == [one.payload for one in some[:done]]
+            assert pulled.last_seq == 6 + done
+            assert data[position:].startswith((b"MSG ", b"HMSG ")) or position == len(data)
+
+
+@pytest.mark.parametrize("few", [1, 1000])
+@given(messages, cuts, st.booleans(), st.booleans())
+def test_a_pull_consumers_messages_survive_any_cutting(
+    few: int, sent: list[Sent], sizes: list[int], old: bool, wants_headers: bool
+) -> None:
+    pulled = Pulled(Columns(wants_headers=wants_headers, wants_payload=True), few=few)
     verbs = feed(pulled, pull_bytes(sent, old=old), sizes)
-    check(pulled.columns, sent, 10**18)
+    check(pulled.columns, sent, 10**18, () if wants_headers else ("headers",))
     assert len(verbs) == sum(bool(one.noise) for one in sent)
     assert pulled.pending == (0 if sent else -1)
     assert pulled.last_seq == (6 + len(sent) if sent else 0)

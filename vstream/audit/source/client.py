@@ -13,7 +13,7 @@ import secrets
 import socket
 import ssl
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 """Bytes asked for at once."""
-_LITTLE = 128 << 10
+ENOUGH = 512 << 10
+"""Bytes that are worth to be gone over."""
 _MOMENT = 0.002
 DEFAULT_PORT = 4222
 CRLF = b"\r\n"
@@ -58,7 +59,6 @@ class Client:
         self._socket = conversation
         self._timeout = timeout
         self._rest = b""
-        self._received = _LITTLE
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
         self._sids = _REQUESTS
         self._asked = 0
@@ -83,31 +83,38 @@ class Client:
         """
         The bytes that are there, at least one; what `keep` has put aside comes first.
 
-        *in_bulk* waits a moment for more where little came the last time: a thousand
-        messages at a time cost half of what ten do.
+        *in_bulk* waits a moment for more where little has come: a thousand messages at
+        a time cost half of what ten do.
 
         Raises Silent if none come for the timeout, or *until* a moment of the
         monotonic clock; Disconnected if none can come any more.
         """
-        if in_bulk and self._received < _LITTLE:
-            time.sleep(_MOMENT)
-        try:
-            if until is not None:
-                self._socket.settimeout(max(0.001, until - time.monotonic()))
-            data = self._socket.recv(BLOCK)
-        except TimeoutError:
-            raise Silent(f"{self.server}: nothing came for {self._timeout:g} s") from None
-        except OSError as error:
-            raise Disconnected(f"{self.server}: {_reason(error)}") from error
-        finally:
-            if until is not None:
-                self._socket.settimeout(self._timeout)
-        if not data:
-            raise Disconnected(f"{self.server} has closed the connection")
-        self._received = len(data)
+        data = self._received(self._timeout if until is None else max(0.001, until - time.monotonic()))
+        if in_bulk:
+            parts, length = [data], len(data)
+            with suppress(Silent, Disconnected):
+                # Whoever reads next is told if the connection broke.
+                while length < ENOUGH:
+                    parts.append(self._received(_MOMENT))
+                    length += len(parts[-1])
+            data = b"".join(parts)
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        return data
+
+    def _received(self, timeout: float) -> bytes:
+        try:
+            self._socket.settimeout(timeout)
+            data = self._socket.recv(BLOCK)
+        except TimeoutError:
+            raise Silent(f"{self.server}: nothing came for {timeout:g} s") from None
+        except OSError as error:
+            raise Disconnected(f"{self.server}: {_reason(error)}") from error
+        finally:
+            self._socket.settimeout(self._timeout)
+        if not data:
+            raise Disconnected(f"{self.server} has closed the connection")
         return data
 
     def keep(self, rest: bytes) -> None:

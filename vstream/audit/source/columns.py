@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -32,14 +34,16 @@ RAW: Mapping[str, pa.Field] = {
     )
 }
 
+_digest = partial(blake2b, digest_size=8)
+"""Half as dear as naming the argument in each call."""
+
 
 @dataclass(slots=True)
 class Columns:
     """
-    Messages of one stream while they are parsed: each field in a list of its own, as it is on the wire.
+    Messages of one stream while they are parsed: blocks, and behind them each field in a list of its own, as on the wire.
 
-    Sequences are in digits, times in nanoseconds or RFC 3339. Lists of fields that
-    nobody wants stay empty.
+    Sequences are in digits, times in nanoseconds or RFC 3339.
     """
 
     wants_digest: bool = True
@@ -50,37 +54,57 @@ class Columns:
     times: list[bytes] = field(default_factory=list)
     msg_ids: list[bytes | None] = field(default_factory=list)
     sources: list[bytes | None] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
     headers: list[bytes | None] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
 
     @property
     def count(self) -> int:
         """How many messages."""
-        return len(self.sizes)
+        return len(self.seqs) + sum(block.num_rows for block in self.blocks)
 
     def fresh(self) -> Columns:
         """Empty ones, for the same fields."""
         return Columns(self.wants_digest, self.wants_headers, self.wants_payload)
 
+    def add(self, block: Block) -> None:
+        """Append a block of the same fields."""
+        self.blocks = [*self._done(), block]
+        for name in ("subjects", "seqs", "times", "msg_ids", "sources", "headers", "payloads"):
+            setattr(self, name, [])
+
     def block(self) -> Block:
         """All of it as a block."""
+        blocks = self._done()
+        if len(blocks) == 1:
+            return blocks[0]
+        table = pa.Table.from_batches(blocks, self._schema).combine_chunks()
+        return (table.to_batches() or [pa.RecordBatch.from_pylist([], self._schema)])[0]
+
+    @property
+    def _schema(self) -> pa.Schema:
+        wants = {"digest": self.wants_digest, "headers": self.wants_headers, "payload": self.wants_payload}
+        return pa.schema([one for name, one in RAW.items() if wants.get(name, True)])
+
+    def _done(self) -> list[Block]:
+        """All of it as blocks."""
+        if not self.seqs:
+            return self.blocks
         arrays = {
             "seq": pa.array(self.seqs, pa.binary()).cast(pa.string()).cast(pa.int64()),
             "time_ns": _nanoseconds(self.times),
-            "subject": _text(pa.array(self.subjects, pa.binary())),
+            "subject": text(pa.array(self.subjects, pa.binary())),
             "msg_id": _value(self.msg_ids),
             "source": _value(self.sources),
-            "size": pa.array(self.sizes, pa.int32()),
+            "size": pa.array(map(len, self.payloads), pa.int32()),
         }
         if self.wants_digest:
-            arrays["digest"] = _digests(self.digests)
+            arrays["digest"] = digests(self.payloads)
         if self.wants_headers:
             arrays["headers"] = pa.array(self.headers, pa.binary())
         if self.wants_payload:
             arrays["payload"] = pa.array(self.payloads, pa.binary())
-        return pa.RecordBatch.from_arrays(list(arrays.values()), schema=pa.schema([RAW[name] for name in arrays]))
+        return [*self.blocks, pa.RecordBatch.from_arrays(list(arrays.values()), schema=self._schema)]
 
 
 def up_to(block: Block, seq: int) -> Block:
@@ -130,7 +154,7 @@ def _nanoseconds(times: list[bytes]) -> pa.Array:
     return (found.cast(pa.timestamp("ns", "UTC")) if times and b"-" in times[0] else found).cast(pa.int64())
 
 
-def _text(values: pa.Array) -> pa.Array:
+def text(values: pa.Array) -> pa.Array:
     """Strings; bytes that are no UTF-8 become replacement characters."""
     try:
         return values.cast(pa.string())
@@ -142,9 +166,10 @@ def _text(values: pa.Array) -> pa.Array:
 
 def _value(values: list[bytes | None]) -> pa.Array:
     """Values of a header, without the space around them."""
-    return pc.ascii_trim_whitespace(_text(pa.array(values, pa.binary())))
+    return pc.ascii_trim_whitespace(text(pa.array(values, pa.binary())))
 
 
-def _digests(values: list[bytes]) -> pa.Array:
-    """Eight bytes each, read as little-endian signed numbers."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(b"".join(values))])
+def digests(payloads: list[bytes]) -> pa.Array:
+    """The BLAKE2b of each, eight bytes read as a little-endian signed number."""
+    found = b"".join([_digest(one).digest() for one in payloads])
+    return pa.Array.from_buffers(pa.int64(), len(payloads), [None, pa.py_buffer(found)])

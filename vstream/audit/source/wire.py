@@ -9,9 +9,9 @@ looks at with `client.next_message`. Every slice here is paid for a billion time
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from vstream.audit.source import bulk
 from vstream.audit.source.client import Again, next_message
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _HMSG = 72
 """An H: of messages, only those with headers begin with it."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
-_AFTER_SOURCE, _AFTER_MSG_ID = len(_SOURCE), len(_MSG_ID)
 _BLANK_LINE = b"\r\n\r\n"
 _DIRECT = b"\r\nNats-Stream: "
 _DIRECT_LINES = 9
@@ -31,6 +30,8 @@ _DIRECT_LINES = 9
 _ACK = b" $JS.ACK."
 _OLD_ACK = 9
 """Tokens of the reply subject up to 2.10 and, so far, by default after it."""
+_FEW = 32
+"""Messages of one buffer that are sooner gone over one by one."""
 
 
 class Pulled:
@@ -41,29 +42,35 @@ class Pulled:
     the server and us has lost messages.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, *, few: int = _FEW) -> None:
         self.columns = columns
+        self._few = few
         self.pending = -1
         self.last_seq = 0
         self.last_consumer_seq = 0
         self.count = 0
         self._prefix = b""
 
-    def scan(self, data: bytes, position: int) -> int:  # noqa: C901, PLR0915 - one pass, without calls
+    def scan(self, data: bytes, position: int) -> int:
         """Append the messages from *position* on; returns where the first one begins that was not taken."""
-        columns = self.columns
-        before = len(columns.sizes)
-        find = data.find
-        size = len(data)
         prefix = self._prefix or self._learn(data, position)
         if not prefix:
             return position
-        subjects, seqs, times = columns.subjects.append, columns.seqs.append, columns.times.append
-        sources, msg_ids = columns.sources.append, columns.msg_ids.append
-        sizes, digests = columns.sizes.append, columns.digests.append
-        headers, payloads = columns.headers.append, columns.payloads.append
-        wants_digest, wants_headers, wants_payload = columns.wants_digest, columns.wants_headers, columns.wants_payload
-        tail = b""
+        # Lines of messages hold the prefix and nothing else does, for we have drawn the consumer's name: but see `bulk`.
+        line, *pieces = (data[position:] if position else data).split(prefix)
+        if len(pieces) > self._few:
+            unfinished = _finish(pieces, prefix)
+            found = bulk.block(line, pieces, self.columns)
+            if found is not None:
+                self.columns.add(found)
+                self._account(len(pieces), pieces[-1])
+                return len(data) - unfinished
+        return self._one_by_one(data, position, prefix)
+
+    def _one_by_one(self, data: bytes, position: int, prefix: bytes) -> int:
+        columns = self.columns
+        find = data.find
+        taken, tail = 0, b""
         while True:
             eol = find(_CRLF, position)
             if eol < 0:
@@ -75,34 +82,23 @@ class Pulled:
             seq, _, when, lengths = here.split(b".", 3)
             start = eol + 2
             end = start + int(lengths[lengths.rfind(b" ") :])
-            if end + 2 > size:
+            if end + 2 > len(data):
                 break
+            header = None
             if line[0] == _HMSG:
                 after = find(_BLANK_LINE, start) + 4
-                value = find(_SOURCE, start, after)
-                sources(None if value < 0 else data[value + _AFTER_SOURCE : find(_CRLF, value, after)])
-                value = find(_MSG_ID, start, after)
-                msg_ids(None if value < 0 else data[value + _AFTER_MSG_ID : find(_CRLF, value, after)])
-                if wants_headers:
-                    headers(data[start:after])
+                header = data[start:after]
                 start = after
-                subjects(head[5:])
-            else:
-                sources(None)
-                msg_ids(None)
-                if wants_headers:
-                    headers(None)
-                subjects(head[4:])
-            seqs(seq)
-            times(when)
-            sizes(end - start)
-            if wants_digest:
-                digests(blake2b(data[start:end], digest_size=8).digest())
-            if wants_payload:
-                payloads(data[start:end])
+            columns.headers.append(header)
+            columns.subjects.append(head[4 if header is None else 5 :])
+            columns.sources.append(_value(header or b"", _SOURCE))
+            columns.msg_ids.append(_value(header or b"", _MSG_ID))
+            columns.seqs.append(seq)
+            columns.times.append(when)
+            columns.payloads.append(data[start:end])
             tail = here
+            taken += 1
             position = end + 2
-        taken = len(columns.sizes) - before
         if taken:
             self._account(taken, tail)
         return position
@@ -162,7 +158,6 @@ class Direct:
         find = data.find
         size = len(data)
         prefix = self._prefix
-        wants_digest, wants_headers, wants_payload = columns.wants_digest, columns.wants_headers, columns.wants_payload
         while data.startswith(prefix, position):
             eol = find(_CRLF, position)
             if eol < 0:
@@ -185,23 +180,35 @@ class Direct:
             columns.seqs.append(lines[3][15:])
             columns.times.append(lines[4][17:])
             stored = header[:own]
-            value = stored.partition(_SOURCE)[2]
-            columns.sources.append(value.partition(_CRLF)[0].strip() if value else None)
-            value = stored.partition(_MSG_ID)[2]
-            columns.msg_ids.append(value.partition(_CRLF)[0].strip() if value else None)
-            if wants_headers:
-                columns.headers.append(stored + b"\r\n\r\n" if _CRLF in stored else None)
-            columns.sizes.append(end - after)
-            if wants_digest:
-                columns.digests.append(blake2b(data[after:end], digest_size=8).digest())
-            if wants_payload:
-                columns.payloads.append(data[after:end])
+            columns.sources.append(_value(stored, _SOURCE))
+            columns.msg_ids.append(_value(stored, _MSG_ID))
+            columns.headers.append(stored + _BLANK_LINE if _CRLF in stored else None)
+            columns.payloads.append(data[after:end])
             self.pending = int(lines[5][18:])
             if not self.count:
                 self.first_pending = self.pending
             self.count += 1
             position = end + 2
         return position
+
+
+def _finish(pieces: list[bytes], prefix: bytes) -> int:
+    """Leave whole messages in *pieces*, the last of which may not be; returns how many bytes come after them."""
+    last = pieces[-1]
+    eol = last.find(_CRLF)
+    end = eol + 2 + int(last[last.rfind(b" ", 0, eol) : eol]) + 2 if eol >= 0 else len(last) + 1
+    if end <= len(last):
+        pieces[-1] = last[:end]
+        return len(last) - end
+    pieces.pop()
+    begun = pieces[-1]
+    return len(begun) - begun.rindex(_CRLF) - 2 + len(prefix) + len(last)
+
+
+def _value(header: bytes, name: bytes) -> bytes | None:
+    """The value of the header *name*, None if there is none. Every header block has an end of line."""
+    _, is_there, value = header.partition(name)
+    return value.partition(_CRLF)[0] if is_there else None
 
 
 def consume(scanner: Pulled | Direct, data: bytes) -> tuple[int, list[Message]]:
