@@ -6,10 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
+import nats
+import psutil
 import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.publishing import Load, audited, under_load
+from vstream.jetstream import monitoring
 from vstream.lab import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
@@ -68,3 +71,59 @@ async def test_streams_leave_a_region_under_load(state: Path, tmp_path: Path, ve
     await audited("moving", {"west": "foo-read-west", "central": "foo-read-central"}, load)
     assert (await command("plan", file, "--detailed-exitcode")).code == 0
     assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
+def starts(name: str) -> dict[str, float]:
+    """When each server of lab *name* was started."""
+    return {one.name: psutil.Process(one.pid).create_time() for one in lab.status(name).servers if one.pid}
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path, tmp_path: Path, version: str) -> None:
+    file = tmp_path / "moving.yaml"
+    file.write_text(document(["west", "central"]))
+    assert (await command("lab", "up", file, "--server-version", version)).code == 0
+    assert (await command("apply", file, "--yes")).code == 0
+    load = Load(RATE)
+    async with under_load(load, lab.endpoints("moving")):
+        await asyncio.sleep(2)
+        # Long ago: the write streams have forgotten it, the read streams have not.
+        forgotten = await purged("foo-write-west")
+        before = starts("moving")
+        file.write_text(document(["west", "central", "east"]))
+        grown = await command("lab", "up", file)
+        assert grown.code == 0, grown.err
+        now = starts("moving")
+        assert {server: now[server] for server in before} == before
+        assert now.keys() == {"west-1", "central-1", "east-1"}
+        assert {(await monitoring.meta(url)).cluster_size for url in monitors()} == {3}  # type: ignore[union-attr]
+        applied = await command("apply", file, "--yes")
+        assert applied.code == 0, applied.out + applied.err
+        east = {"east": lab.endpoints("moving")["east"]}
+        there = Load(RATE)
+        async with under_load(there, east):
+            await asyncio.sleep(1)
+        load.acked |= there.acked
+    assert forgotten
+    assert (load.refused, load.unknown, there.unknown) == ({"west": 0, "central": 0}, set(), set())
+    assert there.acked["east"]
+    await audited("moving", {region: f"foo-read-{region}" for region in ("west", "central", "east")}, load)
+    assert starts("moving") == now
+    assert (await command("plan", file, "--detailed-exitcode")).code == 0
+    assert (await command("lab", "down", "moving", "--purge")).code == 0
+
+
+def monitors() -> list[str]:
+    return [url for endpoint in lab.endpoints("moving").values() for url in endpoint.monitor]
+
+
+async def purged(stream: str) -> int:
+    """Purge *stream*, but for what its readers may not have: how many messages have gone."""
+    client = await nats.connect(list(lab.endpoints("moving")["west"].urls))
+    try:
+        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=10)).data)
+        body = json.dumps({"seq": info["state"]["last_seq"] - RATE}).encode()
+        answer = json.loads((await client.request(f"$JS.API.STREAM.PURGE.{stream}", body, timeout=10)).data)
+    finally:
+        await client.close()
+    return int(answer["purged"])

@@ -191,11 +191,33 @@ def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None
     first = [Artifact(path="mappings.cfg", text="a"), Artifact(path="streams/r0/foo.json", text="{}")]
     second = [Artifact(path="mappings.cfg", text="b\r\n")]
     conf.install(directory.conf, first)
-    assert conf.differing(directory.conf, first) == ()
-    assert conf.differing(directory.conf, second) == ("mappings.cfg",)
     conf.install(directory.conf, second)
     assert [path for path in directory.conf.rglob("*") if path.is_file()] == [directory.conf / "mappings.cfg"]
     assert (directory.conf / "mappings.cfg").read_bytes() == b"b\r\n"
+
+
+GATEWAYS = """gateway {{
+  gateways: [
+{}
+  ]
+}}
+listen: "127.0.0.1:{}"
+"""
+
+
+def test_what_a_server_runs_with_is_another_only_if_more_than_the_clusters_it_dials_differs(
+    directory: LabDirectory,
+) -> None:
+    directory.create()
+    path = "servers/r0-0.conf"
+    running = GATEWAYS.format('    {name: "a", urls: []}', 1)
+    conf.install(directory.conf, [Artifact(path=path, text=running), Artifact(path="mappings.cfg", text="a")])
+    grown = Artifact(path=path, text=GATEWAYS.format('    {name: "a", urls: []}\n    {name: "b", urls: []}', 1))
+    more = [grown, Artifact(path="servers/r1-0.conf", text="new"), Artifact(path="mappings.cfg", text="b")]
+    assert conf.differing(directory.conf, more) == ()
+    assert conf.differing(directory.conf, [Artifact(path=path, text=GATEWAYS.format("", 2))]) == (path,)
+    kept = {one.path: one.text for one in conf.keeping_running(directory.conf, more)}
+    assert kept == {path: running, "servers/r1-0.conf": "new", "mappings.cfg": "a"}
 
 
 @pytest.mark.parametrize("path", ["../x.conf", "/etc/x.conf", "servers/../../x.conf"])

@@ -103,7 +103,8 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)
     raise LabError(
         f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {different}",
-        hint=f"`vstream lab down {lab_name} --purge` and `vstream lab up` start it anew; another `--lab` keeps it",
+        hint=f"`vstream lab up --lab {lab_name}` starts the servers of regions that are new; after any other change, "
+        f"`vstream lab down {lab_name} --purge` comes first; another `--lab` keeps it",
     )
 
 

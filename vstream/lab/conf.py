@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import re
 import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")
 """What servers read. The rest of a bundle (streams, contexts) is for people and for `vstream apply`."""
+_DIALLED = re.compile(r"^[ \t]*gateways: \[\n.*?^[ \t]*\]\n", re.MULTILINE | re.DOTALL)
+"""The clusters that a server dials, as the template that ships with vstream writes them."""
 
 
 def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
@@ -44,11 +47,32 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
 
 
 def differing(conf: Path, artifacts: Sequence[Artifact]) -> tuple[str, ...]:
-    """The paths of those files of *artifacts* that servers read and that *conf* holds otherwise, or not at all."""
+    """
+    The paths of those servers' configurations of *artifacts* that *conf* holds otherwise.
+
+    Which clusters a server dials does not count: it hears of new ones from these. Nor do mappings, which are loaded
+    while servers run, and configurations that *conf* does not hold.
+    """
     return tuple(
         artifact.path
         for artifact in artifacts
-        if artifact.path.endswith(_SERVER_FILES) and _text(_inside(conf, artifact)) != artifact.text
+        if artifact.path.startswith(_SERVERS)
+        and (text := _text(_inside(conf, artifact))) is not None
+        and _without_dialled(text) != _without_dialled(artifact.text)
+    )
+
+
+def _without_dialled(text: str) -> str:
+    return _DIALLED.sub("", text)
+
+
+def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """*artifacts*, with what *conf* holds of the files that servers read instead of theirs: servers run with it."""
+    return tuple(
+        dataclasses.replace(artifact, text=text)
+        if artifact.path.endswith(_SERVER_FILES) and (text := _text(_inside(conf, artifact))) is not None
+        else artifact
+        for artifact in artifacts
     )
 
 

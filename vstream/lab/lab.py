@@ -93,7 +93,8 @@ async def up(
     Make all servers of *topology* run and be ready, as lab *name*.
 
     *render* is called with the addresses that were chosen. What runs already with
-    the same configuration is kept. *binaries* are of single servers, by their names;
+    the same configuration is kept, and regions that are new join it: nothing that runs is
+    told, reloaded or restarted. A lab that runs keeps the mappings that it has loaded. *binaries* are of single servers, by their names;
     the others run *binary*, by default what the running lab has for them, else
     whichever is at hand. *links* says what makes the links between regions
     (by default a proxy where there are two or more), *shape* how they are (by default

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
-from vstream.lab import conf, linking, ports, readiness, records
+from vstream.lab import conf, growing, linking, ports, readiness, records
 from vstream.lab.keeper import Keeper, PortTakenError
 from vstream.lab.linkstate import Backend
 from vstream.lab.neighbours import running_elsewhere
@@ -95,14 +95,30 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
 
 
 async def complete(start: Start, running: frozenset[str]) -> None:
-    """Start the missing servers of a lab of which *running* run."""
+    """Start the missing servers of a lab of which *running* run: those that have ended, and those of new regions."""
     directory, name = start.directory, start.directory.name
     record = directory.read()
     hint = f"`vstream lab down {name}` first"
     if record is None:
         raise LabError(f"servers of lab `{name}` run, but there is no record of what it is made of", hint=hint)
     _require_same_servers(start, record, hint)
+    if not growing.joining(start.topology, record):
+        await _complete(start, running, record, hint)
+        return
     links = linking.kept(directory, record.servers, start.backend, start.shape)
+    async with _ports_claimed() as place:
+        reserved = _ports_of(running_elsewhere(place / "states")) | _ports_of(_other_labs(start))
+        grown = growing.grown(
+            directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
+        )
+        await _complete(start, running, grown, hint)
+
+
+async def _complete(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
+    directory, name = start.directory, start.directory.name
+    links = linking.kept(directory, record.servers, start.backend, start.shape)
+    links = growing.links_of(links, record, linking.first(record.servers, links.backend, start.shape))
+    # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
     if changed := conf.differing(directory.conf, bundle.artifacts):
         raise LabError(
@@ -122,14 +138,17 @@ async def complete(start: Start, running: frozenset[str]) -> None:
     if is_keeper_missing and links.backend is Backend.NETNS:
         raise LabError(f"the networks of lab `{name}` went with the process that held them", hint=hint)
     async with _stopped_on_failure(directory, names, keeper if is_keeper_missing else None):
+        directory.write(record)
         keeper.write(links)
         if is_keeper_missing:
             keeper.start()
-        conf.install(directory.conf, bundle.artifacts)
+        conf.install(directory.conf, conf.keeping_running(directory.conf, bundle.artifacts))
         await _check(start, names)
         if is_keeper_missing:
             await keeper.ready()
-        await keeper.ask(generation=links.generation)
+        answer = await keeper.ask(generation=links.generation)
+        if answer is not None and answer.failure is not None:
+            raise LabError(f"the links of lab `{name}` cannot be as they shall: {answer.failure}")
         watch = _with_links(keeper, links.backend, spawn(start.directory, names, start.programs))
         await _accepting(start, record.servers, watch)
         # While links are cut, servers that are ready cannot be told from those that are not.
@@ -138,12 +157,14 @@ async def complete(start: Start, running: frozenset[str]) -> None:
 
 
 def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
+    """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
-    wanted = {(seat.region, seat.server.name) for seat in start.topology.seats}
+    new = growing.joining(start.topology, record)
+    wanted = {(seat.region, seat.server.name) for seat in start.topology.seats if seat.region not in new}
     if wanted != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
     for server, program in start.programs.items():
-        if (runs := record.programs[server].version) != program.version:
+        if server in record.programs and (runs := record.programs[server].version) != program.version:
             raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
 
 

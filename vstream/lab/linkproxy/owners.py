@@ -26,7 +26,7 @@ class Owners:
 
     def __init__(self, configs: str, regions: Mapping[str, str]) -> None:
         self._configs = configs if configs.endswith(os.sep) else configs + os.sep
-        self._regions = regions
+        self.regions = regions
         self._known: list[int] = []
 
     async def region_of(self, port: int, front: int) -> str | None:
@@ -43,7 +43,7 @@ class Owners:
             pid = owner(port, front, candidates)
             if pid is not None:
                 # A process id may have been given to another server since.
-                return self._regions.get(self._server(pid) or "")
+                return self.regions.get(self._server(pid) or "")
         return None
 
     def _servers(self) -> list[int]:

@@ -31,15 +31,26 @@ class Proxy(Program):
         self._states: defaultdict[Pair, Link] = defaultdict(Link)
         self._open: set[Connection] = set()
         self._refused = 0
+        self._servers: dict[int, asyncio.Task[asyncio.Server]] = {}
 
     async def listen(self) -> None:
         """Listen at every front. Raises OSError if one is taken."""
+        self._serve()
+        await asyncio.gather(*self._servers.values())
+
+    def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         for front in self.links.fronts:
-            await loop.create_server(self._accepting(front), HOST, front.port, backlog=BACKLOG)
+            if front.port not in self._servers:
+                # The port is taken at once, so that failing is the failure of whoever asked for it.
+                serving = loop.create_server(self._accepting(front), sock=_listening(front.port))
+                self._servers[front.port] = loop.create_task(serving)
 
     def apply(self) -> None:
-        """Give every link its state, and tell it to what goes over it."""
+        """Give every link its state, tell it to what goes over it, and listen at fronts that are new."""
+        if self._servers:
+            self._serve()
+        self._owners.regions = self.links.servers
         for pair in self.links.pairs:
             self._states[pair].state = self.links.state(pair)
         for one, other in self.links.pairs:
@@ -74,6 +85,20 @@ class Proxy(Program):
     def _ended(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._refused += connection.is_stranger
+
+
+def _listening(port: int) -> socket.socket:
+    """Raises OSError if *port* is taken."""
+    listening = socket.socket()
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setblocking(False)  # noqa: FBT003 - its only argument
+        listening.bind((HOST, port))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 async def _dial(front: Front) -> socket.socket:
