@@ -8,6 +8,7 @@ Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LI
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
+Status (with --status, and nothing else then): see scripts/bench_status.py.
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
 
@@ -177,6 +178,9 @@ def main() -> None:
     parser.add_argument("--only-render", action="store_true", help="no servers")
     parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
     parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
+    parser.add_argument(
+        "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
+    )
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
     parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="messages to reconcile")
@@ -196,6 +200,15 @@ def main() -> None:
         import bench_extract  # noqa: PLC0415 - needs Spark
 
         bench_extract.main(options.messages, options.rounds)
+        return
+    if options.status:
+        import bench_status  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
+            os.environ["VSTREAM_STATE_DIR"] = directory
+            file = Path(directory) / "bench.yaml"
+            file.write_text(document(options.streams))
+            bench_status.main(file, 5)
         return
     rendering(sorted({1, 10, 100, options.streams}))
     if options.only_render:

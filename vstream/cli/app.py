@@ -23,6 +23,7 @@ from vstream.cli import (
     resync,
     scenario,
     schema,
+    status,
     validate,
 )
 from vstream.cli import map as mapping
@@ -63,6 +64,8 @@ app.command("render")(render.command)
 app.command("plan")(plan.command)
 app.command("apply")(apply.command)
 app.command("probe")(probe.command)
+app.command("status")(status.status)
+app.command("watch")(status.watch)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)
 app.add_typer(lab.app, name="lab")

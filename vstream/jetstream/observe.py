@@ -171,12 +171,17 @@ async def _region_rules(
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
 
 
-async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, dict[str, tuple[str, ...]]] | None:
+async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
     try:
-        server, loaded = await asyncio.gather(monitoring.varz(url), monitoring.account_mappings(url, account))
+        return await asyncio.gather(monitoring.varz(url), server_rules(url, account, monitoring.TIMEOUT))
     except VstreamError:
         return None
-    return server, {source: _spelled(source, destinations) for source, destinations in loaded.items()}
+
+
+async def server_rules(url: str, account: str, timeout: float) -> dict[str, tuple[str, ...]]:
+    """The mapping rules that the server has loaded for *account*, spelled as a plan does. Raises as `monitoring.get`."""
+    loaded = await monitoring.account_mappings(url, account, timeout)
+    return {source: _spelled(source, destinations) for source, destinations in loaded.items()}
 
 
 def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -86,6 +86,15 @@ def physical_subject(naming: Naming, stream: str, region: str, subject: str) -> 
     return f"{first}.{region}.{rest}" if rest else f"{first}.{region}"
 
 
+def virtual_subject(naming: Naming, subject: str) -> str:
+    """The inverse of `physical_subject`, for the literal subject of a stored message."""
+    if naming is Naming.ISOLATED:
+        return subject.split(".", 3)[-1]
+    first, _, rest = subject.partition(".")
+    rest = rest.partition(".")[2]
+    return f"{first}.{rest}" if rest else first
+
+
 def with_placeholders(pattern: str, *, start: int = 1) -> str:
     """A destination's spelling of *pattern*: each `*` becomes `{{wildcard(n)}}`, counting from *start*."""
     tokens = []

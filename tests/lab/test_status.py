@@ -1,0 +1,183 @@
+"""`vstream status` and `vstream watch` on real servers: all well, one region dead, and what that endangers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import Ran, environment, vstream
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+LAB = "pictured"
+REGIONS = ("west", "central", "east")
+TEXT = f"""\
+version: 1
+name: {LAB}
+server_version: "2.10"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+stretch: {{members: all}}
+defaults: {{write: {{max_age: 1h}}}}
+streams:
+  sensors: {{subjects: [sensors.>]}}
+  ledger: {{subjects: [ledger.>], consistency: ordered}}
+  stock: {{subjects: [stock.>], consistency: stretch}}
+  prices: {{subjects: [prices.>], consistency: homed, home: east}}
+"""
+
+
+@contextmanager
+def running(directory: Path, *options: str) -> Iterator[Path]:
+    path = directory / "topology.yaml"
+    path.write_text(TEXT)
+    try:
+        assert vstream("lab", "up", path, *options, timeout=200).code == 0
+        assert vstream("apply", path, "--yes").code == 0
+        yield path
+    finally:
+        vstream("lab", "down", LAB, "--purge")
+
+
+async def publish(region: str, subject: str, times: int = 1) -> None:
+    async with connect(lab.endpoints(LAB)[region], region) as connection:
+        for number in range(times):
+            answer = await connection.request_json(subject, {"number": number})
+            assert "error" not in answer, answer
+
+
+def seen(file: Path, *arguments: str) -> tuple[Ran, dict[str, Any]]:
+    ran = vstream("status", file, "--deadline", "8", "--format", "json", *arguments)
+    assert ran.code in {0, 1}, ran.err
+    return ran, json.loads(ran.out)
+
+
+def until_seen(file: Path, holds: Callable[[dict[str, Any]], bool], within: float = 90) -> dict[str, Any]:
+    deadline = time.monotonic() + within
+    while True:
+        _, picture = seen(file)
+        if holds(picture):
+            return picture
+        assert time.monotonic() < deadline, json.dumps(picture["problems"], indent=1)
+
+
+def pairs(picture: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["origin"], one["reader"]): one for one in picture["pairs"]}
+
+
+def region(picture: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in picture["regions"] if one["name"] == name)
+
+
+def well(file: Path) -> None:
+    """Every model, with five messages of west in each: each position is known, and nothing is missing."""
+    for stream in ("sensors", "ledger", "stock", "prices"):
+        asyncio.run(publish("west", f"{stream}.a", 5))
+    picture = until_seen(file, lambda picture: bool(picture["is_well"]))
+    assert seen(file)[0].code == 0
+    assert len(picture["servers"]) == 6
+    assert picture["meta_leader"] in {one["name"] for one in picture["servers"]}
+    by_pair = pairs(picture)
+    # 9 of `sensors`; of `ledger` 3 to its order and 3 from there; 3 mirrors of `stock`, 2 of `prices`.
+    assert len(by_pair) == 9 + 6 + 3 + 2
+    for pair in (
+        ("sensors-write-west", "sensors-read-east"),
+        ("ledger-write-west", "ledger-order-stretch"),
+        ("ledger-order-stretch", "ledger-read-central"),
+        ("stock", "stock-read-west"),
+        ("prices", "prices-read-west"),
+    ):
+        one = by_pair[pair]
+        assert (one["cursor"], one["last_seq"], one["pending"], one["state"]) == (5, 5, 0, "ok"), one
+    assert all(one["publish"] == {"works": 4, "of": 4} for one in picture["regions"])
+    text = vstream("status", file)
+    assert "WELL" in text.out
+    assert "sensors-read-west" in text.out
+
+
+def test_positions_where_servers_do_not_say_them(state: Path, tmp_path: Path) -> None:
+    with running(tmp_path, "--server-version", "2.12.8") as file:
+        well(file)
+
+
+def test_one_region_dead(state: Path, tmp_path: Path) -> None:
+    with running(tmp_path) as file:
+        well(file)
+        dead(file)
+        repeats(file)
+
+
+def dead(file: Path) -> None:
+    assert vstream("chaos", "kill-region", "west", "--topology", file, "--yes-really").code == 0
+    asyncio.run(publish("east", "sensors.b", 3))
+    picture = until_seen(
+        file,
+        lambda picture: bool(
+            picture["meta_leader"] and pairs(picture)["sensors-write-east", "sensors-read-west"]["lossy_in_s"]
+        ),
+    )
+    one = pairs(picture)["sensors-write-east", "sensors-read-west"]
+    assert one["state"] == "unknown"
+    assert 3000 < one["lossy_in_s"] < 3600
+    # Nothing was written in central since: nothing there can be lost.
+    assert pairs(picture)["sensors-write-central", "sensors-read-west"]["lossy_in_s"] is None
+    assert pairs(picture)["sensors-write-east", "sensors-read-central"]["state"] == "ok"
+    west, east = region(picture, "west"), region(picture, "east")
+    assert (west["servers"], west["servers_reached"]) == (2, 0)
+    assert west["publish"]["works"] == 0
+    assert west["new_consumers"] is False
+    assert east["direct_get"] == {"works": 4, "of": 4}
+    assert east["publish"] == {"works": 4, "of": 4}
+    ran = vstream("status", file)
+    assert ran.code == 1
+    assert "messages are lost in" in ran.out
+    assert "DEGRADED" in ran.out
+
+    assert vstream("chaos", "heal", "--lab", LAB, timeout=200).code == 0
+    picture = until_seen(file, lambda picture: bool(picture["is_well"]), within=180)
+    assert pairs(picture)["sensors-write-east", "sensors-read-west"]["cursor"] == 3
+
+
+def repeats(file: Path) -> None:
+    """`watch` prints again and again, in as many columns as there are, and ends with 130."""
+    shown = subprocess.Popen(
+        [sys.executable, "-m", "vstream", "watch", str(file), "--every", "0.2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"COLUMNS": "40", "PYTHONUNBUFFERED": "1"}),
+    )
+    assert shown.stdout is not None
+    times, longest = 0, 0
+    for line in shown.stdout:
+        if line.startswith(("✗", "WELL")):
+            times += 1
+        else:
+            longest = max(longest, len(line.rstrip()) if "·" not in line else 0)
+        if times == 2:
+            break
+    shown.terminate()
+    _, said = shown.communicate(timeout=60)
+    assert shown.returncode == 130, said
+    assert "Traceback" not in said
+    assert 20 < longest <= 40
+
+
+def test_no_server_at_all(state: Path, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        TEXT.split("stretch:", maxsplit=1)[0] + "connect: {west: {urls: [nats://127.0.0.1:9]}}\nstreams: {}\n"
+    )
+    ran = vstream("status", path, "--deadline", "1")
+    assert ran.code == 3
+    assert "no region can be reached" in ran.err

@@ -1,0 +1,104 @@
+"""`vstream status` and `vstream watch`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+from vstream.cli.outcome import NO
+from vstream.cli.running import run
+
+if TYPE_CHECKING:
+    from vstream.model.topology import Topology
+    from vstream.picture.report import Picture
+
+Deadline = Annotated[
+    float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=60)
+]
+
+
+def status(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    deadline: Deadline = 4,
+    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    lab: inputs.LabName = None,
+) -> None:
+    """
+    What works right now, and how far each region is behind each other. Writes nothing.
+
+    Lag is what a read stream has still to take: the last sequence of the write stream
+    against its own position, and the age of the oldest message that is missing. It is
+    not the servers' `lag`, which is 0 also where nothing arrives. Exits with 1 unless
+    all is well, with 3 if no server answers.
+
+    Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
+    """
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import status as view  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    where = inputs.target(wanted, lab)
+    picture = run(look(wanted, where, deadline))
+    if output == "json":
+        typer.echo(json.dumps(picture.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        out = console.out()
+        out.print(view.screen(picture, width=out.width))
+    if not picture.is_well:
+        raise typer.Exit(NO)
+
+
+def watch(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 2,
+    deadline: Deadline = 4,
+    lab: inputs.LabName = None,
+) -> None:
+    """
+    `vstream status`, again and again until Ctrl-C, in place on a terminal of any width.
+
+    Where the output is no terminal, each look is printed below the last one.
+
+    Examples: `vstream watch`, `vstream watch acme.yaml --every 10`
+    """
+    wanted = inputs.load(topology).require()
+    where = inputs.target(wanted, lab)
+    run(_watch(wanted, where, every, deadline))
+
+
+async def look(topology: Topology, where: inputs.Target, deadline: float) -> Picture:
+    """One picture. Raises NotReachableError if nothing answers."""
+    from vstream.jetstream.gather import gather  # noqa: PLC0415
+    from vstream.picture.judge import judge  # noqa: PLC0415
+
+    return judge(topology, await gather(topology, where.endpoints, deadline=deadline))
+
+
+async def _watch(topology: Topology, where: inputs.Target, every: float, deadline: float) -> None:
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from vstream.errors import NotReachableError  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+    from vstream.ui import status as view  # noqa: PLC0415
+
+    out = console.out()
+    with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            began = time.monotonic()
+            try:
+                seen = view.screen(await look(topology, where, deadline), width=out.width)
+            except NotReachableError as error:
+                seen = Text.assemble(("✗ ", "bold red"), error.message)
+            if out.is_terminal:
+                live.update(seen, refresh=True)
+            else:
+                out.print(seen)
+            await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))

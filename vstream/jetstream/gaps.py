@@ -1,0 +1,87 @@
+"""
+Messages that a stream has passed without taking them.
+
+The newest messages of a reader name their origins and sequences. Where these leave some out
+that the origin still holds, they were skipped. What was deleted from the reader leaves a
+hole in its own sequences; next to one, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.jetstream import tails
+from vstream.picture.facts import Gap
+from vstream.picture.shape import feeds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.model.topology import Topology
+    from vstream.picture.facts import StreamFacts
+    from vstream.picture.shape import Feed
+
+WINDOW = 128
+"""The newest messages of each reader that are looked at."""
+MOST = 32
+"""Readers that are looked at, those with the newest messages first."""
+
+
+async def find(
+    topology: Topology, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection], deadline: float
+) -> tuple[Gap, ...]:
+    """Gaps that are proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
+    if not connections:
+        return ()
+    by_reader: dict[str, list[Feed]] = {}
+    for stream in topology.streams:
+        for feed in feeds(stream):
+            reader = streams.get(feed.reader.name)
+            if reader is not None and reader.messages and not (reader.config or {}).get("mirror"):
+                by_reader.setdefault(feed.reader.name, []).append(feed)
+    chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
+    slots = asyncio.Semaphore(4)
+
+    async def one(name: str) -> Sequence[Gap]:
+        async with slots:
+            if time.monotonic() > deadline:
+                return ()
+            try:
+                return await _of(by_reader[name], streams[name], connections, deadline)
+            except VstreamError:
+                return ()  # it is not known: other findings say that it does not answer
+
+    return tuple(gap for some in await asyncio.gather(*map(one, chosen)) for gap in some)
+
+
+async def _of(
+    feeding: Sequence[Feed], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
+) -> list[Gap]:
+    own = tails.connection_to(connections, feeding[0].reader.place)
+    seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
+    messages = await asyncio.gather(*(tails.get(own, reader.name, seq, _left(deadline)) for seq in seqs))
+    places = {feed.origin.name: feed.origin.place for feed in feeding}
+    before: dict[str, int] = {}
+    found: list[Gap] = []
+    for message in messages:
+        if message is None:
+            before.clear()
+            continue
+        origin, seq = tails.origin_of(message)
+        if origin not in places:
+            continue
+        last, before[origin] = before.get(origin), seq
+        if last is not None and seq > last + 1:
+            there = tails.connection_to(connections, places[origin])
+            held = await tails.following(there, origin, last + 1, _left(deadline))
+            if held is not None and held.seq < seq:
+                found.append(Gap(reader=reader.name, origin=origin, first=held.seq, last=seq - 1))
+    return found
+
+
+def _left(deadline: float) -> float:
+    return max(0.05, deadline - time.monotonic())

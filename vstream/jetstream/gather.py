@@ -1,0 +1,304 @@
+"""
+Everything that servers say at one moment, within a deadline.
+
+Monitoring ports first: one answer holds all streams of a server, costs it no pass
+through the mapping rules, and comes also where JetStream has no leader. STREAM.LIST is
+never asked: while a region is down, servers wait 4 s for it on each page. What no
+monitoring port tells is asked by STREAM.INFO, of a connection to the stream's own region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream import gaps, monitoring, observe, tails
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
+from vstream.picture.shape import Part, all_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from vstream.model.topology import Endpoint, Topology
+
+_NOT_FOUND = 10059
+_SCOUTS = 8
+"""Streams that are asked for before all others of their place: where nobody answers for any, it is away."""
+_IN_FLIGHT = 128
+_CONNECTING = 0.4
+"""The share of the deadline that a connection may take: what is reached is still to be asked."""
+
+
+async def gather(
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, deadline: float, is_deep: bool = False
+) -> Facts:
+    """
+    What all servers say, not later than *deadline* seconds from now.
+
+    With *is_deep* also the configuration of every stream, the mapping rules of every
+    server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers.
+    """
+    round_ = _Round(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
+    try:
+        return await round_.run()
+    finally:
+        await round_.close()
+
+
+class _Round:
+    def __init__(
+        self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
+    ) -> None:
+        self._topology = topology
+        self._endpoints = endpoints
+        self._began = began
+        self._deadline = began + deadline
+        self._connecting = deadline * _CONNECTING
+        self._is_deep = is_deep
+        self._connections: dict[str, Connection] = {}
+        self._problems: dict[str, str] = {}
+        self._account: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._streams: dict[str, StreamFacts] = {}
+        self._absent: set[str] = set()
+
+    def _left(self) -> float:
+        return max(0.05, self._deadline - time.monotonic())
+
+    async def run(self) -> Facts:
+        at = time.time()
+        servers, _ = await asyncio.gather(self._servers(), self._connect())
+        if not self._connections and not any(server.is_reached for server in servers):
+            raise NotReachableError(
+                "no region can be reached: " + "; ".join(self._problems.values()),
+                hint="are the servers running, and is `connect` right?",
+            )
+        await self._ask_for_the_rest(servers)
+        regions, found, skipped = await asyncio.gather(
+            asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
+            tails.look(self._topology, self._streams, self._connections, self._deadline),
+            self._gaps(),
+        )
+        return Facts(
+            at=at,
+            took=time.monotonic() - self._began,
+            account=self._account.result(),
+            regions=tuple(regions),
+            servers=tuple(servers),
+            streams=self._streams,
+            absent=frozenset(self._absent),
+            tails=found,
+            gaps=skipped,
+        )
+
+    async def _gaps(self) -> tuple[Gap, ...]:
+        if not self._is_deep:
+            return ()
+        return await gaps.find(self._topology, self._streams, self._connections, self._deadline)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+    async def _connect(self) -> None:
+        await asyncio.gather(*(self._connect_to(region.name) for region in self._topology.regions))
+        if not self._account.done():
+            self._account.set_result("$G")
+
+    async def _connect_to(self, region: str) -> None:
+        endpoint = self._endpoints.get(region)
+        if endpoint is None:
+            self._problems[region] = f"nothing says how to reach region `{region}`"
+            return
+        try:
+            connection = await open_connection(endpoint, region, timeout=self._connecting)
+        except VstreamError as error:
+            self._problems[region] = error.message
+            return
+        self._connections[region] = connection
+        expected = self._topology.region(region).cluster
+        if connection.cluster != expected:
+            self._problems[region] = (
+                f"the connection for region `{region}` leads to cluster `{connection.cluster}`, not to `{expected}`"
+            )
+        if not self._account.done():
+            try:
+                account = await observe.account_name(connection)
+            except VstreamError:
+                return
+            if not self._account.done():
+                self._account.set_result(account)
+
+    async def _servers(self) -> list[ServerFacts]:
+        found: list[ServerFacts] = []
+        asked = [
+            (region.name, url)
+            for region in self._topology.regions
+            if (endpoint := self._endpoints.get(region.name)) is not None
+            for url in endpoint.monitor
+        ]
+        answers = await asyncio.gather(*(self._server(region, url) for region, url in asked))
+        for region in self._topology.regions:
+            mine = [answer for answer in answers if answer.region == region.name]
+            named = {one.name for one in mine if one.is_reached}
+            unnamed = [
+                seat.server.name
+                for seat in self._topology.seats
+                if seat.region == region.name and seat.server.name not in named
+            ]
+            silent = [one for one in mine if not one.is_reached]
+            found += [one for one in mine if one.is_reached]
+            for index, name in enumerate(unnamed):
+                # Which address is whose is known only of those that answer.
+                one = silent[index] if index < len(silent) else None
+                problem = one.problem if one else "`monitor` under `connect` does not lead to it"
+                found.append(ServerFacts(name=name, region=region.name, url=one.url if one else None, problem=problem))
+        return found
+
+    async def _server(self, region: str, url: str) -> ServerFacts:
+        try:
+            varz = await monitoring.varz(url, self._left())
+            gateways = monitoring.outbound_gateways(url, self._left())
+            linked, jetstream, rules = await asyncio.gather(gateways, self._jetstream(url), self._rules(url))
+        except VstreamError as error:
+            return ServerFacts(name="?", region=region, url=url, problem=error.message)
+        group = jetstream.get("meta_cluster") or {}
+        return ServerFacts(
+            name=varz.server_name,
+            region=region,
+            url=url,
+            cluster=varz.cluster,
+            version=varz.version,
+            gateways=linked,
+            has_jetstream=bool(jetstream) and not jetstream.get("disabled", False),
+            meta_leader=group.get("leader") or None,
+            meta_size=int(group.get("cluster_size", 0)),
+            rules=rules,
+        )
+
+    async def _jetstream(self, url: str) -> Mapping[str, Any]:
+        """What JetStream of a server says; the streams that it leads are kept."""
+        account = quote(await asyncio.shield(self._account), safe="")
+        more = "&config=true" if self._is_deep else ""
+        path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
+        try:
+            answer = await monitoring.get(url, path, self._left())
+        except ServerError:
+            # It says so where the account has nothing there yet.
+            return await monitoring.get(url, "/jsz", self._left())
+        self._keep(answer, led_by=(await monitoring.varz(url, self._left())).server_name)
+        return answer
+
+    def _keep(self, answer: Mapping[str, Any], *, led_by: str | None) -> None:
+        for account in answer.get("account_details") or ():
+            for detail in account.get("stream_detail") or ():
+                facts = stream_facts(detail)
+                # Servers before 2.11 list replicas, too: they do not know what a source does.
+                if led_by is None or facts.leader in {led_by, ALONE}:
+                    self._streams[facts.name] = facts
+
+    async def _rules(self, url: str) -> Mapping[str, tuple[str, ...]] | None:
+        if not self._is_deep:
+            return None
+        try:
+            loaded = await observe.server_rules(url, await asyncio.shield(self._account), self._left())
+        except ServerError:
+            return {}  # no such account there: nothing has used it since the server started
+        return loaded
+
+    async def _ask_for_the_rest(self, servers: Sequence[ServerFacts]) -> None:
+        """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
+        unknown = [part for part in all_parts(self._topology) if part.name not in self._streams]
+        by_place: dict[str, list[Part]] = {}
+        for part in unknown:
+            by_place.setdefault(part.place, []).append(part)
+        if not by_place:
+            return
+        await asyncio.gather(*(self._ask_place(place, some) for place, some in by_place.items()))
+        leaderless = {part.name for part in unknown} - self._streams.keys() - self._absent
+        if leaderless:
+            known = dict(self._streams)
+            account = quote(self._account.result(), safe="")
+            urls = [server.url for server in servers if server.url and server.is_reached]
+            path = f"/jsz?acc={account}&streams=true"
+            answers = await asyncio.gather(*(_or_nothing(monitoring.get(url, path, self._left())) for url in urls))
+            for answer in answers:
+                self._keep(answer, led_by=None)
+            # Replicas know neither more than the leader nor who leads, if nobody says that it does.
+            for name, facts in self._streams.items():
+                self._streams[name] = known.get(name) or replace(facts, leader=None)
+
+    async def _ask_place(self, place: str, some: Sequence[Part]) -> None:
+        connection = self._connections.get(place) or next(iter(self._connections.values()), None)
+        if connection is None:
+            return
+        admin = JetStreamAdmin(connection)
+        patience = self._left() / 2
+        scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in some[:_SCOUTS]))
+        if any(scouts):
+            slots = asyncio.Semaphore(_IN_FLIGHT)
+
+            async def one(name: str) -> None:
+                async with slots:
+                    await self._ask(admin, name, self._left())
+
+            await asyncio.gather(*(one(part.name) for part in some[_SCOUTS:]))
+
+    async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
+        """Whether anybody says anything of stream *name*."""
+        if time.monotonic() > self._deadline:
+            return False
+        try:
+            self._streams[name] = stream_facts(await admin.info(name, timeout=patience))
+        except ServerError as error:
+            if error.err_code == _NOT_FOUND:
+                self._absent.add(name)
+            return error.err_code == _NOT_FOUND
+        except VstreamError:
+            return False
+        return True
+
+    async def _region(self, region: str) -> RegionFacts:
+        connection = self._connections.get(region)
+        if connection is None:
+            return RegionFacts(name=region, problem=self._problems[region])
+        away = [stream.name for stream in self._topology.streams if stream.origin and region in stream.regions]
+        control, reached = await asyncio.gather(
+            _control(connection, self._left()),
+            asyncio.gather(*(_origin(JetStreamAdmin(connection), name, self._left()) for name in away)),
+        )
+        return RegionFacts(
+            name=region,
+            problem=self._problems.get(region),
+            control=control,
+            origins=dict(zip(away, reached, strict=True)),
+        )
+
+
+async def _control(connection: Connection, patience: float) -> str | None:
+    """Why the API does not answer what only the meta leader can, None if it does."""
+    try:
+        answer = await connection.request_json("$JS.API.INFO", timeout=patience)
+    except VstreamError as error:
+        return error.message
+    refusal = answer.get("error")
+    return None if refusal is None else str(refusal.get("description", refusal))
+
+
+async def _origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
+    try:
+        await admin.info(name, timeout=patience)
+    except VstreamError as error:
+        return error.message
+    return None
+
+
+async def _or_nothing(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        return await answer
+    except VstreamError:
+        return {}

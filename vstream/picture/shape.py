@@ -1,0 +1,67 @@
+"""Which physical streams feed which: the pairs that a picture measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.model.topology import Role
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.model.topology import Topology, VirtualStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A physical stream: its name, and the region, or the stretch cluster, that it lives in."""
+
+    virtual: str
+    name: str
+    place: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """One physical stream that takes everything from another."""
+
+    virtual: str
+    origin: Part
+    reader: Part
+
+
+def parts(stream: VirtualStream) -> tuple[Part, ...]:
+    """The physical streams of *stream*."""
+    return tuple(
+        Part(
+            virtual=stream.name,
+            name=naming.physical_name(stream.name, part.role, part.place),
+            place=part.place,
+            role=part.role,
+        )
+        for part in stream.physical
+    )
+
+
+def all_parts(topology: Topology) -> tuple[Part, ...]:
+    """The physical streams of all virtual streams."""
+    return tuple(part for stream in topology.streams for part in parts(stream))
+
+
+def feeds(stream: VirtualStream) -> Iterator[Feed]:
+    """Every pair of physical streams of which one takes from the other."""
+    own = parts(stream)
+    by_name = {part.name: part for part in own}
+    mirrored = naming.mirrored(stream)
+    for reader in own:
+        if reader.role in {Role.WRITE, Role.ORIGIN}:
+            continue
+        if reader.role is Role.READ and mirrored is not None:
+            origins = [by_name[mirrored]]
+        else:
+            origins = [part for part in own if part.role is Role.WRITE]
+        for origin in origins:
+            yield Feed(virtual=stream.name, origin=origin, reader=reader)
