@@ -177,7 +177,8 @@ class Held:
         return found
 
     def _left(self) -> list[str]:
-        listening = [f"port {port}" for port in sorted(self.ports) if not ports.is_free(port)]
+        taken = {port for port in self.ports if not ports.is_free(port)}
+        listening = [f"port {port}" for port in sorted(taken - of_other_labs(taken))]
         processes = [f"process {one.pid}: {' '.join(one.cmdline())}" for one in ours() if one.is_running()]
         networks = self.networks & {net for pid in psutil.pids() if (net := network(pid)) is not None}
         here = labs_directory()
@@ -193,6 +194,18 @@ def ours() -> list[psutil.Process]:
         with suppress(psutil.Error):
             if process.pid != os.getpid() and (any(root in one for one in process.cmdline()) or root in process.cwd()):
                 found.append(process)
+    return found
+
+
+def of_other_labs(taken: set[int]) -> set[int]:
+    """Those ports that labs of somebody else have got since: no lab keeps a port that was purged."""
+    found = set()
+    for one in psutil.net_connections("tcp") if taken else ():
+        if one.laddr and one.laddr.port in taken and one.pid is not None:
+            with suppress(psutil.Error):
+                said = " ".join(psutil.Process(one.pid).cmdline())
+                if "/labs/" in said and str(labs_directory()) not in said:
+                    found.add(one.laddr.port)
     return found
 
 

@@ -83,8 +83,9 @@ def test_without_a_scenario_safety_is_judged(capture: Path) -> None:
 def test_a_scenario_that_cannot_be_understood_is_no_verdict(capture: Path) -> None:
     (capture / "scenario.yaml").write_text("scenario: 1\n")
     ran = vstream("scenario", "verdict", capture)
-    assert (ran.code, ran.out) == (1, "")
-    assert "scenario.yaml:1" in ran.err
+    assert (ran.code, ran.out) == (3, "")
+    assert "the capture's scenario cannot be understood" in " ".join(ran.err.split())
+    assert "scenario.yaml:1" in "".join(ran.err.split())
 
 
 def test_what_is_no_capture(tmp_path: Path) -> None:

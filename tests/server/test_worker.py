@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.one_server import OneServer, eventually, running
+from tests.support.scenarios import scenario
 from vstream.capture.records import Kind, Operation, Outcome, digest
 from vstream.capture.store import Capture
 from vstream.jetstream.connection import connect
@@ -246,6 +247,15 @@ async def test_a_message_is_given_up_in_the_end(world: World) -> None:
 
     given_up = [one for one in world.operations() if one.outcome is Outcome.REJECTED]
     assert max(one.attempts for one in given_up) > 1
+
+
+async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(world: World) -> None:
+    largest, *_ = (
+        one.size for one in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
+    )
+    async with world.working(replace(world.spec, publishers=(replace(RETRYING, rate=2, size=largest),))):
+        await world.recorded(Outcome.OK)
+    assert {(one.outcome, one.error) for one in world.operations()} == {(Outcome.OK, None)}
 
 
 async def test_a_subject_that_no_stream_listens_on_is_rejected(world: World) -> None:

@@ -108,6 +108,18 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
     }
 
 
+def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
+    """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
+    wanted = scenario(topology=TOPOLOGY)
+    found = casting.targets(wanted, staged(wanted), 1, ("west", "east"))
+    assert {(one.region, one.stream): one.bound for one in found} == {
+        ("west", "foo"): "foo",
+        ("east", "foo"): "foo",
+        ("west", "one"): "one-read-west",
+        ("east", "one"): "one",
+    }
+
+
 def test_every_stream_is_sampled_where_it_lives() -> None:
     wanted = scenario(topology=TOPOLOGY)
     found = casting.sampler(staged(wanted), Path("capture"), 0)

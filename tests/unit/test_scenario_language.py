@@ -208,9 +208,16 @@ def test_safety_is_expected_without_being_asked_for() -> None:
 
 def test_what_is_said_of_safety_is_all_that_is_expected_of_it() -> None:
     assert safety(f'{STEPS}expect: [{{lost: ">= 1"}}]\n') == {**SAFE, Measure.LOST: [(None, 1.0)]}
-    assert safety(f"{STEPS}expect: [{{lost: any}}]\n") == {
-        key: value for key, value in SAFE.items() if key != Measure.LOST
-    }
+    (anything,) = [
+        one for one in scenario(f"{STEPS}expect: [{{lost: any}}]\n").expectations if one.measure is Measure.LOST
+    ]
+    assert (anything.compare, anything.value) == (Compare.AT_LEAST, 0)
+    (some,) = [
+        one
+        for one in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
+        if one.measure is Measure.DIVERGED
+    ]
+    assert (some.compare, some.value) == (Compare.AT_MOST, 3)
 
 
 def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe() -> None:
@@ -225,7 +232,7 @@ def test_one_order_is_expected_of_streams_that_promise_it() -> None:
         ]
 
     assert orders("") == [("ledger", 1.0), ("stock", 1.0), ("prices", 1.0)]
-    assert orders("expect: [{stream: ledger, same-order: any}]\n") == [("stock", 1.0), ("prices", 1.0)]
+    assert orders("expect: [{stream: ledger, same-order: any}]\n") == [("ledger", 0.0), ("stock", 1.0), ("prices", 1.0)]
     assert orders("expect: [{same-order: false}]\n") == [(None, 0.0)]
 
 

@@ -8,6 +8,7 @@ server's wall clock since 1970.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -52,6 +53,10 @@ class Kind(Enum):
     """One pull request of a consumer."""
     TRY = "try"
     """One operation of a `try` step: *subject* names it."""
+
+
+_MOMENT = 1_000_000_000
+"""Nanoseconds. What is shorter holds too few operations to make a share of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +195,16 @@ class Window:
     is_ok: bool = True
     """False for a `converge` that gave up, or a step that failed."""
     detail: str | None = None
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether the step has no name in the scenario: it is called by its number."""
+        return re.fullmatch(r"step [0-9]+", self.name) is not None
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether what was available meanwhile says something: a moment that nobody has named does not."""
+        return not self.is_unnamed or self.end - self.start >= _MOMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

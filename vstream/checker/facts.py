@@ -110,7 +110,9 @@ class Facts:
     def _over_the_run(self, question: Question) -> Measured:
         stream = self.streams.get(question.stream or "")
         if stream is None:
-            return unknown(f"the capture has no stream `{question.stream}`")
+            return unknown(
+                f"the capture has no stream `{question.stream}`" if question.stream else "the capture has no streams"
+            )
         if question.expectation.measure is Measure.SAME_ORDER:
             return _same_order(stream)
         measured = {

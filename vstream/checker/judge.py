@@ -24,6 +24,7 @@ _ALONE = frozenset({Measure.CONVERGED, Measure.CONTROL_PLANE, Measure.WORKS})
 """Measures of no stream in particular."""
 _OF_NO_REGION = frozenset({Measure.CONVERGED, Measure.SAME_ORDER, *SAFETY})
 """Without a region, they are about all of them together."""
+_MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
 _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 
@@ -132,6 +133,9 @@ def _detail(measured: Measured) -> str:
 
 
 def _status(expectation: Expectation, measured: Measured) -> Status:
+    is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
+    if is_any and expectation.measure in _MAY_BE_ANY:
+        return Status.PASS  # `any`: whatever it is, and also if it is not known
     if measured.value is None:
         return Status.UNKNOWN
     if not measured.doubts:
@@ -172,7 +176,7 @@ def _step_cases(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[C
         is_converge = window.action.startswith("converge")
         yield Case(
             about=About.STEP,
-            name=f"step {window.name}: {window.action}",
+            name=f"{window.name if window.is_unnamed else f'step {window.name}'}: {window.action}",
             status=Status.FAIL if is_converge else Status.UNKNOWN,
             detail=window.detail or ("it did not converge in time" if is_converge else "it failed"),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli.outcome import CLEAN, FAILED, NO
-from vstream.errors import VstreamError
+from vstream.errors import InvalidInputError, VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +62,8 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
     """
     What the scenario in *capture* expects.
 
-    None if there is no scenario in it. Raises InvalidInputError if it is there and cannot
-    be understood: a verdict without it would be one on something else.
+    None if there is no scenario in it. Raises VstreamError if it is there and cannot be
+    understood: a verdict without it would be one on something else.
     """
     from vstream.load_scenario import load  # noqa: PLC0415 - the whole core
     from vstream.ui import console  # noqa: PLC0415
@@ -77,7 +77,15 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
     loaded = load(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
-    return loaded.require().expectations
+    try:
+        return loaded.require().expectations
+    except InvalidInputError as error:
+        first = error.diagnostics[0]
+        place = f"{first.span.file}:{first.span.line}: " if first.span is not None else ""
+        raise VstreamError(
+            f"the capture's scenario cannot be understood: {place}{first.message}",
+            hint=f"it was changed since, or written by another vstream; `vstream scenario validate {file}` shows all",
+        ) from error
 
 
 def show(verdict: Verdict, output: str, html: Path | None = None) -> None:

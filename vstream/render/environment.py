@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2.Environment:
@@ -25,6 +26,7 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
     """
     env = jinja2.Environment(
         autoescape=is_html,  # noqa: S701 - only pages are HTML
+        finalize=_printable if is_html else None,
         loader=jinja2.FileSystemLoader(directories),
         variable_start_string="<<",
         variable_end_string=">>",
@@ -42,6 +44,11 @@ def environment(directories: Sequence[Path], *, is_html: bool = False) -> jinja2
     env.filters["q"] = quote
     env.filters["json"] = to_json
     return env
+
+
+def _printable(value: object) -> object:
+    """*value* without what HTML has no place for: control characters, which nothing escapes."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
 
 
 def quote(value: object) -> str:

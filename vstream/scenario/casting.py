@@ -68,6 +68,8 @@ def targets(scenario: Scenario, stage: Stage, number: int, regions: tuple[str, .
             cluster=stage.topology.region(region).cluster,
             stream=stream.name,
             read=stage.read_stream(stream.name, region),
+            # What really bears the name is not mapped.
+            bound=stage.read_stream(stream.name, region) if stream.consistency.has_origin else stream.name,
             subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
             number=number,
         )

@@ -28,11 +28,19 @@ BATCH = 1000
 API = "$JS.API"
 _NS = 1_000_000_000
 _NO_MESSAGES = {404, 408}
+_NOBODY = 503
 _TICK = 0.001
 _MAKE = 5.0
 _PAUSE = 0.2
 _LEFTOVERS = 10.0
 """Seconds that consumers have in the end for what is left."""
+
+
+def refusal(reply: Reply) -> str:
+    """What a status says of the fetch that it ended."""
+    # Where nobody listens, the headers say on which subject instead of why.
+    description = reply.headers.get("Description") if reply.status != _NOBODY else None
+    return f"{description or 'no responders'} ({reply.status})"
 
 
 def failed(error: VstreamError) -> tuple[Outcome, str]:
@@ -240,8 +248,7 @@ class Consumer(_Paced):
         if reply.status in _NO_MESSAGES:
             fetch.ended.set_result(None)
         elif reply.status is not None:
-            description = reply.headers.get("Description") or "no responders"
-            fetch.ended.set_result(f"{description} ({reply.status})")
+            fetch.ended.set_result(refusal(reply))
 
     async def _delivered(self, reply: Reply) -> None:
         # It comes under its stored subject: which fetch it is for stands nowhere. Servers serve the oldest first.

@@ -13,7 +13,7 @@ from vstream.jetstream.contents import AckSubject
 from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
 from vstream.model.scenario import Trial
 from vstream.scenario.publishing import acknowledgement
-from vstream.scenario.reading import ACK, failed, make_consumer
+from vstream.scenario.reading import ACK, failed, make_consumer, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,6 +41,8 @@ class Target:
     stream: str
     read: str
     """The region's read stream."""
+    bound: str
+    """By what name clients use a consumer on it: the virtual one, where that is mapped to it."""
     subject: str
     """A subject that clients publish on."""
     number: int
@@ -85,7 +87,7 @@ class Trials:
             Trial.STREAM_INFO: lambda: self._plain(f"STREAM.INFO.{target.stream}"),
             Trial.LIST_STREAMS: lambda: self._plain("STREAM.NAMES", {"subject": target.subject}),
             Trial.FETCH: self._fetch,
-            Trial.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.stream}.{CONSUMER}"),
+            Trial.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
             Trial.CREATE_CONSUMER: self._create_consumer,
             Trial.CREATE_STREAM: self._create_stream,
         }
@@ -153,7 +155,7 @@ class Trials:
 
     async def _fetch(self) -> _Result:
         body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _NS)}).encode()
-        subject = f"{_API}.CONSUMER.MSG.NEXT.{self._target.stream}.{CONSUMER}"
+        subject = f"{_API}.CONSUMER.MSG.NEXT.{self._target.bound}.{CONSUMER}"
         # A message comes under its stored subject: a request would not know it for its answer.
         inbox, came = self._connection.inbox(), asyncio.get_running_loop().create_future()
 
@@ -171,7 +173,7 @@ class Trials:
         if reply.status in _NO_MESSAGES:
             return _Result()
         if reply.status is not None:
-            raise VstreamError(f"{reply.headers.get('Description') or 'no responders'} ({reply.status})")
+            raise VstreamError(refusal(reply))
         self._fetched = reply.reply
         return _Result(id=identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
 

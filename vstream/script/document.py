@@ -18,6 +18,7 @@ from vstream.script.values import (
     CountBound,
     CountBounds,
     CountPairs,
+    Edition,
     Ends,
     Faults,
     Keys,
@@ -247,6 +248,9 @@ class ExpectDocument(_Written):
     """Stored messages that nobody published. Expected to be 0 unless something is said."""
     reordered: CountBound | None = None
     """Messages that overtook an earlier one of the same origin. Expected to be 0 unless something is said."""
+    diverged: CountBound | None = None
+    """Messages that one stream holds and another does not, without being lost: that nobody acknowledged. Expected to be 0
+    unless something, or `any`, is said of it; or of `lost`, that some may be."""
     same_order: SameOrder | None = None
     """All read streams hold the same sequence. Expected of all but `virtual` streams unless something is said."""
 
@@ -274,7 +278,7 @@ Step = Annotated[StepDocument, BeforeValidator(_bare)]
 class ScenarioDocument(_Closed):
     """A scenario: servers, what clients do, what is broken when, and what is expected of it."""
 
-    scenario: Literal[1]
+    scenario: Edition
     """The version of this language."""
     name: Name
     description: str = ""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SAFETY: Final = {one.value: one for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
 """Expected to be 0 unless a scenario says something else."""
 
+_ANYTHING: Final = Bound(Compare.AT_LEAST, 0.0)
+"""`any`. It has to be said: what nobody speaks of must be 0."""
+
 _BY_REGION: Final = (
     Measure.PUBLISHED,
     Measure.READ,
@@ -28,7 +31,7 @@ _BY_REGION: Final = (
     Measure.READ_TIME,
 )
 _BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)
-_WHOLE: Final = (Measure.CONVERGED, *SAFETY.values())
+_WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
 
 
 def expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
@@ -85,10 +88,11 @@ def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[st
             origin, region = pair(str(name))
             yield expected(measure, bound, str(name), region=region, origin=origin)
     for measure in _WHOLE:
-        if (bound := getattr(group, measure.value)) is not None:
-            yield expected(measure, bound)
-    if group.same_order is not None:
-        yield expected(Measure.SAME_ORDER, Bound(Compare.EQUAL, float(group.same_order)))
+        if measure.value in group.model_fields_set:
+            yield expected(measure, getattr(group, measure.value) or _ANYTHING)
+    if "same_order" in group.model_fields_set:
+        is_one = group.same_order
+        yield expected(Measure.SAME_ORDER, _ANYTHING if is_one is None else Bound(Compare.EQUAL, float(is_one)))
     yield from _trials(group, source, path, tried)
 
 

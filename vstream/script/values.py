@@ -33,8 +33,8 @@ _BOUND = re.compile(r"\s*(==|>=|<=)?\s*(.*\S)\s*", re.DOTALL)
 _PAIR = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
 _TIME = f"^{units.TIME_PATTERN}$"
 _MOST_RATE = 100_000
-_MOST_SIZE = 2**20
-"""Bytes of a message: what servers take unless `max_payload` says otherwise."""
+_MOST_SIZE = 2**20 - 2**12
+"""Bytes of a message: servers take 1 MiB with its headers, unless `max_payload` says otherwise."""
 _MOST_KEYS = 1_000_000
 
 
@@ -91,7 +91,7 @@ def _message_size(value: object) -> int:
     except ValueError as error:
         _refuse(str(error).replace(f", `10GB` or `{units.UNLIMITED}`", " or `1KiB`").replace("512MiB", "64B"))
     if not 0 < size <= _MOST_SIZE:
-        _refuse("a message has 1B to 1MiB")
+        _refuse("a message has 1B to 1020KiB: servers take 1MiB, headers included")
     return size
 
 
@@ -109,6 +109,13 @@ def _sizes(value: object) -> tuple[int, int]:
 def _keys(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_KEYS:
         _refuse(f"a number of keys is a whole number from 1 to {_MOST_KEYS:,}")
+    return value
+
+
+def _edition(value: object) -> int:
+    """The version of the language. Python takes `true` and `1.0` for 1."""
+    if type(value) is not int or value != 1:
+        _refuse(f"must be `1`, not {shown(value)}")
     return value
 
 
@@ -365,6 +372,7 @@ MaybeLasting = Annotated[
 ]
 Rate = Annotated[float, *_annotated(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
 Sizes = Annotated[tuple[int, int], *_annotated(_sizes, _AMOUNT)]
+Edition = Annotated[int, *_annotated(_edition, {"const": 1})]
 Keys = Annotated[int, *_annotated(_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
 Seed = Annotated[int, *_annotated(_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
 ServerVersion = Annotated[str, *_annotated(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]

@@ -198,6 +198,8 @@ def _windows(verdict: Verdict) -> Iterator[Table]:
     )
     several = len({one.stream for window in verdict.windows for one in window.publishes}) > 1
     for window in verdict.windows:
+        if not window.window.is_telling:
+            continue
         reads = {(one.stream, one.region): one for one in window.reads}
         control = {one.region: one for one in window.control_plane}
         name = f"{window.window.name} ({duration(window.window.end - window.window.start)})"

@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from vstream.script.document import ExpectDocument
     from vstream.syntax.yaml import Path
 
-_WHOLE = (*SAFETY, "same_order")
-_NEEDS_LOAD = ("published", "delivered", "publish_time", "propagation", "visible", *SAFETY, "same_order", "converged")
+_WHOLE = (*SAFETY, "diverged", "same_order")
+_NEEDS_LOAD = (
+    "published",
+    "delivered",
+    "publish_time",
+    "propagation",
+    "visible",
+    *SAFETY,
+    "diverged",
+    "same_order",
+    "converged",
+)
 
 
 @rule("VS509", "bad-publish-subject", Severity.ERROR)
@@ -67,6 +77,12 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
         if unknown:
             hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
             yield Finding(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
+        elif brace := next((one for one in "{}" if one in example), None):
+            yield Finding(
+                at=at,
+                message=f"the `{brace}` in {shown(one.subject)} has no other half: it would be published as it stands",
+                hint="placeholders are `{region}`, `{key}` and `{n}`",
+            )
         elif not is_literal(example):
             hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
             yield Finding(at=at, message=f"{shown(one.subject)} is no subject that one can publish on", hint=hint)
@@ -185,7 +201,8 @@ def nothing_published(subject: ScenarioSubject) -> Iterator[Finding]:
     A scenario in which nobody publishes, nor tries anything.
 
     ## Why is this bad?
-    Where nothing was acknowledged, nothing can be lost: the verdict would be unknown.
+    Where nothing was acknowledged, nothing can be lost: the verdict would be unknown,
+    and never a pass.
 
     ## Example
     ```yaml
