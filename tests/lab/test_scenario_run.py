@@ -28,9 +28,21 @@ from tests.support.rehearsals import (
 )
 from vstream.capture.records import FaultOutcome, Kind, Outcome
 from vstream.capture.store import Capture
+from vstream.checker.check import check
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.model.scenario import Converge, FaultKind, FaultSpec, Heal, Inject, ReaderKind, Retry, Trial, Try, Wait
+from vstream.model.scenario import (
+    Converge,
+    FaultKind,
+    FaultSpec,
+    Heal,
+    Inject,
+    ReaderKind,
+    Retry,
+    Trial,
+    Try,
+    Wait,
+)
 from vstream.scenario.events import Sampled, StepBegan, StepEnded, Worked
 
 pytestmark = pytest.mark.lab
@@ -291,6 +303,33 @@ async def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(state: Pat
     ]
     assert [one.is_ok for one in capture.windows()] == [False, False, True, True, True]
     assert acknowledged(capture)
+
+
+async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: Path, tmp_path: Path) -> None:
+    full = FaultSpec(kind=FaultKind.DISK_FULL, targets=("east",))
+    dark = FaultSpec(kind=FaultKind.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
+    wanted = scenario(
+        (None, Wait(nanoseconds=2 * NS)),
+        ("full", Inject(fault=full, id="full")),
+        ("no room", Wait(nanoseconds=2 * NS)),
+        ("room", Heal(ids=("full",))),
+        (None, Wait(nanoseconds=NS)),
+        ("dark", Inject(fault=dark, id="dark")),
+        (None, Wait(nanoseconds=NS)),
+    )
+    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    assert [(one.asked, one.outcome) for one in capture.faults()] == [
+        ("disk-full east", FaultOutcome.CONFIRMED),
+        ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
+    ]
+    assert not any(outcome is Outcome.OK for outcome, _ in during(capture, "no room", "east"))
+    elsewhere = {one for one in acknowledged(capture) if not one.startswith("west/")}
+    assert {one.partition("/")[0] for one in elsewhere} == {"central", "east"}
+    for name, found in stored(capture, "read").items():
+        assert elsewhere <= set(found), f"{name} lacks {sorted(elsewhere - set(found))[:3]}"
+    (stream,) = check(capture).streams
+    assert {origin for origin, count in stream.lost_by_origin.items() if count} == {"west"}
+    assert next(one for one in stream.served if one.region == "west").lost.count > 0
 
 
 async def test_an_upgrade_is_waited_for_and_says_what_runs_then(state: Path, tmp_path: Path) -> None:
