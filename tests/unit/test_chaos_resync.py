@@ -1,11 +1,18 @@
-"""Who leads a stream after its leader was made to hand over."""
+"""Who leads a stream after its leader was made to hand over, and when a stream has everything."""
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Any, cast
+
 import pytest
 
+from vstream.chaos import resync
 from vstream.chaos.resync import is_still
 from vstream.chaos.roles import StreamRole
+
+if TYPE_CHECKING:
+    from vstream.jetstream.connection import Connection
 
 BEFORE = StreamRole(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",), since="19:02")
 OLD_SERVER = StreamRole(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",))
@@ -25,3 +32,30 @@ def test_a_leader_that_was_elected_again_is_a_new_one(
     before: StreamRole, cluster: dict[str, str], expected: bool
 ) -> None:
     assert is_still(before, cluster) is expected
+
+
+async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_holds_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Servers say so of one that only asks again, for minutes."""
+    answers = iter([615] * 20 + [5848] * 1000)
+
+    class Admin:
+        def __init__(self, _: object) -> None:
+            pass
+
+        async def info(self, stream: str, **_: float) -> dict[str, Any]:
+            mirror = {"name": "stock", "active": 1_000_000, "lag": 0}
+            if stream == "stock":
+                return {"state": {"last_seq": 5848}}
+            held = next(answers)
+            seen.append(held)
+            return {"state": {"last_seq": held}, "mirror": mirror}
+
+    seen: list[int] = []
+    monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
+    monkeypatch.setattr(resync, "_AGAIN", 0.0)
+    fed = resync._Fed("stock-read-west", "west", 1)
+    found = await resync._one(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
+    assert found.caught_up is not None
+    assert seen[-1] == 5848

@@ -152,15 +152,24 @@ async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down:
     heard = _Heard()
     active: float | None = None
     problem: str | None = "not asked"
+    target: int | None = None
     while time.monotonic() < deadline:
         elapsed = time.monotonic() - began
-        sources = await _sources(connection, stream, after=old if elapsed < roles.ELECTION else None)
+        info = await _info(connection, stream, after=old if elapsed < roles.ELECTION else None)
+        sources = (
+            None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
+        )
         if sources is not None and len(sources) < fed.feeds:
             sources = None  # so new a leader that it does not know them yet
         silent = None if sources is None else heard.silent(sources, elapsed)
         if active is None and silent == ():
             active = elapsed
         problem = "nobody answers for it" if sources is None else _problem(sources, silent or ())
+        if problem is None and info is not None and info.get("mirror"):
+            held = int(info["state"]["last_seq"])
+            target = target or await _last_seq(connection, str(info["mirror"]["name"]))
+            # Servers say "lag 0" and "just heard" of a mirror that begins to ask again, too.
+            problem = None if target is not None and held >= target else f"at {held} of {target or 'an unknown number'}"
         if problem is None:
             return ReadStream(
                 stream=stream,
@@ -218,15 +227,23 @@ async def _stepped_down(connection: Connection, stream: str, deadline: float) ->
     return None, note
 
 
-async def _sources(connection: Connection, stream: str, *, after: StreamRole | None) -> Sequence[dict[str, Any]] | None:
-    """How the sources of *stream* do, as the leader *after* says; None while there is none."""
+async def _info(connection: Connection, stream: str, *, after: StreamRole | None) -> dict[str, Any] | None:
+    """What the leader of *stream* after *after* says of it; None while there is none."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
     except (NotReachableError, ServerError):
         return None
     if after is not None and is_still(after, info.get("cluster") or {}):
         return None
-    return tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
+    return dict(info)
+
+
+async def _last_seq(connection: Connection, stream: str) -> int | None:
+    """How far *stream* has come; None where nobody answers for it."""
+    try:
+        return int((await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE))["state"]["last_seq"])
+    except (NotReachableError, ServerError):
+        return None
 
 
 def is_still(before: StreamRole, cluster: Mapping[str, Any]) -> bool:
