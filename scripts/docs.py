@@ -1,4 +1,4 @@
-"""docs/rules.md and docs/findings.md, generated from the manual pages of rules and of an audit's findings."""
+"""docs/rules.md, docs/findings.md and docs/doctor.md, generated from the manual pages of what vstream reports."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vstream.audit import codes
+from vstream.doctor import codes as doctor
 from vstream.lint.manual import markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TEXTS = {"rules.md": markdown, "findings.md": codes.markdown}
+TEXTS = {"rules.md": markdown, "findings.md": codes.markdown, "doctor.md": doctor.markdown}
 
 
 def main() -> int:

@@ -13,7 +13,9 @@ from vstream.cli import (
     apply,
     audit,
     chaos,
+    doctor,
     explain,
+    graph,
     init,
     lab,
     lint,
@@ -23,6 +25,7 @@ from vstream.cli import (
     resync,
     scenario,
     schema,
+    size,
     status,
     validate,
 )
@@ -66,11 +69,14 @@ app.command("apply")(apply.command)
 app.command("probe")(probe.command)
 app.command("status")(status.status)
 app.command("watch")(status.watch)
+app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)
 app.add_typer(lab.app, name="lab")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(scenario.app, name="scenario")
+app.command("graph")(graph.command)
+app.command("size")(size.command)
 app.command("schema")(schema.command)
 
 

@@ -20,9 +20,10 @@ def command(
     from difflib import get_close_matches  # noqa: PLC0415
 
     from vstream.audit.codes import CHAPTER  # noqa: PLC0415
+    from vstream.doctor.codes import CHAPTER as DOCTOR  # noqa: PLC0415
     from vstream.lint.manual import CHAPTERS  # noqa: PLC0415 - all rules
 
-    chapters = (*CHAPTERS, CHAPTER)
+    chapters = (*CHAPTERS, CHAPTER, DOCTOR)
     pages = {page.code: page for chapter in chapters for page in chapter.pages}
     if code is None:
         for chapter in chapters:

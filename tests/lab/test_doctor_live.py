@@ -1,0 +1,198 @@
+"""`vstream doctor` on real servers: each fault that `lag: 0` hides is made, found and named; a healthy lab has none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support import probing
+from tests.support.chaos import background
+from tests.support.command import vstream
+from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from vstream.doctor.codes import PAGES
+from vstream.doctor.examine import Examined, examine
+from vstream.doctor.finding import Finding
+from vstream.jetstream.gather import gather
+from vstream.lab import lab
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, binary: Path) -> Iterator[None]:
+    with running_lab(tmp_path_factory.mktemp("doctor") / "state", binary):
+        yield
+
+
+@pytest_asyncio.fixture
+async def world(running: None) -> AsyncIterator[World]:
+    async with empty_world() as found:
+        yield found
+
+
+async def look(world: World) -> Examined:
+    facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+    return examine(topology(), world.bundle, facts)
+
+
+async def until_found(
+    world: World, *codes: str, perhaps: frozenset[str] = frozenset(), within: float = 90
+) -> dict[str, list[Finding]]:
+    """The findings by code, once they are of *codes* and no others: what is young may be silent for a moment."""
+    deadline = time.monotonic() + within
+    while True:
+        found: dict[str, list[Finding]] = {}
+        for one in (await look(world)).findings:
+            found.setdefault(one.code, []).append(one)
+        if set(found) - perhaps == set(codes) - perhaps:
+            return found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.2)
+
+
+async def filled(world: World, number: int = 3) -> None:
+    for region in REGIONS:
+        for _ in range(number):
+            await world.publish(region, f"foo.{region}")
+
+
+async def arrived(world: World, number: int, *regions: str) -> None:
+    """Return once the read streams of *regions*, or of all, hold *number* messages."""
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        return None if all(counts[f"foo-read-{one}"] >= number for one in regions or REGIONS) else str(counts)
+
+    await until(missing, within=90)
+
+
+def sources(world: World, name: str) -> list[dict[str, Any]]:
+    return [dict(one) for one in world.config(name)["sources"]]
+
+
+async def test_healthy(world: World) -> None:
+    await world.create_all()
+    await filled(world)
+    await arrived(world, 9)
+    await until_found(world)
+    seen = await look(world)
+    assert seen.is_healthy
+    assert (seen.servers, seen.streams) == (3, 6)
+
+
+async def test_the_layout_that_doubles(world: World) -> None:
+    blog = {
+        "subject_transform": {"src": "_vs.foo.*.>", "dest": ">"},
+        "sources": [{"name": f"foo-write-{region}", "filter_subject": f"_vs.foo.{region}.>"} for region in REGIONS],
+    }
+    await world.create_all(changes={"foo-read-east": blog})
+    found = await until_found(world, "VD101")
+    assert [one.about for one in found["VD101"]] == ["foo-read-east"]
+    assert "2.15.1" in found["VD101"][0].evidence
+
+
+async def test_messages_that_were_skipped(world: World) -> None:
+    """Whatever the cause, here a source that leaves out a subject: servers go on, and say `lag: 0`."""
+    narrow = [
+        one | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
+        if one["name"] == "foo-write-west"
+        else one
+        for one in sources(world, "foo-read-east")
+    ]
+    await world.create_all(changes={"foo-read-east": {"sources": narrow}})
+    await world.publish("west", "foo.a")
+    await world.publish("west", "bar.left-out.baz")
+    await world.publish("west", "bar.left-out.baz")
+    await world.publish("west", "foo.b")
+    found = await until_found(world, "VD204")
+    (one,) = found["VD204"]
+    assert one.about == "foo-read-east"
+    assert "sequences 2 to 3 of `foo-write-west`" in one.evidence
+    assert "`lag: 0`" in one.evidence
+
+
+async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path) -> None:
+    """Power was lost where it was written; the other regions have taken what is gone."""
+    await world.create_all()
+    await filled(world, 2)
+    await arrived(world, 6)
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(probing._TOPOLOGY)
+    with background(file, "power-loss", "west", "--lose", "10s", "--yes-really", "--lab", LAB) as tool:
+        deadline = time.monotonic() + 60
+        while not any(lab_directory(LAB).faults.glob("*/copied")):
+            assert tool.poll() is None
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        for _ in range(3):
+            await world.publish("west", "foo.lost")
+        await arrived(world, 9, "central", "east")
+        assert tool.wait(120) == 0
+    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert healed.code == 0, healed.err
+    found = await until_found(world, "VD301", within=120)
+    assert {one.about for one in found["VD301"]} == {"foo-write-west"}
+    evidence = " ".join(one.evidence for one in found["VD301"])
+    assert "`foo-read-east` has taken sequence 5 of `foo-write-west`, which ends at 2" in evidence
+    assert "`lag: 0`" in evidence
+
+
+async def test_a_server_with_other_rules(world: World) -> None:
+    await world.create_all()
+    await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
+    found = await until_found(world, "VD402")
+    (one,) = found["VD402"]
+    assert one.about == "`central-1`"
+    assert "`foo.>`" in one.evidence
+    await world.restore_mappings()
+    await until_found(world)
+
+
+async def test_a_stream_in_the_wrong_cluster(world: World) -> None:
+    await world.create_all(changes={"foo-read-east": {"placement": {"cluster": "west"}}})
+    found = await until_found(world, "VD501")
+    (one,) = found["VD501"]
+    assert one.about == "foo-read-east"
+    assert "`west`" in one.evidence
+
+
+async def test_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
+    dead = [
+        one | {"name": "foo-write-wst"} if one["name"].endswith("west") else one
+        for one in sources(world, "foo-read-east")
+    ]
+    await world.create_all(without=["foo-read-west"], changes={"foo-read-east": {"sources": dead}})
+    found = await until_found(world, "VD202", "VD502")
+    assert found["VD502"][0].about == "`foo-read-west`"
+
+
+async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
+    """Every server answers, and every stream has a leader."""
+    await world.create_all()
+    await filled(world, 1)
+    await arrived(world, 3)
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(probing._TOPOLOGY)
+    cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB, timeout=200)
+    assert cut.code == 0, cut.err
+    try:
+        found = await until_found(world, "VD201", "VD401", "VD406")
+    finally:
+        healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert healed.code == 0, healed.err
+    assert {one.about for one in found["VD201"]} == {f"foo-read-{region}" for region in REGIONS}
+    assert any("takes nothing from `foo-write-west`" in one.evidence for one in found["VD201"])
+    assert {one.about for one in found["VD401"]} == {"west-1", "central-1", "east-1"}
+    await until_found(world, within=180)
+
+
+def test_codes_are_unique_and_in_order() -> None:
+    codes = [page.code for page in PAGES]
+    assert codes == sorted(set(codes))

@@ -1,0 +1,169 @@
+"""What a doctor makes of facts that are hard to have on real servers: versions, shapes of the meta group, margins."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vstream import load
+from vstream.doctor import codes
+from vstream.doctor.examine import examine
+from vstream.model.topology import Topology
+from vstream.picture.facts import Facts, RegionFacts, ServerFacts, SourceFacts, StreamFacts, Tail
+from vstream.picture.shape import all_parts, feeds
+from vstream.plan.diff import spell_destinations
+
+TEXT = b"""\
+version: 1
+name: acme
+server_version: "2.10"
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+streams:
+  foo: {subjects: [foo.>], write: {max_age: 1h}}
+"""
+NOW = time.time()
+TOPOLOGY: Topology = load.load(TEXT, "acme.yaml").require()
+BUNDLE = load.bundle(TOPOLOGY)
+
+
+def healthy(version: str = "2.15.1") -> Facts:
+    configs = {stream.config.name: stream.config.fields for stream in BUNDLE.streams}
+    origins: dict[str, list[str]] = {}
+    for stream in TOPOLOGY.streams:
+        for feed in feeds(stream):
+            origins.setdefault(feed.reader.name, []).append(feed.origin.name)
+    rules = {mapping.source: spell_destinations(mapping) for mapping in BUNDLE.mappings}
+    return Facts(
+        at=NOW,
+        took=0.1,
+        account="$G",
+        regions=tuple(RegionFacts(name=region.name) for region in TOPOLOGY.regions),
+        servers=tuple(
+            ServerFacts(
+                name=seat.server.name,
+                region=seat.region,
+                url="http://127.0.0.1:1",
+                cluster=seat.cluster,
+                version=version,
+                gateways=frozenset(set(TOPOLOGY.clusters) - {seat.cluster}),
+                has_jetstream=True,
+                meta_leader="west-1",
+                meta_size=3,
+                rules=rules,
+            )
+            for seat in TOPOLOGY.seats
+        ),
+        streams={
+            part.name: StreamFacts(
+                name=part.name,
+                leader=f"{part.place}-1",
+                cluster=part.place,
+                created="",
+                messages=5,
+                bytes=50,
+                first_seq=1,
+                last_seq=5,
+                last_at=NOW,
+                replicas=1,
+                current=1,
+                sources=tuple(
+                    SourceFacts(stream=one, seq=5, lag=0, heard=0.5, error=None) for one in origins.get(part.name, ())
+                ),
+                config=configs[part.name],
+            )
+            for part in all_parts(TOPOLOGY)
+        },
+    )
+
+
+def found(facts: Facts) -> set[str]:
+    return {one.code for one in examine(TOPOLOGY, BUNDLE, facts).findings}
+
+
+def with_stream(facts: Facts, name: str, stream: StreamFacts) -> Facts:
+    return replace(facts, streams={**facts.streams, name: stream})
+
+
+@pytest.mark.parametrize("version", ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"])
+def test_healthy_on_every_version(version: str) -> None:
+    assert found(healthy(version)) == set()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_found"),
+    [
+        ("2.10.26", False),
+        ("2.11.11", False),
+        ("2.11.12", True),
+        ("2.12.2", False),
+        ("2.12.3", True),
+        ("2.14.6", True),
+        ("2.15.1", True),
+        ("2.16.0-dev", True),
+    ],
+)
+def test_the_layout_that_doubles(version: str, is_found: bool) -> None:
+    facts = healthy(version)
+    stream = facts.streams["foo-read-west"]
+    blog = {
+        **(stream.config or {}),
+        "subject_transform": {"src": "foo.*.>", "dest": "foo.>"},
+        "sources": [{"name": "foo-write-east", "filter_subject": "foo.east.>"}],
+    }
+    assert found(with_stream(facts, stream.name, replace(stream, config=blog))) == ({"VD101"} if is_found else set())
+
+
+@pytest.mark.parametrize(("version", "is_found"), [("2.14.6", True), ("2.15.1", False)])
+def test_streams_that_go_back(version: str, is_found: bool) -> None:
+    facts = healthy(version)
+    stream = facts.streams["foo-read-west"]
+    latest = {**(stream.config or {}), "max_msgs_per_subject": 1}
+    assert found(with_stream(facts, stream.name, replace(stream, config=latest))) == ({"VD102"} if is_found else set())
+
+
+def test_tails() -> None:
+    pair = ("foo-write-west", "foo-read-east")
+
+    def tail(**more: object) -> set[str]:
+        given = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
+        return found(replace(healthy(), tails={pair: Tail(**given)}))  # type: ignore[arg-type]
+
+    assert tail() == set()
+    assert tail(cursor=8) == {"VD301"}
+    assert tail(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1) == {"VD302"}
+    assert tail(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1, is_exact=False) == set()
+    assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 60) == {"VD203"}
+    assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 2400) == {"VD203", "VD303"}
+    # What was removed before it was taken is not missed.
+    assert tail(cursor=3) == set()
+
+
+def test_servers() -> None:
+    facts = healthy()
+    west, *others = facts.servers
+
+    def changed(**more: object) -> set[str]:
+        return found(replace(facts, servers=(replace(west, **more), *others)))  # type: ignore[arg-type]
+
+    assert changed(version="2.14.6") == {"VD408"}
+    assert changed(meta_leader="east-1") == {"VD406"}
+    assert changed(has_jetstream=False) == {"VD405"}
+    assert changed(gateways=frozenset({"east"})) == {"VD401"}
+    assert changed(rules={}) == {"VD402"}
+    assert changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
+    assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
+    assert found(replace(facts, servers=tuple(replace(one, rules={}) for one in facts.servers))) == {"VD403"}
+    assert found(replace(facts, servers=tuple(replace(one, meta_size=4) for one in facts.servers))) == {"VD407"}
+    few = replace(facts.streams["foo-read-west"], replicas=3, current=2)
+    assert found(with_stream(facts, few.name, few)) == {"VD504"}
+    headless = replace(facts.streams["foo-read-west"], leader=None)
+    assert found(with_stream(facts, headless.name, headless)) == {"VD503"}
+
+
+def test_the_manual_is_current_and_says_what_to_do() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert text == codes.markdown(), "run scripts/docs"
+    assert all("## What to do" in page.text for page in codes.PAGES)

@@ -1,0 +1,61 @@
+"""`vstream doctor`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+from vstream.cli.outcome import NO
+from vstream.cli.running import run
+
+if TYPE_CHECKING:
+    from vstream.doctor.examine import Examined
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Topology
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
+    ] = 10,
+    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    lab: inputs.LabName = None,
+    templates: inputs.TemplatesDirectory = None,
+) -> None:
+    """
+    What is wrong with the live system, with evidence, and what to do. Writes nothing.
+
+    Finds what servers do not report: layouts that double messages on the version that
+    runs, sources that are dead or have skipped messages with `lag: 0`, write streams that
+    have lost their end, servers with other mapping rules than their siblings, streams in
+    the wrong cluster. Exits with 1 if there are errors or warnings. `vstream explain CODE`
+    says more of each.
+
+    Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`
+    """
+    from vstream.ui import checkup, console  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    where = inputs.target(wanted, lab)
+    found = run(_examine(wanted, where, deadline, inputs.bundle_for(wanted, where, templates)))
+    if output == "json":
+        typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        console.say(f"{wanted.name} on {where.description}")
+        for line in checkup.text(found):
+            console.out().print(line)
+    if not found.is_healthy:
+        raise typer.Exit(NO)
+
+
+async def _examine(topology: Topology, where: inputs.Target, deadline: float, bundle: Bundle) -> Examined:
+    from vstream.doctor.examine import examine  # noqa: PLC0415
+    from vstream.jetstream.gather import gather  # noqa: PLC0415
+
+    return examine(topology, bundle, await gather(topology, where.endpoints, deadline=deadline, is_deep=True))

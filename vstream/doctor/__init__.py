@@ -1,0 +1,1 @@
+"""Findings on a live system: values and judgement, no I/O."""

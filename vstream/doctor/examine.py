@@ -1,0 +1,75 @@
+"""Facts to findings: all checks, and the order in which they are reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.doctor import flow, servers, streams
+from vstream.doctor.codes import BY_CODE
+from vstream.picture.judge import judge
+
+if TYPE_CHECKING:
+    from vstream.doctor.finding import Finding
+    from vstream.model.artifacts import Bundle
+    from vstream.model.json import Json
+    from vstream.model.topology import Topology
+    from vstream.picture.facts import Facts
+
+_ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Everything that was found, the gravest first."""
+
+    topology: str
+    took: float
+    servers: int
+    streams: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there are neither errors nor warnings."""
+        return all(BY_CODE[one.code].severity is Severity.NOTE for one in self.findings)
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "topology": self.topology,
+            "took_s": round(self.took, 3),
+            "servers_reached": self.servers,
+            "streams_seen": self.streams,
+            "is_healthy": self.is_healthy,
+            "findings": [
+                {
+                    "code": one.code,
+                    "name": BY_CODE[one.code].name,
+                    "severity": BY_CODE[one.code].severity.value,
+                    "about": one.about,
+                    "evidence": one.evidence,
+                    "do": one.do,
+                }
+                for one in self.findings
+            ],
+        }
+
+
+def examine(topology: Topology, bundle: Bundle, facts: Facts) -> Examined:
+    """What is wrong with the live system of *topology*, whose *bundle* says what should be there."""
+    picture = judge(topology, facts)
+    found = [
+        *streams.check(topology, facts),
+        *flow.check(picture, facts),
+        *servers.check(topology, bundle, facts),
+    ]
+    found.sort(key=lambda one: (_ORDER.index(BY_CODE[one.code].severity), one.code))
+    return Examined(
+        topology=topology.name,
+        took=facts.took,
+        servers=sum(server.is_reached for server in facts.servers),
+        streams=len(facts.streams),
+        findings=tuple(found),
+    )

@@ -1,0 +1,110 @@
+"""What is wrong with servers: links, loaded mapping rules, the meta group, versions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vstream.doctor.finding import Finding
+from vstream.picture.wording import listed
+from vstream.plan.diff import Observed, diff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Topology
+    from vstream.picture.facts import Facts
+
+
+def check(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
+    """Findings about the servers of *topology*."""
+    for server in facts.servers:
+        if server.url is None:
+            yield Finding(
+                code="VD409", about=server.name, evidence=server.problem or "", do="add its address to `monitor`"
+            )
+        elif not server.is_reached:
+            yield Finding(code="VD404", about=server.name, evidence=server.problem or "no answer", do="start it")
+        elif not server.has_jetstream:
+            yield Finding(
+                code="VD405", about=server.name, evidence="`/jsz` says that it is disabled", do="make space, restart it"
+            )
+    yield from _gateways(topology, facts)
+    yield from _rules(topology, bundle, facts)
+    yield from _meta(topology, facts)
+    versions = Counter(server.version for server in facts.servers if server.version)
+    if len(versions) > 1:
+        shown = ", ".join(f"{count} run {version}" for version, count in sorted(versions.items()))
+        yield Finding(code="VD408", about=topology.name, evidence=shown, do="finish the upgrade")
+
+
+def _gateways(topology: Topology, facts: Facts) -> Iterator[Finding]:
+    up = {server.cluster for server in facts.servers if server.is_reached}
+    for server in facts.servers:
+        if server.gateways is None:
+            continue
+        missing = [
+            name for name in topology.clusters if name in up and name != server.cluster and name not in server.gateways
+        ]
+        if missing:
+            yield Finding(
+                code="VD401",
+                about=server.name,
+                evidence=f"it has no connection to {listed(missing)}, where servers answer",
+                do="check the network between them",
+            )
+
+
+def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
+    loaded = {server.name: server.rules for server in facts.servers if server.rules is not None}
+    changes = diff(topology.name, bundle.streams, bundle.mappings, Observed(streams={}, rules=loaded)).rules
+    by_servers: dict[tuple[str, ...], list[str]] = {}
+    wrong: dict[str, set[str]] = {}
+    for change in changes:
+        wrong.setdefault(change.source, set()).update(change.servers)
+    for source, some_servers in wrong.items():
+        by_servers.setdefault(tuple(sorted(some_servers)), []).append(source)
+    for names, sources in by_servers.items():
+        some = set(names) < loaded.keys()
+        number = f"{len(sources)} {'rule' if len(sources) == 1 else 'rules'}"
+        others = f", unlike the other {len(loaded) - len(names)}" if some else ""
+        yield Finding(
+            code="VD402" if some else "VD403",
+            about=listed(list(names)),
+            evidence=f"{number} not as the topology says{others}: {listed(sources)}",
+            do="put `mappings.cfg` there and reload: `nats-server --signal reload`",
+        )
+
+
+def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
+    members = [server for server in facts.servers if server.is_reached and server.has_jetstream]
+    seats = topology.seats
+    if len(seats) == 1 or not members:
+        return
+    said = Counter(server.meta_leader or "nobody" for server in members)
+    if len(said) > 1 or "nobody" in said:
+        shown = ", ".join(f"{count} say {leader}" for leader, count in sorted(said.items()))
+        yield Finding(
+            code="VD406",
+            about=topology.name,
+            evidence=f"who leads: {shown}",
+            do="bring the majority of servers together",
+        )
+    size = max(server.meta_size for server in members)
+    if size != len(seats):
+        yield Finding(
+            code="VD407",
+            about=topology.name,
+            evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
+            do="remove members that are gone: `nats server raft peer-remove NAME`",
+        )
+    per_region = Counter(seat.region for seat in seats)
+    region, most = per_region.most_common(1)[0]
+    if len(per_region) > 1 and 2 * most >= len(seats):
+        yield Finding(
+            code="VD407",
+            about=region,
+            evidence=f"it has {most} of {len(seats)} servers: without it there is no majority",
+            do="as many servers in each of three regions or more",
+        )

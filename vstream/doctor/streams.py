@@ -1,0 +1,107 @@
+"""What is wrong with streams themselves: layouts that lose or double on the running version, placement, replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vstream.doctor.finding import APPLY, Finding
+from vstream.picture.shape import Part, all_parts
+from vstream.picture.wording import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.model.topology import Topology
+    from vstream.picture.facts import Facts, StreamFacts
+
+Version = tuple[int, int, int]
+
+_DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
+"""From (inclusive) and to (exclusive): a new leader looks for the filtered subject among transformed ones."""
+_STORES_POSITIONS: Version = (2, 15, 0)
+
+
+def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
+    """Findings about the physical streams of *topology*."""
+    missing: list[str] = []
+    silent: list[str] = []
+    for part in all_parts(topology):
+        found = facts.streams.get(part.name)
+        if found is None:
+            (missing if part.name in facts.absent else silent).append(part.name)
+            continue
+        if found.leader is None:
+            silent.append(part.name)
+        yield from _one(topology, part, found, facts)
+    if missing:
+        yield Finding(code="VD502", about=listed(missing), evidence=f"{len(missing):,} do not exist", do=APPLY)
+    if silent:
+        yield Finding(
+            code="VD503",
+            about=listed(silent),
+            evidence=f"{len(silent):,} without a leader, or nobody answers for them",
+            do="start the servers that are away (VD404)",
+        )
+
+
+def _one(topology: Topology, part: Part, found: StreamFacts, facts: Facts) -> Iterator[Finding]:
+    expected = topology.cluster_at(part.place)
+    if found.cluster is not None and found.cluster != expected:
+        yield Finding(
+            code="VD501",
+            about=part.name,
+            evidence=f"it lives in cluster `{found.cluster}` (leader `{found.leader}`), not in `{expected}`",
+            do=APPLY,
+        )
+    if found.current < found.replicas:
+        yield Finding(
+            code="VD504",
+            about=part.name,
+            evidence=f"{found.current} of {found.replicas} replicas have everything",
+            do="start the servers that are away, or wait until they have caught up",
+        )
+    versions = versions_at(facts, found.cluster or expected)
+    if found.config is not None and versions:
+        yield from _layout(part.name, found.config, versions)
+
+
+def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[Finding]:
+    sources = [one for one in config.get("sources") or () if isinstance(one, dict)]
+    filtered = [str(one["name"]) for one in sources if one.get("filter_subject")]
+    transform = config.get("subject_transform")
+    if filtered and transform and any(_doubles(version) for version in versions):
+        running = ", ".join(sorted(".".join(map(str, version)) for version in set(versions)))
+        yield Finding(
+            code="VD101",
+            about=name,
+            evidence=(
+                f"`subject_transform` {transform.get('src')} → {transform.get('dest')}, and a `filter_subject` on "
+                f"{listed(filtered)}; its servers run {running}"
+            ),
+            do="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
+        )
+    keeps = config.get("max_msgs_per_subject") or -1
+    if len(sources) > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
+        oldest = ".".join(map(str, min(versions)))
+        yield Finding(
+            code="VD102",
+            about=name,
+            evidence=f"it keeps {keeps} of each subject, has {len(sources)} sources, and a server of its cluster runs {oldest}",
+            do="upgrade to 2.15; until then `vstream beacon`",
+        )
+
+
+def _doubles(version: Version) -> bool:
+    # From 2.15 on positions are stored, but a crash loses the newest ones, and then it looks as before.
+    return version >= _STORES_POSITIONS or any(since <= version < until for since, until in _DOUBLES)
+
+
+def versions_at(facts: Facts, cluster: str) -> tuple[Version, ...]:
+    """The versions of the servers of *cluster* that answer."""
+    return tuple(version_of(server.version) for server in facts.servers if server.version and server.cluster == cluster)
+
+
+def version_of(text: str) -> Version:
+    """`2.15.1-dev` as numbers."""
+    numbers = [int(part) for part in text.split("-", maxsplit=1)[0].split("+", maxsplit=1)[0].split(".")[:3]]
+    return numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 0  # noqa: PLR2004
