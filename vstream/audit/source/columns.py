@@ -61,7 +61,7 @@ class Columns:
     @property
     def count(self) -> int:
         """How many messages."""
-        return len(self.seqs) + sum(block.num_rows for block in self.blocks)
+        return len(self.seqs) + sum(int(block.num_rows) for block in self.blocks)
 
     def fresh(self) -> Columns:
         """Empty ones, for the same fields."""
