@@ -76,7 +76,8 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        await asyncio.gather(*(client.close() for client in clients.values()))
+        # A server that has gone takes nothing any more, not even a farewell.
+        await asyncio.gather(*(client.close() for client in clients.values()), return_exceptions=True)
 
 
 async def identities(name: str, region: str, stream: str) -> Counter[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -197,3 +199,31 @@ async def test_a_saved_plan_has_its_gates_and_handovers() -> None:
     plan = planned(await servers_with(TWO), regions(ALL))
     text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(text, "plan.json").plan == plan
+
+
+class FakeRacks:
+    """ServerAdmin that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.retired: list[str] = []
+
+    async def retire(self, servers: Sequence[str]) -> None:
+        self.retired.extend(servers)
+
+
+async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> None:
+    servers, racks = await servers_with(ALL), FakeRacks()
+    wanted = regions(TWO)
+    plan = replace(planned(servers, wanted), leaving=("east-1",))
+    assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
+    servers.shut["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
+    applied = await apply(plan, servers, servers.loader(wanted), servers, servers=racks, patience=0.0)
+    assert (applied.retired, racks.retired) == ((), [])
+    servers.shut.clear()
+    again = replace(planned(servers, wanted), leaving=("east-1",))
+    applied = await apply(again, servers, servers.loader(wanted), servers, servers=racks)
+    assert applied.is_complete
+    assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
+    saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
+    assert saved.load(saved_text, "plan.json").plan == again
+    assert not replace(plan, changes=(), rules=()).is_empty

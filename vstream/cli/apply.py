@@ -75,6 +75,7 @@ def command(
         console.failure(applied.failure)
         console.say("Run `vstream apply` again: it goes on where this one stopped.")
         raise typer.Exit(FAILED)
+    _say_emptied(planned, applied)
     if left is not None and not left.is_empty:
         is_known = applied.mappings_pending or applied.waits_for
         console.say("Still open:" if is_known else "The servers still differ from the topology:")
@@ -147,6 +148,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     from vstream.jetstream.gauges import LiveGauges  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
     from vstream.lab.mappings import LabMappings  # noqa: PLC0415 - loads psutil
+    from vstream.lab.shrinking import LabServers  # noqa: PLC0415
     from vstream.plan.apply import apply  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
@@ -160,6 +162,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
                 JetStreamAdmin(connection),
                 LabMappings(where.lab, planned.bundle) if where.lab is not None else None,
                 LiveGauges(connection),
+                servers=LabServers(where.lab) if where.lab is not None else None,
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
                 on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
                 patience=gate_timeout,
@@ -168,4 +171,27 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
         return applied, None
     if applied.failure is not None:
         return applied, None
+    if applied.retired:
+        where = inputs.target(planned.topology, where.lab)  # there are fewer servers now
     return applied, await compare(planned.topology, where, planned.bundle, frozenset())
+
+
+def _say_emptied(planned: Planned, applied: Applied) -> None:
+    """What to do with the servers of a region that holds nothing of the topology any more."""
+    from vstream.plan.changes import Delete  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    held = {stream.region for stream in planned.bundle.streams}
+    left = {change.region for change in applied.done if isinstance(change, Delete)} - held
+    for region in planned.topology.regions:
+        if region.name not in left:
+            continue
+        console.say(f"Region {region.name} holds no stream of {planned.topology.name} any more.")
+        if planned.where.lab is not None:
+            console.say("Take it out of the topology and apply again to stop its servers.")
+        else:
+            names = ", ".join(server.name for server in region.servers)
+            console.say(
+                f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
+            )
+            console.say("nats server cluster peer-remove SERVER, with the system account.")

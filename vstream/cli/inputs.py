@@ -65,6 +65,8 @@ class Target:
     endpoints: Mapping[str, Endpoint]
     lab: str | None
     description: str
+    leaving: tuple[str, ...] = ()
+    """Servers of a lab that the topology does not have."""
 
 
 def target(topology: Topology, lab_name: str | None) -> Target:
@@ -82,7 +84,9 @@ def target(topology: Topology, lab_name: str | None) -> Target:
     name = lab_name or topology.name
     if lab.is_running(name):
         _check_servers(topology, name)
-        return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}")
+        seats = {seat.server.name for seat in topology.seats}
+        leaving = sorted(one.server.name for one in lab.addresses(name) if one.server.name not in seats)
+        return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}", leaving=tuple(leaving))
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(
@@ -92,12 +96,13 @@ def target(topology: Topology, lab_name: str | None) -> Target:
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
-    """The lab must have the servers that the topology has. Raises LabError."""
+    """The lab must have the servers that the topology has; regions that leave may still be there. Raises LabError."""
     from vstream.lab import lab  # noqa: PLC0415
 
     has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
     wanted = {(seat.region, seat.server.name) for seat in topology.seats}
-    if has == wanted:
+    staying = {region for region, _ in wanted}
+    if {(region, server) for region, server in has if region in staying} == wanted:
         return
     parts = (("lacks", wanted - has), ("has besides", has - wanted))
     different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)
@@ -113,5 +118,8 @@ def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bun
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.load import bundle  # noqa: PLC0415
 
-    addresses = lab.addresses(where.lab) if where.lab is not None else None
+    seats = {seat.server.name for seat in topology.seats}
+    addresses = None
+    if where.lab is not None:
+        addresses = tuple(one for one in lab.addresses(where.lab) if one.server.name in seats)
     return bundle(topology, addresses=addresses, templates=templates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,7 +115,7 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
         topology.name,
         bundle.streams,
         bundle.mappings,
-        observed,
+        replace(observed, leaving=where.leaving),
         adopt=adopt,
         server_version=topology.server_version,
     )

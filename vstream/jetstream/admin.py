@@ -89,6 +89,10 @@ class JetStreamAdmin:
         """Ask the leader of the meta group to hand over: only the system account is heard."""
         await self._api("META.LEADER.STEPDOWN", None)
 
+    async def remove_peer(self, server: str) -> None:
+        """Remove *server* from the meta group for good: only the system account is heard."""
+        await self._api("SERVER.REMOVE", {"peer": server})
+
     async def _api(self, subject: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
         full = f"{API}.{subject}"
         answer = await self._connection.request_json(full, body, timeout=timeout)

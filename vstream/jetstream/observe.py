@@ -11,11 +11,12 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.model.streams import REGION_KEY
 from vstream.plan.diff import Observed, spell
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from vstream.model.streams import ObservedStream
     from vstream.model.topology import Endpoint, Topology
@@ -98,16 +99,37 @@ async def observe(
     """Everything that a plan compares with. Raises VstreamError if the streams cannot be listed."""
     connection = any_connection(connections)
     account = await account_name(connection)
+    known = {region.name for region in topology.regions}
+    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
     (streams, missing), per_region = await asyncio.gather(
         _listed(topology, connections, JetStreamAdmin(connection)),
-        asyncio.gather(*(_region_rules(topology, region.name, endpoints, account) for region in topology.regions)),
+        asyncio.gather(
+            *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
+            *(_leaving_rules(endpoint, account) for endpoint in leaving),
+        ),
     )
     rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
     unread: list[str] = []
     for loaded, silent in per_region:
         rules.update(loaded)
         unread.extend(silent)
+    unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     return Observed(streams=streams, missing=missing, rules=rules, unread_servers=tuple(sorted(unread)))
+
+
+def _unknown_regions(
+    topology: Topology, streams: Iterable[ObservedStream], endpoints: Mapping[str, Endpoint]
+) -> frozenset[str]:
+    """Regions where streams of *topology* live, and of whose servers nothing is known."""
+    known = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
+    regions = {
+        one.config.metadata[REGION_KEY]
+        for one in streams
+        if one.config.owner == topology.name and REGION_KEY in one.config.metadata
+    }
+    return frozenset(
+        f"the servers of region `{region}`, which the topology does not have" for region in regions - known
+    )
 
 
 async def _listed(
@@ -169,6 +191,14 @@ async def _region_rules(
     silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
     # A server that no monitoring address leads to is as unread as one that does not answer.
     return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
+
+
+async def _leaving_rules(
+    endpoint: Endpoint, account: str
+) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+    """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
+    answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
+    return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
 
 
 async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from vstream.errors import LabError
 from vstream.lab.server import config_problem
 from vstream.lab.state import write_atomically
+from vstream.model.artifacts import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from vstream.lab.state import LabDirectory
-    from vstream.model.artifacts import Artifact
 
 _SERVERS = "servers/"
 _SERVER_FILES = (".conf", ".cfg")
@@ -77,13 +77,10 @@ def keeping_running(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact
 
 
 def keeping_servers(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """*artifacts*, with the server configurations that *conf* holds instead of theirs."""
-    return tuple(
-        dataclasses.replace(artifact, text=text)
-        if artifact.path.startswith(_SERVERS) and (text := _text(_inside(conf, artifact))) is not None
-        else artifact
-        for artifact in artifacts
-    )
+    """*artifacts*, with the server configurations that *conf* holds instead of theirs, and besides theirs."""
+    paths = {f"{_SERVERS}{path.name}": path for path in (conf / "servers").glob("*.conf")}
+    held = [Artifact(path=name, text=path.read_text(encoding="utf-8")) for name, path in paths.items()]
+    return (*(artifact for artifact in artifacts if artifact.path not in paths), *held)
 
 
 async def check(binaries: Mapping[str, Path], conf: Path, on_checked: Callable[[int], None] = lambda _: None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.model.streams import StreamConfig
     from vstream.plan.changes import Change, Plan
     from vstream.plan.gates import Gate
-    from vstream.plan.port import Gauges, MappingAdmin, StreamAdmin
+    from vstream.plan.port import Gauges, MappingAdmin, ServerAdmin, StreamAdmin
 
 IN_FLIGHT = 32
 """Requests at a time: with more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
@@ -59,6 +59,8 @@ class Applied:
     """Servers of which nobody knows what they have loaded, so that removals were skipped."""
     shut: tuple[Shut, ...] = ()
     """Gates that did not hold in time: what comes after them was skipped."""
+    retired: tuple[str, ...] = ()
+    """Servers that were stopped and have left the meta group."""
     failure: VstreamError | None = None
 
     @property
@@ -75,6 +77,7 @@ async def apply(
     mappings: MappingAdmin | None,
     gauges: Gauges,
     *,
+    servers: ServerAdmin | None = None,
     on_done: Callable[[Change], None] = lambda _change: None,
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
     patience: float = GATE_PATIENCE,
@@ -85,8 +88,8 @@ async def apply(
     A phase begins once its gates hold; one that does not within *patience* seconds
     ends it. *mappings* is None where vstream cannot make servers load them: then
     everything that must wait for them is skipped, as it is where a server's loaded
-    rules are unknown: it may still send publishes to what would be removed. Never
-    raises for what servers answer.
+    rules are unknown: it may still send publishes to what would be removed. So do
+    servers that leave where *servers* is None. Never raises for what servers answer.
     """
     run = _Run(streams, gauges, on_done, on_wait, patience)
     is_loaded = is_pending = False
@@ -108,6 +111,9 @@ async def apply(
             run.skipped.extend(changes)
         else:
             await run.carry_out(changes)
+    retired: tuple[str, ...] = ()
+    if plan.leaving and servers is not None and run.is_going_on and not (is_pending or waits_for):
+        retired = await run.retire(servers, plan.leaving)
     return Applied(
         done=tuple(run.done),
         uncertain=tuple(run.uncertain),
@@ -117,6 +123,7 @@ async def apply(
         mappings_pending=is_pending,
         waits_for=waits_for,
         shut=run.shut,
+        retired=retired,
         failure=run.failure,
     )
 
@@ -173,6 +180,14 @@ class _Run:
             self.failure = failure
             return False
         return True
+
+    async def retire(self, admin: ServerAdmin, servers: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            await admin.retire(servers)
+        except VstreamError as failure:
+            self.failure = failure
+            return ()
+        return servers
 
     async def carry_out(self, changes: Sequence[Change]) -> None:
         waiting = iter(changes)

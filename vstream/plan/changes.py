@@ -34,6 +34,7 @@ class Phase(IntEnum):
     DELETED_READ_STREAMS = 8
     DELETED_ORDER_STREAMS = 9
     DELETED_WRITE_STREAMS = 10
+    RETIRED_SERVERS = 11
 
 
 class Handover(Enum):
@@ -133,6 +134,8 @@ class Plan:
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
     """Servers whose loaded mappings could not be read."""
+    leaving: tuple[str, ...] = ()
+    """Servers that run, or vote in the meta group, and that the topology does not have."""
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain phases may begin."""
     notes: tuple[Note, ...] = ()
@@ -142,7 +145,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether the servers are as the topology says."""
-        return not (self.changes or self.blocked or self.rules)
+        return not (self.changes or self.blocked or self.rules or self.leaving)
 
     @property
     def is_destructive(self) -> bool:

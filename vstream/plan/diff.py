@@ -46,6 +46,8 @@ class Observed:
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Server → mapping source → destinations, each spelled as by `spell_destinations`."""
     unread_servers: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    """Servers that the topology does not have."""
 
 
 def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
@@ -108,6 +110,7 @@ def diff(
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
         rules=tuple(_rule_changes(mappings, observed.rules, _ours(desired, owned, forms))),
         unread_servers=observed.unread_servers,
+        leaving=observed.leaving,
         gates=gates_of(changes, desired, observed.streams),
         notes=tuple(notes),
         owned=len(owned),

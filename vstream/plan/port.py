@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vstream.model.streams import StreamConfig
     from vstream.plan.gates import Gate
@@ -38,6 +38,17 @@ class MappingAdmin(Protocol):
 
     async def load(self) -> None:
         """Load them, and return when every server has. Raises VstreamError if one has not."""
+
+
+class ServerAdmin(Protocol):
+    """Ends servers that the topology no longer has."""
+
+    async def retire(self, servers: Sequence[str]) -> None:
+        """
+        Stop *servers*, and remove them from the JetStream meta group; those that are gone already too.
+
+        Raises VstreamError if they still run or vote.
+        """
 
 
 class Gauges(Protocol):

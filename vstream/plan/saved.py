@@ -59,6 +59,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             for one in plan.rules
         ],
         "unread_servers": plan.unread_servers,
+        "leaving": plan.leaving,
         "gates": [{"gate": one.kind.value, "stream": one.stream, "others": one.others} for one in plan.gates],
         "stages": [stage_as_dict(stage) for stage in stages(plan)],
         "notes": [{"name": one.name, "text": one.text} for one in plan.notes],
@@ -142,6 +143,7 @@ def _plan(data: dict[str, Any]) -> Plan:
             for one in data["mappings"]
         ),
         unread_servers=tuple(data["unread_servers"]),
+        leaving=tuple(data.get("leaving", ())),
         gates=tuple(
             Gate(kind=GateKind(one["gate"]), stream=one["stream"], others=tuple(one["others"]))
             for one in data.get("gates", ())  # plans of earlier versions have none

@@ -24,6 +24,7 @@ _TITLES = {
     Phase.DELETED_READ_STREAMS: "read streams go",
     Phase.DELETED_ORDER_STREAMS: "order streams go",
     Phase.DELETED_WRITE_STREAMS: "write streams go",
+    Phase.RETIRED_SERVERS: "servers go",
 }
 
 
@@ -35,6 +36,8 @@ class Stage:
     gates: tuple[Gate, ...]
     changes: tuple[Change, ...] = ()
     rules: tuple[RuleChange, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Those that stop, and leave the meta group."""
     waits_for_mappings: bool = False
     """Whether every server must have loaded the mappings first."""
 
@@ -60,6 +63,8 @@ class Stage:
         ]
         if self.rules:
             parts.append(f"{len({rule.source for rule in self.rules}):,} to load")
+        if self.servers:
+            parts.append(f"{', '.join(self.servers)}: stop, and leave the meta group")
         return ", ".join(parts)
 
 
@@ -72,10 +77,11 @@ def stages(plan: Plan) -> Iterator[Stage]:
             gates=tuple(gate for gate in plan.gates if gate.before is phase),
             changes=plan.in_phase(phase),
             rules=plan.rules if phase is Phase.MAPPINGS else (),
+            servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
             waits_for_mappings=phase > Phase.MAPPINGS and not waits,
         )
-        if stage.changes or stage.rules or stage.gates:
+        if stage.changes or stage.rules or stage.gates or stage.servers:
             waits = waits or stage.waits_for_mappings
             yield stage
 
@@ -90,5 +96,6 @@ def as_dict(stage: Stage) -> dict[str, Any]:
             *({"gate": gate.kind.value, "stream": gate.stream, "others": gate.others} for gate in stage.gates),
         ],
         "changes": [change.config.name for change in stage.changes],
+        "servers": stage.servers,
         "mappings": sorted({rule.source for rule in stage.rules}),
     }

@@ -76,6 +76,8 @@ def summary(plan: Plan) -> str:
         sources = {rule.source for rule in plan.rules}
         servers = {server for rule in plan.rules for server in rule.servers}
         text += f"; {_count(len(sources), 'mapping rule')} to load on {_count(len(servers), 'server')}"
+    if plan.leaving:
+        text += f"; {_count(len(plan.leaving), 'server')} to stop"
     return text + "."
 
 
@@ -107,6 +109,8 @@ def text(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     if plan.unread_servers:
         yield Text.assemble(("  ? ", "yellow"), _unread(plan))
+    for server in plan.leaving:
+        yield Text.assemble(("  - ", "bold red"), "server ", (server, "bold"), "  stops, and leaves the meta group")
     yield from _stage_lines(plan)
     if not plan.is_empty:
         yield Text("")
@@ -250,6 +254,8 @@ def applied(result: Applied) -> Iterator[Text]:
     done = f"Applied: {_count(len(result.done), 'stream')}"
     if result.mappings_loaded:
         done += ", mappings loaded on every server"
+    if result.retired:
+        done += f", {', '.join(result.retired)} stopped and gone from the meta group"
     yield Text(done + ".", style="bold green" if result.is_complete else "bold")
     groups = (
         ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
