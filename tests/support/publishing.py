@@ -28,6 +28,8 @@ class Load:
     """Publishers, one in each region, each with its own sequence of identities."""
 
     rate: float
+    tag: str = "a"
+    """Part of each identity, so that two loads in one region have none in common."""
     prefix: str = "foo"
     acked: dict[str, set[str]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Load:
             while True:
                 due = began + number / self.rate
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                task = asyncio.create_task(self._one(client, region, f"{region}-{number}"))
+                task = asyncio.create_task(self._one(client, region, f"{region}-{self.tag}{number}"))
                 pending.add(task)
                 task.add_done_callback(pending.discard)
                 number += 1
