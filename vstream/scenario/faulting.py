@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _HEAL = 120.0
 _ROLL = 180.0
 """Seconds, for each server."""
-_RESYNC = 120.0
+_RESYNC = 240.0
+"""Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
