@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -191,6 +192,35 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     assert any("takes nothing from `foo-write-west`" in one.evidence for one in found["VD201"])
     assert {one.about for one in found["VD401"]} == {"west-1", "central-1", "east-1"}
     await until_found(world, within=180)
+
+
+async def test_beacons(world: World, tmp_path: Path) -> None:
+    await world.create_all()
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(probing._TOPOLOGY)
+
+    def beacon() -> dict[str, Any]:
+        ran = vstream("beacon", file, "--lab", LAB, "--format", "json")
+        assert ran.code == 0, ran.err
+        found: dict[str, Any] = json.loads(ran.out)
+        assert found["problems"] == []
+        return found
+
+    first = beacon()["beacons"]
+    assert len(first) == 9
+    assert {one["problem"] for one in first} == {"there is none"}
+    await arrived(world, 3)
+    again = beacon()["beacons"]
+    assert all(0 <= one["age_s"] < 120 for one in again), again
+    assert {(one["origin"], one["reader"]) for one in again} == {(a, b) for a in REGIONS for b in REGIONS}
+    # They stay, and are no users' messages that went missing.
+    await arrived(world, 6)
+    await until_found(world)
+    # Where a region's mapping leads elsewhere, none is published there.
+    await world.load_mappings("central", lambda text: text.replace("_vs.foo.central.foo.>", "_vs.fooo.central.foo.>"))
+    refused = vstream("beacon", file, "--lab", LAB)
+    assert refused.code == 1
+    assert "foo in central" in refused.err
 
 
 def test_codes_are_unique_and_in_order() -> None:

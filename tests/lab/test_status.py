@@ -7,14 +7,18 @@ import json
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.command import Ran, environment, vstream
+from tests.support.one_server import free_port
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 
@@ -113,6 +117,7 @@ def test_positions_where_servers_do_not_say_them(state: Path, tmp_path: Path) ->
 def test_one_region_dead(state: Path, tmp_path: Path) -> None:
     with running(tmp_path) as file:
         well(file)
+        scraped(file)
         dead(file)
         repeats(file)
 
@@ -146,6 +151,34 @@ def dead(file: Path) -> None:
     assert vstream("chaos", "heal", "--lab", LAB, timeout=200).code == 0
     picture = until_seen(file, lambda picture: bool(picture["is_well"]), within=180)
     assert pairs(picture)["sensors-write-east", "sensors-read-west"]["cursor"] == 3
+
+
+def scraped(file: Path) -> None:
+    """`export` serves what `status` says to whoever asks over HTTP."""
+    port = free_port()
+    tool = subprocess.Popen(
+        [sys.executable, "-m", "vstream", "export", str(file), "--listen", f"127.0.0.1:{port}", "--every", "0.5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"PYTHONUNBUFFERED": "1"}),
+    )
+    assert tool.stderr is not None
+    try:
+        assert f"http://127.0.0.1:{port}/metrics" in tool.stderr.readline()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+    finally:
+        tool.terminate()
+        _, said = tool.communicate(timeout=60)
+    assert tool.returncode == 130, said
+    assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
+    assert len(families["vstream_pair_pending_messages"]) == 20
+    stored = {sample.labels["physical"]: sample.value for sample in families["vstream_stream_last_sequence"]}
+    assert stored["ledger-order-stretch"] == 5
 
 
 def repeats(file: Path) -> None:

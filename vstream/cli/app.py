@@ -12,9 +12,11 @@ from vstream import __version__
 from vstream.cli import (
     apply,
     audit,
+    beacon,
     chaos,
     doctor,
     explain,
+    export,
     graph,
     init,
     lab,
@@ -69,6 +71,8 @@ app.command("apply")(apply.command)
 app.command("probe")(probe.command)
 app.command("status")(status.status)
 app.command("watch")(status.watch)
+app.command("export")(export.command)
+app.command("beacon")(beacon.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)

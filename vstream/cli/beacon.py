@@ -1,0 +1,81 @@
+"""`vstream beacon`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs
+from vstream.cli.outcome import NO
+from vstream.cli.running import run
+
+if TYPE_CHECKING:
+    from vstream.model.topology import Topology
+    from vstream.probe.beacons import Sighting
+
+_PATIENCE = 3.0
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    every: Annotated[
+        float | None, typer.Option(help="Seconds between two, until Ctrl-C. Without it: one.", min=0.2, max=86_400)
+    ] = None,
+    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    lab: inputs.LabName = None,
+) -> None:
+    """
+    Show how old the newest beacon of each region is in each other, then publish new ones.
+
+    A beacon is an empty message that stays. It goes on the `canary` subject of each
+    stream that has one with a `*`, which stands for the region. Run every 10 seconds, an
+    age of much more than 10 is a lag that was measured from end to end. Exits with 1 if
+    a beacon could not be published.
+
+    Examples: `vstream beacon`, `vstream beacon acme.yaml --every 10`
+    """
+    from vstream.errors import VstreamError  # noqa: PLC0415
+    from vstream.probe.beacons import carriers  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    if not carriers(wanted):
+        raise VstreamError(
+            "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
+        )
+    where = inputs.target(wanted, lab)
+    if not run(_beacons(wanted, where, every, output)):
+        raise typer.Exit(NO)
+
+
+async def _beacons(topology: Topology, where: inputs.Target, every: float | None, output: str) -> bool:
+    """Whether all beacons of the last round were published."""
+    from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
+    from vstream.probe import beacons  # noqa: PLC0415
+
+    while True:
+        async with connect_all(topology, where.endpoints) as connections:
+            any_connection(connections)
+            seen = await beacons.look(topology, connections, patience=_PATIENCE)
+            problems = await beacons.send(topology, connections)
+        _show(topology, seen, problems, output)
+        if every is None:
+            return not problems
+        await asyncio.sleep(every)
+
+
+def _show(topology: Topology, seen: tuple[Sighting, ...], problems: tuple[str, ...], output: str) -> None:
+    from vstream.ui import beacons as view  # noqa: PLC0415
+    from vstream.ui import console  # noqa: PLC0415
+
+    if output == "json":
+        found = {"topology": topology.name, "beacons": [one.as_dict() for one in seen], "problems": list(problems)}
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    console.out().print(view.matrix(topology, seen))
+    for problem in problems:
+        console.say(f"not published: {problem}", style="bold red")

@@ -1,0 +1,47 @@
+"""The ages of beacons as a matrix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vstream.picture.wording import span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.model.topology import Topology
+    from vstream.probe.beacons import Sighting
+
+
+def matrix(topology: Topology, seen: Sequence[Sighting]) -> Table:
+    """From where → found in: the age of the newest beacon, the oldest of all streams."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="newest beacon: published in → found in",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    table.add_column("", overflow="fold")
+    for region in topology.regions:
+        table.add_column(region.name, overflow="fold")
+    by_pair: dict[tuple[str, str], list[Sighting]] = {}
+    for one in seen:
+        by_pair.setdefault((one.origin, one.reader), []).append(one)
+    for origin in topology.regions:
+        cells = [_cell(by_pair.get((origin.name, reader.name), ())) for reader in topology.regions]
+        table.add_row(Text(origin.name, style="bold"), *cells)
+    return table
+
+
+def _cell(some: Sequence[Sighting]) -> Text:
+    if not some:
+        return Text("·", style="dim")
+    missing = [one for one in some if one.age is None]
+    if missing:
+        return Text(missing[0].problem or "none", style="yellow")
+    return Text(span(max(one.age or 0.0 for one in some)))
