@@ -95,11 +95,11 @@ class FakeServers:
         said = self.shut.get(f"{gate.kind.value} {gate.stream}")
         return said.pop(0) if said else None
 
-    async def starts(self, copy: str) -> Mapping[str, int]:
-        return positions(self.streams_by_name[copy].config.metadata)
+    async def starts(self, reader: str) -> Mapping[str, int]:
+        return positions(self.streams_by_name[reader].config.metadata)
 
-    async def ends(self, copy: str) -> Mapping[str, int]:
-        return dict(self.positions[copy])
+    async def ends(self, reader: str) -> Mapping[str, int]:
+        return dict(self.positions[reader])
 
     def observed(self) -> Observed:
         return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules))

@@ -9,8 +9,10 @@ from tests.support.plans import FakeServers, rendered, topology
 from vstream.load import bundle
 from vstream.model.artifacts import Bundle
 from vstream.model.streams import ObservedStream, StreamConfig
-from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.changes import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.copies import noted
 from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.gates import GateKind
 from vstream.plan.risk import Risk
 
 
@@ -89,14 +91,36 @@ async def test_tightening_a_limit_is_data_loss_and_loosening_is_not() -> None:
     assert risk_of(looser) is Risk.SAFE
 
 
-async def test_a_changed_source_would_double_its_messages() -> None:
+async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     wanted = rendered()
     observed = (await world(wanted)).observed()
     sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
     sources[0]["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
     made = plan(wanted, changed(observed, "foo-read-west", sources=sources))
-    assert risk_of(made.changes[0]) is Risk.RESOURCING
-    assert made.is_destructive
+    stop, go_on = made.changes
+    assert isinstance(stop, Update)
+    assert isinstance(go_on, Update)
+    assert (stop.handover, go_on.handover) == (Handover.STOP, Handover.SOURCE)
+    assert set(stop.config.source_names) == set(go_on.config.source_names) - {str(sources[0]["name"])}
+    assert [(gate.kind, gate.stream) for gate in made.gates] == [(GateKind.AT_REST, "foo-read-west")]
+    assert not made.is_destructive
+    # Killed in between: what it stopped for, and where, is written down on the server.
+    stopped = noted(stop.config, {str(sources[0]["name"]): 7}).fields
+    left = plan(wanted, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
+    assert [one.handover for one in left.changes if isinstance(one, Update)] == [Handover.SOURCE]
+    assert not left.is_destructive
+
+
+async def test_sources_that_change_and_sources_that_go_are_two_steps() -> None:
+    wide = rendered()
+    narrow = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "east"]}})
+    observed = (await world(wide)).observed()
+    sources = [dict(source) for source in observed.streams["foo-read-west"].config.fields["sources"]]  # type: ignore[arg-type,union-attr]
+    for source in sources:
+        source["subject_transforms"] = [{"src": "other.>", "dest": ">"}]
+    made = plan(narrow, changed(observed, "foo-read-west", sources=sources))
+    assert [one.name for one in made.blocked] == ["foo-read-west"]
+    assert "another order" in made.blocked[0].reason
 
 
 async def test_a_source_that_is_dropped_waits_for_the_mappings() -> None:

@@ -32,6 +32,8 @@ STEADY = 2.0
 """Seconds that what a gate asks for must have held: what servers have accepted is stored by then."""
 SCANNED = 4096
 """Messages at the end of a stream that are looked through for the newest from a write stream."""
+_SCANNED_AT_REST = 65536
+"""The same, where it is known from before how far it is at least."""
 _AT_ONCE = 64
 _TIMEOUT = 5.0
 
@@ -83,21 +85,23 @@ class LiveGauges:
             case _:
                 assert_never(gate.kind)
 
-    async def starts(self, copy: str) -> Mapping[str, int]:
-        """See Gauges."""
-        return copies.positions((await self._stream(copy)).config.metadata)
+    async def starts(self, reader: str) -> Mapping[str, int]:
+        """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
+        found = await self._stream(reader)
+        noted = copies.positions(found.config.metadata)
+        newest = {origin: await self._scanned(found, origin, _SCANNED_AT_REST) for origin in noted}
+        return {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
 
-    async def ends(self, copy: str) -> Mapping[str, int]:
+    async def ends(self, reader: str) -> Mapping[str, int]:
         """
         See Gauges.
 
-        Asked of the donor while the copy still takes from it: whatever the donor takes later is in the copy, where
-        servers find it. Raises VstreamError where a source's position cannot be known.
+        For a copy, its donor is asked, while the copy still takes from it: whatever the donor takes later is in the copy.
+        Raises VstreamError where a source's position cannot be known.
         """
-        donor = (await self._stream(copy)).config.mirror_name
-        if donor is None:
-            return {}
-        found = await self._stream(donor)
+        found = await self._stream(reader)
+        if found.config.mirror_name is not None:
+            found = await self._stream(found.config.mirror_name)
         positions = {origin: await self._position(found, origin) for origin in found.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
             raise VstreamError(_unknown(found.name, unknown[0]), hint=_BEACON)
@@ -187,18 +191,20 @@ class LiveGauges:
         """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
         last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None
-        if subject is not None:
+        if subject is not None and reader.config.fields.get("allow_direct"):
             found = await direct.last_by_subject(self._connection, reader.name, subject)
             source, seq = origin_of(found.headers) if found is not None else (None, None)
             if source == origin.name and seq == origin.last_seq:
                 return seq
         return await self._scanned(reader, origin.name)
 
-    async def _scanned(self, reader: _Stream, origin: str) -> int | None:
-        bottom = max(reader.first_seq, reader.last_seq - SCANNED + 1, 1)
+    async def _scanned(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
+        bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
+        # Where Direct Get is off, nobody answers it.
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
         for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
             wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
-            found = await asyncio.gather(*(direct.get_by_seq(self._connection, reader.name, seq) for seq in wanted))
+            found = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
             for message in found:
                 source, seq = origin_of(message.headers) if message is not None else (None, None)
                 if source == origin and seq is not None:

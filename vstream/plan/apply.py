@@ -218,7 +218,8 @@ class _Run:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
-                return copies.noted(config, await self._gauges.ends(config.name))
+                ends = await self._gauges.ends(config.name)
+                return copies.noted(config, {one: end for one, end in ends.items() if one not in config.source_names})
             case Update(handover=Handover.SOURCE, config=config):
                 return copies.started(config, await self._gauges.starts(config.name))
             case _:

@@ -25,9 +25,9 @@ class Phase(IntEnum):
     ORDER_STREAMS = 2
     READ_STREAMS = 3
     STOPPED_COPIES = 4
-    """A read stream that was made as a copy of another takes no more from it."""
+    """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
     SOURCED_COPIES = 5
-    """It sources all write streams from where the copy ends."""
+    """It sources from where that ended."""
     MAPPINGS = 6
     DROPPED_SOURCES = 7
     """After the mappings: until then clients may still publish into what is dropped."""
@@ -38,10 +38,10 @@ class Phase(IntEnum):
 
 
 class Handover(Enum):
-    """Which step an update is that turns a copy of a read stream into a read stream of its own."""
+    """Which step an update is that makes a stream go on with other sources where it is."""
 
     STOP = "stop"
-    """It is a mirror no more. Written into its metadata: where each source goes on."""
+    """What it takes from goes. Written into its metadata: where each source goes on."""
     SOURCE = "source"
     """It sources, each source from there."""
 
@@ -77,7 +77,7 @@ class Update:
     adopts: bool = False
     """Whether the stream becomes vstream's with this change."""
     handover: Handover | None = None
-    """For a copy of a read stream: carrying the change out adds to *config* where each source goes on."""
+    """If there is one, carrying the change out adds to *config* where each source goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig
 from vstream.model.topology import Role
-from vstream.plan import copies
+from vstream.plan import copies, resourcing
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -99,6 +99,12 @@ def diff(
         outcome = _compare(topology, stream, observed, forms, adopt, notes)
         if isinstance(outcome, Blocked):
             blocked.append(outcome)
+        elif isinstance(outcome, Update) and found is not None:
+            steps = _handed_over(stream, found, outcome)
+            if isinstance(steps, Blocked):
+                blocked.append(steps)
+            else:
+                changes.extend(steps)
         elif outcome is not None:
             changes.append(outcome)
     changes.extend(_delete(one) for name, one in sorted(owned.items()) if name not in wanted)
@@ -127,6 +133,23 @@ def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mappi
     streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
     state = [streams, sorted(wanted & set(observed.missing)), {k: dict(v) for k, v in observed.rules.items()}]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _handed_over(stream: PhysicalStream, found: ObservedStream, update: Update) -> tuple[Update, ...] | Blocked:
+    """*update*, in the steps that it takes so that no source starts over."""
+    if resourcing.is_stopped(found):
+        return (resourcing.source(update),)
+    if not resourcing.changed(update.fields):
+        return (update,)
+    if resourcing.drops(update.fields):
+        return Blocked(
+            name=stream.config.name,
+            region=stream.region,
+            reason="some of its sources change and others go, which is done in another order",
+            hint="let the topology have the regions that the stream has now, apply it, and then take regions out",
+        )
+    stop = resourcing.stop(stream, found, update.fields, adopts=update.adopts)
+    return (stop, resourcing.source(update))
 
 
 def _compare(

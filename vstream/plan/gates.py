@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vstream.model.streams import STREAM_KEY
 from vstream.model.topology import Role
 from vstream.plan.changes import Delete, Handover, Phase, Update
+from vstream.plan.copies import is_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,27 +77,29 @@ def gates_of(
     changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
 ) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the phases."""
-    found = [*_copies(changes), *_drained(changes), *_unchanged(changes, desired, observed)]
+    found = [*_copies(changes, observed), *_drained(changes), *_unchanged(changes, desired, observed)]
     return tuple(sorted(found, key=lambda gate: (gate.before, gate.stream)))
 
 
-def _copies(changes: Sequence[Change]) -> Iterator[Gate]:
+def _copies(changes: Sequence[Change], observed: Mapping[str, ObservedStream]) -> Iterator[Gate]:
     for change in changes:
         if not isinstance(change, Update):
             continue
         name = change.config.name
         if change.handover is Handover.STOP:
-            donors = tuple(one.before["name"] for one in change.fields if isinstance(one.before, dict))
-            yield Gate(kind=GateKind.COPIED, stream=name, others=tuple(map(str, donors)))
+            for one in change.fields:
+                if one.field == "mirror" and isinstance(one.before, dict):
+                    yield Gate(kind=GateKind.COPIED, stream=name, others=(str(one.before["name"]),))
         elif change.handover is Handover.SOURCE:
             yield Gate(kind=GateKind.AT_REST, stream=name)
-            yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
+            if name not in observed or is_copy(observed[name]):
+                yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
 
 
 def _drained(changes: Sequence[Change]) -> Iterator[Gate]:
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for change in changes:
-        for field in change.fields if isinstance(change, Update) else ():
+        for field in change.fields if isinstance(change, Update) and change.handover is None else ():
             if field.field.startswith("sources.") and isinstance(field.before, dict) and field.after is None:
                 readers[str(field.before["name"])].append(change.config.name)
     for origin, names in readers.items():

@@ -57,8 +57,8 @@ class Gauges(Protocol):
     async def missing(self, gate: Gate) -> str | None:
         """What *gate* still lacks; None if it holds. What does not answer is lacking."""
 
-    async def starts(self, copy: str) -> Mapping[str, int]:
-        """The sequences that the sources of the read stream *copy* go on with, as was written down when it stopped."""
+    async def starts(self, reader: str) -> Mapping[str, int]:
+        """The sequences that sources of *reader* go on with: as was written down when it stopped, and what came after."""
 
-    async def ends(self, copy: str) -> Mapping[str, int]:
-        """The same, for a *copy* that has not stopped."""
+    async def ends(self, reader: str) -> Mapping[str, int]:
+        """The same, for a *reader* that has not stopped."""

@@ -1,0 +1,70 @@
+"""The published layout becomes the safe one while clients publish: nothing is sourced again, nothing is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.publishing import Load, audited, under_load
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+from vstream.lab.mappings import LabMappings
+from vstream.load import bundle, load
+from vstream.model.streams import StreamConfig
+from vstream.model.topology import Role
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+DOCUMENT: dict[str, Any] = {
+    "version": 1,
+    "name": "blog",
+    "server_version": "2.10",
+    "naming": "blog",
+    "regions": {"west": {"servers": 1}, "east": {"servers": 1}},
+    "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}}},
+}
+
+
+def as_published(config: StreamConfig) -> StreamConfig:
+    """A read stream as the recipe has it: filters, and one transform for all."""
+    fields = {key: value for key, value in config.fields.items() if key not in {"metadata", "allow_direct"}}
+    sources = [{"name": name, "filter_subject": f"foo.{name.split('-')[-1]}.>"} for name in config.source_names]
+    transform = {"src": "foo.*.>", "dest": "foo.>"}
+    return StreamConfig(name=config.name, fields={**fields, "sources": sources, "subject_transform": transform})
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_the_published_layout_becomes_the_safe_one(state: Path, tmp_path: Path, version: str) -> None:
+    file = tmp_path / "blog.yaml"
+    file.write_text(json.dumps(DOCUMENT))
+    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
+    rendered = bundle(load(file.read_bytes(), "blog.yaml").require(), addresses=lab.addresses("blog"))
+    async with connect(lab.endpoints("blog")["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        for stream in rendered.streams:
+            bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
+            if stream.role is Role.WRITE:
+                await admin.create(StreamConfig(name=stream.config.name, fields=bare))
+        for stream in rendered.streams:
+            if stream.role is Role.READ:
+                await admin.create(as_published(stream.config))
+    await LabMappings("blog", rendered).load()
+    sent = Load(200)
+    async with under_load(sent, lab.endpoints("blog")):
+        await asyncio.sleep(2)
+        planned = await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")
+        risks = {change["risk"] for change in json.loads(planned.out)["changes"]}
+        assert not risks & {"re-sourcing", "data loss"}
+        applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
+        assert applied.code == 0, applied.out + applied.err
+        await asyncio.sleep(1)
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("lab", "down", "blog", "--purge").code == 0
