@@ -128,3 +128,26 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         run = Run(shelf=again, context=read_context(again, "test"), begin=stage)
         report = run(kept.messages, kept.streams, read_journal(again))
         assert replace(report, seconds={}) == replace(first, seconds={})
+
+
+def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean()
+    rows = history.streams["foo-read-east"]
+    again = [row for row in rows if row.origin == "foo-write-west"][:15]
+    rows += [replace(row, seq=rows[-1].seq + n, time=rows[-1].time + n) for n, row in enumerate(again, 1)]
+    report = audited(spark, history, tmp_path)
+    [found] = [one for one in report.findings if one.severity is Severity.ERROR]
+    assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
+    assert "begun anew" in found.examples[0]
+
+
+def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(messages=5))
+    capture = history.write(tmp_path)
+    found = captured(spark, capture)
+    context = Context(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
+    report = Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
+    assert report.verdict() is Verdict.UNKNOWN
+    assert {(one.name, one.virtual) for one in report.findings if one.leaves_open} == {
+        ("unfinished", "foo"), ("unfinished", "bar"), ("nothing", "bar"),
+    }  # fmt: skip

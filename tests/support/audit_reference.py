@@ -13,6 +13,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 SKEW = 1_000_000_000
+BUCKET = 4096
+MINUTE = 60 * SKEW
+MISSING = {"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"}
 EXTERNAL = re.compile("(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$")
 
 
@@ -79,6 +82,7 @@ class Audit:
             name: one for name, one in self.streams.items() if name not in self.origins and one["error"] is None
         }
         self.faults: Counter[Fault] = Counter()
+        self.missing: list[tuple[str, str, int | None, int]] = []
         self.copies = self._copies(messages)
 
     def _copies(self, messages: list[dict[str, Any]]) -> list[Copy]:
@@ -209,6 +213,8 @@ class Audit:
                 )
                 if kind:
                     self._add(kind, name, message)
+                    if kind in MISSING:
+                        self.missing.append((name, origin, written, 1))
 
     def _present(
         self, name: str, message: tuple[str, str, int], rows: list[Copy], own: list[Copy], digest: Any, key: Any
@@ -300,7 +306,9 @@ class Audit:
                     continue
                 reached = max([cursor, *(s for o, f, s in compared[name] if (o, f) == (origin, ""))])
                 if reached < info["first_seq"] - 1:
-                    self._add("expired", name, (origin, "", reached + 1), None, info["first_seq"] - 1 - reached)
+                    number = info["first_seq"] - 1 - reached
+                    self._add("expired", name, (origin, "", reached + 1), None, number)
+                    self.missing.append((name, origin, None, number))
 
 
 class Dispute(NamedTuple):
@@ -372,8 +380,8 @@ def twins(audit: Audit) -> dict[str, bool]:
     return {one: len(digests[one]) == 1 for one, some in messages.items() if len(some) > 1}
 
 
-def late(audit: Audit) -> dict[tuple[str, str], list[int]]:
-    """By region of origin and of the reader, how late each message was that is still in its origin, sorted."""
+def hops(audit: Audit) -> list[tuple[str, str, int, int]]:
+    """Of each message that is still in its origin: region of the origin, region of a reader, when it was stored in both."""
     written: dict[tuple[str, int], int] = {}
     arrived: dict[tuple[str, int, str], int] = {}
     for copy in audit.copies:
@@ -382,14 +390,69 @@ def late(audit: Audit) -> dict[tuple[str, str], list[int]]:
         if copy.stream in audit.origins:
             key = (copy.origin, copy.origin_seq)
             written[key] = min(copy.time, written.get(key, copy.time))
-        else:
+        elif audit.streams[copy.stream]["mirror"] is None:
             at = (copy.origin, copy.origin_seq, audit.streams[copy.stream]["region"])
             arrived[at] = min(copy.time, arrived.get(at, copy.time))
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for (origin, seq, region), time in arrived.items():
-        if (origin, seq) in written:
-            found[audit.origins[origin]["region"], region].append(time - written[origin, seq])
+    return [
+        (audit.origins[origin]["region"], region, written[origin, seq], time)
+        for (origin, seq, region), time in arrived.items()
+        if (origin, seq) in written
+    ]
+
+
+def late(audit: Audit) -> dict[tuple[str, str, int | None], list[int]]:
+    """By region of origin and of the reader, and by minute, how late messages were, sorted."""
+    found: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
+    for origin, region, written, arrived in hops(audit):
+        for minute in (None, written // MINUTE):
+            found[origin, region, minute].append(arrived - written)
     return {pair: sorted(some) for pair, some in found.items()}
+
+
+def settling(
+    audit: Audit, windows: tuple[tuple[str, int, int], ...]
+) -> dict[tuple[int, str, str], tuple[int, int, int]]:
+    """By window and pair of regions: messages, those that are missing, and how long after its end the last arrived."""
+    found: dict[tuple[int, str, str], tuple[int, int, int]] = {}
+    for _, begun, ended in windows:
+        for origin, region, written, arrived in hops(audit):
+            if written <= ended and arrived >= begun:
+                some, gone, after = found.get((begun, origin, region), (0, 0, 0))
+                found[begun, origin, region] = (some + 1, gone, max(after, arrived - ended))
+        for reader, name, time, number in audit.missing:
+            if time is None or time <= ended:
+                pair = (begun, audit.origins[name].get("region") or name, audit.streams[reader]["region"])
+                some, gone, after = found.get(pair, (0, 0, 0))
+                found[pair] = (some, gone + number, after)
+    return found
+
+
+def pairs(audit: Audit) -> dict[tuple[str, str], tuple[int, int]]:
+    """By two regions: neighbours in one, and how many of these stand the other way round in the other."""
+    rows: dict[str, list[Copy]] = defaultdict(list)
+    for copy in arrivals(audit):
+        rows[audit.streams[copy.stream]["region"]].append(copy)
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for one, other in ((a, b) for a in rows for b in rows if a < b):
+        places = sorted(
+            (mine.seq, theirs.seq)
+            for mine in rows[one]
+            for theirs in rows[other]
+            if (mine.origin, mine.former, mine.origin_seq) == (theirs.origin, theirs.former, theirs.origin_seq)
+        )
+        near = [(a, b) for a, b in pairwise(places) if a[0] // BUCKET == b[0] // BUCKET]
+        if places:
+            found[one, other] = (len(near), sum(b[1] < a[1] for a, b in near))
+    return found
+
+
+def misordered(audit: Audit) -> dict[int, int]:
+    """By sequence, how many readers have another message there than most."""
+    places: dict[int, Counter[tuple[str | None, str, int, int]]] = defaultdict(Counter)
+    for copy in audit.copies:
+        if copy.stream not in audit.origins:
+            places[copy.seq][copy.origin, copy.former, copy.origin_seq if copy.origin else 0, copy.digest] += 1
+    return {seq: sum(some.values()) - max(some.values()) for seq, some in places.items() if len(some) > 1}
 
 
 def share(values: list[int], part: float) -> float:

@@ -15,10 +15,12 @@ import pytest
 from rich.console import Console
 
 from vstream.audit import codes
+from vstream.audit.failure import said
 from vstream.audit.junit import to_junit
 from vstream.audit.report import Delay, Finding, Order, Range, Report, Route, Settled, StreamState, Verdict
 from vstream.diagnostics import Severity
 from vstream.ui import audit as view
+from vstream.ui.audit_follow import Rounds
 from vstream.ui.audit_page import page
 
 
@@ -61,7 +63,13 @@ CLEAN = Report(
         for region in ("west", "east")
         for minute in (None, 28_000_000, 28_000_001, 28_000_500)
     ),
-    settled=(Settled(window="kill-region west", virtual="foo", origin_region="west", region="east", messages=5, settled_ns=0),),
+    settled=tuple(
+        Settled(
+            window="kill-region west", begun_ns=number, virtual="foo", origin_region="west", region="east", messages=5,
+            missing=missing, settled_ns=0,
+        )
+        for number, missing in ((1, 0), (2, 3))
+    ),
     orders=(Order(virtual="foo", region="east", other="west", neighbours=100_000, inverted=1),),
 )  # fmt: skip
 BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one, then other",))))
@@ -99,15 +107,54 @@ def text(report: Report) -> str:
 
 def test_the_screen_says_the_verdict_first_then_why() -> None:
     lines = text(BROKEN).splitlines()
-    assert lines[0].startswith("✗ FAIL acme on lab acme: 1 error, 1 note; 30 stored messages")
+    assert lines[0].startswith(
+        "✗ FAIL acme on lab acme: 151 messages missing (east) · 1 error · 1 note · 30 stored messages"
+    )
     assert lines[1] == "✗ VA102 foo east: something"
     assert lines[2].strip() == (
         "sequences of foo-write-west: 0–1 (2), 10–11 (2), 20–21 (2), 30–31 (2), 40–41 (2), and 82 more ranges"
     )
 
 
+def test_the_manual_is_pointed_to() -> None:
+    assert "`vstream explain VA102`: what it means" in text(BROKEN)
+    assert "vstream explain" not in text(CLEAN)
+
+
 def test_a_pass_says_what_it_is_about() -> None:
-    assert text(CLEAN).startswith("✓ PASS acme on lab acme: every region holds every message, once, in order;")
+    assert text(CLEAN).startswith("✓ PASS acme on lab acme: every region holds every message, once, in order · ")
+
+
+def test_what_is_unknown_is_not_said_to_be_well() -> None:
+    unseen = replace(CLEAN, findings=(finding("unreadable", stream="foo-read-west", region="west"),))
+    for report in (unseen, Report(subject="nothing", regions=(), streams=(), findings=())):
+        assert "nothing is known to be wrong, and not everything could be seen" in text(report)
+        assert "every region holds" not in text(report)
+
+
+def test_a_fault_whose_messages_never_came_has_not_settled() -> None:
+    rows = [line.split() for line in text(CLEAN).splitlines() if "kill-region west" in line]
+    assert [row[-3:] for row in rows] == [["west", "at", "once"], ["never:", "3", "missing"]]
+
+
+def test_rounds_say_what_begins_and_what_is_over() -> None:
+    rounds = Rounds()
+    assert [str(line).split()[:2] for line in rounds.lines(CLEAN)] == [["✓", "PASS"]]
+    assert "VA102 foo east: something" in str(list(rounds.lines(BROKEN))[1])
+    assert len(list(rounds.lines(BROKEN))) == 1
+    assert "over: VA102" in str(list(rounds.lines(CLEAN))[1])
+
+
+def test_what_spark_says_is_one_line() -> None:
+    ours = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: Job aborted\n\tat a.b(C.java)\n"
+    worker = (
+        ours
+        + '  File "x.py", line 1\nvstream.errors.NotReachableError: nats://127.0.0.1:1: connection refused\n\n\tat d'
+    )
+    assert said(worker) == "nats://127.0.0.1:1: connection refused"
+    assert said(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
+    assert said("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
+    assert said("") == "it does not say why"
 
 
 def test_percentages_do_not_hide_what_is_little() -> None:

@@ -103,6 +103,20 @@ ALL: Final = (
         """,
     ),
     _code(
+        "unfinished",
+        "VA005",
+        "unfinished",
+        "what clients did and what streams held was not recorded to its end",
+        """
+        The scenario that left the capture did not come to its end.
+
+        ## What it means
+        What was seen was compared, and findings about it stand. What happened afterwards is not known, so that nothing
+        found is no pass. The reason is in the finding.
+        """,
+        leaves_open=True,
+    ),
+    _code(
         "lost-prefix",
         "VA101",
         "lost-prefix",

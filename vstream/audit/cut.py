@@ -28,6 +28,9 @@ _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
 _WRITE: Final = "write"
+_ORDER: Final = "order"
+"""The role of a stream that sources all write streams, and is mirrored by the regions."""
+_READ: Final = "read"
 
 _ROLES = StructType(
     [
@@ -47,6 +50,7 @@ _ORIGINS = StructType(
         StructField("origin_cut_ns", LongType()),
         StructField("origin_may_lose_oldest", BooleanType()),
         StructField("origin_may_lose_any", BooleanType()),
+        StructField("origin_max_age", LongType()),
         StructField("readers", LongType()),
     ]
 )
@@ -80,8 +84,9 @@ class Cut:
     One row for each origin; *origin_last* is null where it could not be read, or is not among `streams`.
 
     *origin_may_lose_oldest* and *origin_may_lose_any*: whether it removes messages by
-    itself, the oldest first or any; true where its limits are not known. *readers* is
-    how many streams should have its messages.
+    itself, the oldest first or any; true where its limits are not known. *origin_max_age*
+    is null unless age alone removes the oldest. *readers* is how many streams should have
+    its messages.
     """
     expected: DataFrame
     """
@@ -93,8 +98,12 @@ class Cut:
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
+    mirrors: frozenset[tuple[str, str]]
+    """The streams, by *virtual*, whose timestamps are those of what they mirror: they do not say when a message arrived."""
     is_narrow: bool = False
     """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
+    is_sampled: bool = False
+    """Whether only messages of some subjects were read."""
 
     @property
     def messages(self) -> int:
@@ -102,8 +111,8 @@ class Cut:
         return sum(row.messages or 0 for row in self.rows)
 
 
-def take(streams: DataFrame, *, is_narrow: bool = False) -> Cut:
-    """Look at `streams`, which with *is_narrow* were read from a moment on only."""
+def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> Cut:
+    """Look at `streams`, which with *is_narrow* were read from a moment on only, with *is_sampled* only some subjects."""
     rows = sorted(streams.collect(), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
@@ -124,13 +133,21 @@ def take(streams: DataFrame, *, is_narrow: bool = False) -> Cut:
         origins=table(spark, origins, _ORIGINS),
         expected=table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
+        mirrors=frozenset((virtual, row.stream) for virtual, some in by_virtual.items() for row in _mirrors(some)),
         is_narrow=is_narrow,
+        is_sampled=is_sampled,
     )
 
 
 def is_origin(row: Any) -> bool:
     """Whether a row of `streams` is one of a stream that clients publish to."""
     return row.role in {_WRITE, _ORIGIN}
+
+
+def _mirrors(some: Sequence[Any]) -> list[Any]:
+    """Those of one virtual stream's streams that mirror another; a capture does not say it, but roles do."""
+    is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in some)
+    return [row for row in some if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 
 
 def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any, ...]]:
@@ -144,6 +161,7 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
             row.cut_at_ns,
             row.limits is None or bool((_OLDEST_FIRST | _ANY) & row.limits.keys()),
             row.limits is None or bool((_ANY | {_BY_SUBJECT}) & row.limits.keys()),
+            _age(row.limits),
             readers,
         )
         for row in some
@@ -151,7 +169,7 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
     ]
     # A migration leaves streams behind that readers still take from.
     names = {source.origin for row in some for source in row.sources} - {row.stream for row in some}
-    return known + [(virtual, name, None, None, None, None, True, True, readers) for name in sorted(names)]
+    return known + [(virtual, name, None, None, None, None, True, True, None, readers) for name in sorted(names)]
 
 
 def _reader(row: Any, origin: str) -> tuple[Any, ...]:
@@ -169,7 +187,12 @@ def _reader(row: Any, origin: str) -> tuple[Any, ...]:
         row.last_seq > row.messages,
         row.first_seq > 1,
         limits is None or bool(_OLDEST_FIRST & keys),
-        limits["max_age"] if keys & _OLDEST_FIRST == {"max_age"} else None,
+        _age(limits),
         bool(_ANY & keys),
         1 if limits is None else limits.get(_BY_SUBJECT),
     )
+
+
+def _age(limits: Mapping[str, int] | None) -> int | None:
+    """The age at which messages go, in nanoseconds, if nothing else removes the oldest ones."""
+    return limits["max_age"] if limits is not None and limits.keys() & _OLDEST_FIRST == {"max_age"} else None

@@ -8,6 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from vstream.audit.faults import MISSING
 from vstream.audit.reconcile import BUCKET, MESSAGE
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ HOPS = StructType(
         StructField("arrived_ns", LongType(), nullable=True),
     ]
 )
-"""One row for each message that is still in its origin, and reader that has it: when it was stored in both."""
+"""
+One row for each message that is still in its origin, and region that has it: when it was stored in both.
+A mirror keeps the times of what it mirrors, so that there is no row of one.
+"""
 
 DELAYS = StructType(
     [
@@ -47,16 +51,20 @@ DELAYS = StructType(
 SETTLING = StructType(
     [
         StructField("window", StringType(), nullable=True),
+        StructField("begun_ns", LongType(), nullable=True),
         StructField("virtual", StringType(), nullable=False),
         StructField("origin_region", StringType(), nullable=True),
         StructField("region", StringType(), nullable=False),
         StructField("messages", LongType(), nullable=False),
+        StructField("missing", LongType(), nullable=False),
         StructField("settled_ns", LongType(), nullable=True),
     ]
 )
 """
-By window of a fault and pair of regions, the messages that were written while it lasted,
-and how long after its end the last of them had arrived: 0 if all arrived before it ended.
+By window of a fault and pair of regions, the messages that were on their way when it began
+or were written while it lasted, and how long after its end the last of them had arrived: 0
+if all arrived before it ended. *missing* is how many of what was written until its end is
+not there at all: then regions have not come to agree.
 """
 
 PAIRS = StructType(
@@ -76,6 +84,8 @@ _SHARES: Final = (0.5, 0.9, 0.99)
 def hops(copies: DataFrame, cut: Cut, *, one_in: int = 1) -> DataFrame:
     """HOPS of one message in so many, chosen by its sequence."""
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
+    for virtual, stream in sorted(cut.mirrors):
+        rows = rows.where((F.col("virtual") != virtual) | (F.col("stream") != stream))
     if one_in > 1:
         rows = rows.where(F.pmod(F.xxhash64("origin_seq"), F.lit(one_in)) == 0)
     message = ["virtual", "origin", "origin_seq"]
@@ -123,15 +133,36 @@ def delays(hops: DataFrame) -> DataFrame:
     )
 
 
-def settling(hops: DataFrame, windows: Sequence[tuple[str, int, int]]) -> DataFrame:
-    """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970."""
-    spark = hops.sparkSession
-    table = spark.createDataFrame(list(windows), "window string, begun long, ended long")
-    after = F.max("arrived_ns") - F.max("ended")
+def settling(hops: DataFrame, faults: DataFrame, cut: Cut, windows: Sequence[tuple[str, int, int]]) -> DataFrame:
+    """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970. *faults* say what is missing."""
+    of = F.broadcast(hops.sparkSession.createDataFrame(list(windows), "window string, begun_ns long, ended long"))
+    pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
+    arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
+        of, (F.col("written_ns") <= F.col("ended")) & (F.col("arrived_ns") >= F.col("begun_ns"))
+    )
+    # An origin that readers name, and nobody knows, has no region.
+    place = F.coalesce("origin_region", "origin").alias("origin_region")
+    regions = cut.origins.select("virtual", "origin", place)
+    # When a message was written that nobody has any more is not known: it may have been before the end.
+    missing = (
+        faults.where(F.col("kind").isin(sorted(MISSING)))
+        .join(F.broadcast(regions), ["virtual", "origin"])
+        .join(of, F.coalesce(F.col("time_ns") <= F.col("ended"), F.lit(True)))
+    )
+    nothing = F.lit(0).cast("bigint")
     return (
-        hops.join(F.broadcast(table), (F.col("written_ns") >= F.col("begun")) & (F.col("written_ns") <= F.col("ended")))
-        .groupBy("window", "virtual", "origin_region", "region")
-        .agg(F.count(F.lit(1)).alias("messages"), F.greatest(after, F.lit(0)).alias("settled_ns"))
+        arrived.select(*pair, F.lit(1).cast("bigint").alias("one"), nothing.alias("gone"), "arrived_ns", "ended")
+        .unionByName(
+            missing.select(
+                *pair, nothing.alias("one"), F.col("number").alias("gone"), F.col("ended").alias("arrived_ns"), "ended"
+            )
+        )
+        .groupBy(*pair)
+        .agg(
+            F.sum("one").alias("messages"),
+            F.sum("gone").alias("missing"),
+            F.greatest(F.max("arrived_ns") - F.max("ended"), F.lit(0)).alias("settled_ns"),
+        )
     )
 
 

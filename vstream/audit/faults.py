@@ -42,7 +42,8 @@ what is absent. *number* counts copies beyond the first of what is there several
 else it is 1. *time_ns* is when the message was written, as well as that is known.
 """
 
-
+MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
+"""Kinds of messages that a reader does not have, and should."""
 LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so long is late; before, it is on its way."""
 
@@ -179,7 +180,7 @@ def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, buckets: DataFrame) ->
 
 
 def _reason() -> Column:
-    """Why a message is absent; null for what is counted without looking at messages (`arithmetic.passed`)."""
+    """Why a message is absent; null for what is counted without looking at messages (`passed`)."""
     seq, first = F.col("origin_seq"), F.col("origin_first")
     cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
     is_there = F.col("own").isNotNull()

@@ -16,6 +16,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
 from vstream.audit.identity import identity_of
+from vstream.audit.sample import sample
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
 from vstream.audit.source import cut
@@ -59,6 +60,7 @@ def live(
     *,
     path: str | None = None,
     since_ns: int | None = None,
+    subjects: int | None = None,
     headers: bool = False,
     payload: bool = False,
 ) -> Tables:
@@ -67,8 +69,8 @@ def live(
 
     A stream that cannot be asked is in `streams` with its error. With *since_ns*
     (nanoseconds since 1970) streams are read from the first message stored then, and
-    `streams` says so in `first_seq`; by Direct Get they are read from their beginning.
-    *scratch* holds secrets for as long as the tables are read. Raises
+    `streams` says so in `first_seq`. With *subjects*, so many subjects of each virtual
+    stream are read, chosen by chance, and `streams` counts all messages as ever. *scratch* holds secrets for as long as the tables are read. Raises
     NotReachableError if no stream at all can be read, VstreamError for a credential
     that is missing.
     """
@@ -76,31 +78,41 @@ def live(
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
-    cuts = cut.take(wanted, access, path=path)
-    if cuts and all(one.error for one in cuts):
-        raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+    cuts = _some(cut.take(wanted, access, path=path))
     if since_ns is not None:
         cuts = [
             replace(narrow, messages=one.messages if narrow.messages else 0)
             for one in cuts
             for narrow in [narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns))]
         ]
+    read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     return Tables(
         messages=messages(
-            spark, cuts, access if is_local(spark) else reaching.shipped(spark, access, scratch), columns
+            spark, read, access if is_local(spark) else reaching.shipped(spark, access, scratch), columns
         ),
         streams=spark.createDataFrame([row(one) for one in cuts], STREAMS),
     )
 
 
 def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint], scratch: Path) -> int:
-    """How many messages *streams* hold now, those that can be asked; needs no Spark."""
+    """
+    How many messages *streams* hold now, those that can be asked; needs no Spark.
+
+    Raises NotReachableError if none of them can be.
+    """
     wanted = [
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
-    return sum(one.messages for one in cut.take(wanted, access))
+    return sum(one.messages for one in _some(cut.take(wanted, access)))
+
+
+def _some(cuts: list[Cut]) -> list[Cut]:
+    """*cuts*, if any of them is one."""
+    if cuts and all(one.error for one in cuts):
+        raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+    return cuts
 
 
 def messages(
@@ -173,15 +185,37 @@ def read_tables(spark: SparkSession, uri: str) -> Tables:
         state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
     except Exception as error:
         raise VstreamError(
-            f"`{uri}` holds no tables of an audit", hint="`vstream audit --keep` writes them; is the address right?"
+            f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
     if [tuple(one) for one in state] != [(FORMAT, _COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
-    more = [one for one in (HEADERS, PAYLOAD) if one.name in spark.read.parquet(f"{uri}/messages").columns]
     return Tables(
-        messages=spark.read.schema(StructType([*MESSAGES.fields, *more])).parquet(f"{uri}/messages"),
-        streams=spark.read.schema(STREAMS).parquet(f"{uri}/streams"),
+        messages=checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD)),
+        streams=checked(spark, f"{uri}/streams", STREAMS),
     )
+
+
+def checked(spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()) -> DataFrame:
+    """
+    The table at *place*, which must have the columns of *schema*, and may have the *optional* ones.
+
+    Spark would read a column that is not there as null, and all messages would be alike.
+    Raises VstreamError if there is no table, or another one.
+    """
+    try:
+        found = {one.name: one.dataType for one in spark.read.parquet(place).schema.fields}
+    except Exception as error:
+        raise VstreamError(f"there is no table `{place}`", hint="begin at an earlier stage with `--from`") from error
+    for one in schema.fields:
+        if one.name not in found:
+            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint="extract the tables again")
+        if found[one.name].simpleString() != one.dataType.simpleString():
+            kinds = f"{found[one.name].simpleString()}, not {one.dataType.simpleString()}"
+            raise VstreamError(
+                f"column `{one.name}` of the table `{place}` is {kinds}", hint="extract the tables again"
+            )
+    more = [one for one in optional if one.name in found]
+    return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 
 
 def _mark(spark: SparkSession, uri: str, state: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from vstream.audit.cut import SKEW_NS
 from vstream.audit.faults import FAULTS
 from vstream.capture.records import Kind, Outcome
 
@@ -42,7 +43,7 @@ ANSWERS = StructType(
         StructField("stored", LongType(), nullable=False),
     ]
 )
-"""By region and outcome: how many publishes, and how many of these are stored in an origin, by their payload."""
+"""By region and outcome: how many publishes, and how many of these are stored anywhere, by their payload."""
 
 
 def journal(spark: SparkSession, capture: Capture) -> DataFrame:
@@ -66,7 +67,7 @@ def journal(spark: SparkSession, capture: Capture) -> DataFrame:
 
 def answers(journal: DataFrame, copies: DataFrame) -> DataFrame:
     """ANSWERS of `journal`."""
-    stored = copies.where("is_origin").select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
+    stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     return (
         journal.join(stored, ["virtual", "digest"], how="left")
         .groupBy("virtual", "region", "outcome")
@@ -95,23 +96,29 @@ def _acknowledged(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
             F.collect_set(F.when(~F.col("is_origin"), F.col("digest"))).alias("theirs"),
         )
     )
+    everywhere = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     # Where limits remove messages from origin and readers, nothing says whether they were there.
     forgets = cut.expected.groupBy("virtual", "origin").agg(
         F.bool_or(F.col("may_lose_oldest") | F.col("may_lose_any") | F.col("keeps").isNotNull()).alias("forgets")
     )
     seq = F.col("origin_seq")
-    may_be_gone = F.when(seq < F.col("origin_first"), F.col("origin_may_lose_oldest")).otherwise(
+    # A message that was sent later than `max_age` ago has not been removed for its age.
+    is_old = F.coalesce(F.col("sent_ns") - SKEW_NS + F.col("origin_max_age") <= F.col("origin_cut_ns"), F.lit(True))
+    may_be_gone = F.when(seq < F.col("origin_first"), F.col("origin_may_lose_oldest") & is_old).otherwise(
         F.col("origin_may_lose_any")
     )
     is_nowhere = F.col("own").isNull() & (F.size(F.coalesce("theirs", F.array())) == 0)
     is_forgotten = F.coalesce(may_be_gone & F.col("forgets"), F.lit(False))
-    kind = F.when(is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten, F.lit("acked-lost")).when(
-        F.col("own") != F.col("sent_digest"), F.lit("overwritten")
-    )
+    # Who acknowledges for a virtual stream and is none of its origins has taken what belongs there.
+    is_astray = F.col("is_known").isNull() & F.col("is_stored").isNull()
+    kind = F.when(
+        is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit("acked-lost")
+    ).when(F.col("own") != F.col("sent_digest"), F.lit("overwritten"))
     return _as_faults(
         acked.withColumnRenamed("digest", "sent_digest")
         .join(stored, message, how="left")
-        .join(F.broadcast(cut.origins), ["virtual", "origin"])
+        .join(everywhere.withColumnRenamed("digest", "sent_digest"), ["virtual", "sent_digest"], how="left")
+        .join(F.broadcast(cut.origins.withColumn("is_known", F.lit(True))), ["virtual", "origin"], how="left")
         .join(F.broadcast(forgets), ["virtual", "origin"], how="left")
         .withColumns({"kind": kind, "stream": F.col("origin"), "time_ns": F.col("sent_ns")})
         .where(F.col("kind").isNotNull())

@@ -11,12 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from vstream.audit.codes import BY_KIND
 from vstream.audit.cut import is_origin
+from vstream.audit.faults import MISSING
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import Answers, Delay, Finding, Order, Range, Report, Route, Settled, StreamState
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -26,7 +27,9 @@ EXAMPLES: Final = 5
 """Keys and ids that a finding names."""
 RANGES: Final = 100
 """Ranges that it has, which pictures show."""
-_MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
+_RUN: Final = 10
+"""Copies side by side on average, from which on they are no single accidents."""
+_ANEW: Final = "whole ranges repeat: its source has begun anew, as after a restart in the published layout"
 _LIMITS: Final = frozenset({"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "retention"})
 
 
@@ -46,12 +49,28 @@ class Evidence:
     answers: DataFrame | None
 
 
-def judge(evidence: Evidence, subject: str, *, one_in: int = 1, seconds: Mapping[str, float] | None = None) -> Report:
-    """The report on *evidence*."""
+def judge(
+    evidence: Evidence,
+    subject: str,
+    *,
+    virtuals: Sequence[str] = (),
+    unfinished: str | None = None,
+    one_in: int = 1,
+) -> Report:
+    """
+    The report on *evidence*.
+
+    *virtuals* are the virtual streams that should be there, *unfinished* says why what
+    is audited was not recorded to its end.
+    """
     streams = _streams(evidence)
     regions = tuple(dict.fromkeys(one.region for one in streams))
     places = {(one.virtual, one.stream): one for one in streams}
-    found = [*_about_streams(evidence, streams), *_ranges(evidence.faults, places), *_about_keys(evidence)]
+    found = [
+        *_about_streams(evidence, streams, virtuals, unfinished),
+        *_ranges(evidence.faults, places),
+        *_about_keys(evidence),
+    ]
     delays = evidence.delays.collect()
     found += _clocks(delays)
     order = list(BY_KIND)
@@ -68,7 +87,6 @@ def judge(evidence: Evidence, subject: str, *, one_in: int = 1, seconds: Mapping
         settled=tuple(Settled(**row.asDict()) for row in _sorted(evidence.settling)),
         orders=tuple(Order(**row.asDict()) for row in _sorted(evidence.pairs)),
         answers=tuple(Answers(**row.asDict()) for row in _sorted(evidence.answers)),
-        seconds=seconds if seconds is not None else {},
     )
 
 
@@ -114,16 +132,20 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
     )
 
 
-def _about_streams(evidence: Evidence, streams: Iterable[StreamState]) -> Iterator[Finding]:
+def _about_streams(
+    evidence: Evidence, streams: Iterable[StreamState], virtuals: Sequence[str], unfinished: str | None
+) -> Iterator[Finding]:
     keeping = {
         (row.virtual, row.stream)
         for row in evidence.cut.rows
         if row.limits is not None and not _LIMITS & row.limits.keys()
     }
-    by_virtual: dict[str, list[StreamState]] = defaultdict(list)
+    by_virtual: dict[str, list[StreamState]] = {virtual: [] for virtual in virtuals}
     for one in streams:
-        by_virtual[one.virtual].append(one)
+        by_virtual.setdefault(one.virtual, []).append(one)
     for virtual, some in by_virtual.items():
+        if unfinished is not None:
+            yield _finding("unfinished", virtual, 0, examples=(unfinished,))
         if not any(one.rows for one in some):
             yield _finding("nothing", virtual, 0)
         for one in some:
@@ -132,7 +154,8 @@ def _about_streams(evidence: Evidence, streams: Iterable[StreamState]) -> Iterat
                 yield _finding("unreadable", virtual, 0, **place, examples=(one.error,))
                 continue
             # Limits may remove messages between the cut and the reading.
-            may_be_fewer = evidence.cut.is_narrow or ((virtual, one.stream) not in keeping and one.path != "capture")
+            is_part = evidence.cut.is_narrow or evidence.cut.is_sampled
+            may_be_fewer = is_part or ((virtual, one.stream) not in keeping and one.path != "capture")
             expected = one.messages or 0
             if one.rows > expected or (one.rows < expected and not may_be_fewer):
                 text = f"{one.rows:,} rows, {expected:,} messages"
@@ -187,6 +210,7 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
                 Range(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key) for row in some
             ),
             more=some[0].ranges - len(some),
+            examples=(_ANEW,) if kind == "duplicated" and some[0]["count"] >= _RUN * some[0].ranges else (),
         )
 
 
@@ -270,7 +294,7 @@ def _routes(
     for one in found:
         if one.severity is Severity.ERROR:
             kind = kinds[one.code]
-            column = 0 if kind in _MISSING else 1 if kind == "duplicated" else 2
+            column = 0 if kind in MISSING else 1 if kind == "duplicated" else 2
             counts[one.virtual, one.origin, one.stream][column] += one.count
     by_virtual: dict[str, list[StreamState]] = defaultdict(list)
     for state in places.values():
@@ -288,7 +312,7 @@ def _routes(
                     origin_region=source.region,
                     stream=reader.stream,
                     region=reader.region,
-                    arrived=row.arrived if row else 0,
+                    arrived=None if reader.error is not None else row.arrived if row else 0,
                     least=row.least if row else None,
                     greatest=row.greatest if row else None,
                     missing=missing,

@@ -15,6 +15,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from vstream.audit import routes
 from vstream.audit.local import table
+from vstream.audit.schema import MESSAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,7 +62,10 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     What headers say of transforms and identities is gathered first, which reads
     `messages` once; the copies read them again.
     """
-    rows = messages.join(F.broadcast(cut.roles), ["virtual", "stream"])
+    rows = _whole(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
+    # An inner join would pass over them in silence.
+    stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
+    rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
     arrived = _read(rows.where(~F.col("is_origin")))
     known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
     gathered = arrived.join(F.broadcast(known), ["virtual", "origin"])
@@ -70,6 +74,18 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
     return _sent(rows.where("is_origin"), told).unionByName(_copied(arrived))
+
+
+def _whole(messages: DataFrame) -> DataFrame:
+    """*messages*, whose reading fails where a value is null that may not be."""
+    said = "`messages` has a row without `{}`: extract the tables again"
+    return messages.withColumns(
+        {
+            one.name: F.coalesce(one.name, F.raise_error(F.lit(said.format(one.name))).cast(one.dataType))
+            for one in MESSAGES.fields
+            if not one.nullable
+        }
+    )
 
 
 _TOLD = StructType(

@@ -116,8 +116,8 @@ class Route:
     origin_region: str | None
     stream: str
     region: str
-    arrived: int
-    """Copies that were compared."""
+    arrived: int | None
+    """Copies that were compared; None where the reader could not be read."""
     least: int | None
     greatest: int | None
     missing: int = 0
@@ -146,13 +146,17 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How long after a fault the last message written while it lasted had arrived."""
+    """How long after a fault the last message had arrived that was on its way when it began, or written while it lasted."""
 
     window: str
+    begun_ns: int
+    """Since 1970: one fault may happen several times."""
     virtual: str
     origin_region: str
     region: str
     messages: int
+    missing: int
+    """Messages written until its end that are not there: then regions have not come to agree."""
     settled_ns: int
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from vstream.audit import java
+from vstream.audit.failure import explained
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def session(
 
     Without *master* and *remote* it is the one of `spark-submit` where that runs us,
     else one on this machine. *conf* goes over our own settings. Raises VstreamError
-    if Spark is missing, NotReachableError if it cannot be started or reached.
+    if Spark is missing or fails inside of the block, NotReachableError if it cannot be
+    started or reached.
     """
     require()
     if master and remote:
@@ -74,13 +76,15 @@ def session(
         if remote:
             spark = _connected(remote, conf or {})
             try:
-                yield _prepared(spark, scratch)
+                with explained():
+                    yield _prepared(spark, scratch)
             finally:
                 spark.stop()
             return
         spark = _started(_settings(master, scratch) | dict(conf or {}), scratch / "spark.log", submitted=submitted)
         try:
-            yield _prepared(spark, scratch)
+            with explained():
+                yield _prepared(spark, scratch)
         finally:
             _stop(spark, submitted=submitted)
 

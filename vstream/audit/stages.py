@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
 from vstream.audit import delays, faults, journal, judge, keys, normalise, reconcile
+from vstream.audit.frames import checked
 from vstream.audit.local import table
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -62,6 +64,10 @@ class Context:
     """Faults: their names, with beginning and end in nanoseconds since 1970."""
     is_narrow: bool = False
     """Whether streams were read from a moment on only."""
+    is_sampled: bool = False
+    """Whether only messages of some subjects were read."""
+    unfinished: str | None = None
+    """Why what is audited was not recorded to its end, if it was not."""
 
 
 class Shelf:
@@ -69,12 +75,16 @@ class Shelf:
     Where tables of an audit are kept: below *uri*, which any Spark file system can be, or in Spark's memory.
 
     *reads* is where those are that an earlier audit kept; without it, they are below *uri*.
+    Of these, only what is about *virtuals* is read, if some are named.
     """
 
-    def __init__(self, spark: SparkSession, uri: str | None = None, *, reads: str | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, uri: str | None = None, *, reads: str | None = None, virtuals: Sequence[str] = ()
+    ) -> None:
         self.spark = spark
         self._uri = uri
         self._reads = reads or uri
+        self._virtuals = list(virtuals)
         self._held: dict[str, DataFrame] = {}
 
     def keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
@@ -93,13 +103,10 @@ class Shelf:
 
     def read(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* as an earlier audit kept it. Raises VstreamError if there is none."""
-        place = f"{self._reads}/{name}"
-        try:
-            return self.spark.read.schema(schema).parquet(place)
-        except Exception as error:
-            raise VstreamError(
-                f"there is no table `{place}`", hint="begin at an earlier stage with `--from`"
-            ) from error
+        rows = checked(self.spark, f"{self._reads}/{name}", schema)
+        if self._virtuals and "virtual" in schema.names:
+            rows = rows.where(F.col("virtual").isin(self._virtuals))
+        return rows
 
 
 @dataclass(slots=True)
@@ -115,7 +122,7 @@ class Run:
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
-        cut = cutting.take(streams, is_narrow=self.context.is_narrow)
+        cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
         buckets = self._stage(
             Stage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: reconcile.digests(copies, cut, size=self.bucket)
@@ -175,7 +182,7 @@ class Run:
             conflicts=keep("conflicts", keys.conflicts(copies, cut, contested), keys.CONFLICTS),
             twins=keep("twins", keys.twins(copies, cut), keys.TWINS),
             delays=keep("delays", delays.delays(hops), delays.DELAYS),
-            settling=keep("settling", delays.settling(hops, self.context.windows), delays.SETTLING)
+            settling=keep("settling", delays.settling(hops, found, cut, self.context.windows), delays.SETTLING)
             if self.context.windows
             else None,
             pairs=keep("pairs", delays.pairs(copies, one_in=stretch_share), delays.PAIRS),
@@ -183,9 +190,15 @@ class Run:
             if operations is not None
             else None,
         )
-        report = judge.judge(evidence, self.context.subject, one_in=hop_share, seconds=self.seconds)
+        report = judge.judge(
+            evidence,
+            self.context.subject,
+            virtuals=tuple(self.context.models),
+            unfinished=self.context.unfinished,
+            one_in=hop_share,
+        )
         self.seconds[Stage.JUDGE.value] = time.monotonic() - started
-        return report
+        return replace(report, seconds=self.seconds)
 
 
 def save_context(shelf: Shelf, context: Context) -> None:
@@ -196,6 +209,8 @@ def save_context(shelf: Shelf, context: Context) -> None:
             "models": dict(context.models),
             "windows": [list(one) for one in context.windows],
             "is_narrow": context.is_narrow,
+            "is_sampled": context.is_sampled,
+            "unfinished": context.unfinished,
         }
     )
     shelf.keep("context", shelf.spark.createDataFrame([(text,)], _CONTEXT), _CONTEXT)
@@ -215,6 +230,8 @@ def read_context(shelf: Shelf, subject: str) -> Context:
         models=kept["models"],
         windows=tuple((one[0], one[1], one[2]) for one in kept["windows"]),
         is_narrow=kept["is_narrow"],
+        is_sampled=kept["is_sampled"],
+        unfinished=kept["unfinished"],
     )
 
 

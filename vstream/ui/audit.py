@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from vstream.audit.progress import Progress
-    from vstream.audit.report import Finding, Report, Route
+    from vstream.audit.report import Finding, Report, Route, Settled
 
 MARKS = {Verdict.PASS: ("✓", "green"), Verdict.FAIL: ("✗", "bold red"), Verdict.UNKNOWN: ("?", "bold yellow")}
 _WEIGHTS = {
@@ -31,8 +31,19 @@ _WEIGHTS = {
     Severity.WARNING: ("!", "bold yellow"),
     Severity.NOTE: ("·", "dim"),
 }
+_CHAPTERS = {
+    "VA0": "{n} rows that cannot be",
+    "VA1": "{n} messages missing",
+    "VA2": "{n} too many, or not what they were",
+    "VA3": "{n} out of order",
+    "VA401": "regions disagree for good on {n} keys",
+    "VA404": "{n} dropped for others with their id",
+}
+"""What errors of codes that begin so mean."""
 _SHOWN = 40
 """Findings of one severity."""
+_EXPLAINED = 3
+"""Codes whose manual is pointed to."""
 _RANGES = 5
 _MS = 1e6
 _S = 1e9
@@ -86,6 +97,10 @@ def report(report: Report) -> Iterator[RenderableType]:
             yield from _finding(one)
         if len(found) > _SHOWN:
             yield Text(f"  and {len(found) - _SHOWN:,} more findings of this kind", style="dim")
+    told = dict.fromkeys(one.code for one in report.findings if one.severity is not Severity.NOTE)
+    if told:
+        codes = ", ".join(f"`vstream explain {code}`" for code in list(told)[:_EXPLAINED])
+        yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
     for virtual in report.virtuals:
         table = matrix(report, virtual)
         if table is not None:
@@ -108,13 +123,27 @@ def headline(report: Report) -> Text:
 def summary(report: Report) -> str:
     """What was found in what, in one sentence."""
     counts = {severity: sum(one.severity is severity for one in report.findings) for severity in Severity}
-    found = ", ".join(
-        f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count
-    )
+    found = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    match report.verdict():
+        case Verdict.PASS:
+            said = "every region holds every message, once, in order"
+        case Verdict.UNKNOWN:
+            said = "nothing is known to be wrong, and not everything could be seen"
+        case Verdict.FAIL:
+            said = "; ".join(_wrong(report))
     return (
-        f"{found or 'every region holds every message, once, in order'}; {report.messages:,} stored messages in "
+        f"{' · '.join([said, *found])} · {report.messages:,} stored messages in "
         f"{len(report.streams)} streams of {len(report.regions)} regions"
     )
+
+
+def _wrong(report: Report) -> Iterator[str]:
+    """What the errors come to, for those who read nothing else."""
+    for chapter, said in _CHAPTERS.items():
+        some = [one for one in report.findings if one.severity is Severity.ERROR and one.code.startswith(chapter)]
+        count, regions = sum(one.count for one in some), dict.fromkeys(one.region for one in some if one.region)
+        if count:
+            yield said.format(n=f"{count:,}") + (f" ({', '.join(regions)})" if regions else "")
 
 
 def _finding(one: Finding) -> Iterator[Text]:
@@ -173,7 +202,7 @@ def matrix(report: Report, virtual: str) -> Table | None:
 
 
 def _arrived(route: Route) -> Text:
-    parts = [Text(f"{route.arrived:,}")]
+    parts = [Text("?" if route.arrived is None else f"{route.arrived:,}")]
     for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.other, "!")):
         if number:
             parts.append(Text(f"{sign}{number:,}", style="bold red"))
@@ -181,19 +210,24 @@ def _arrived(route: Route) -> Text:
 
 
 def _settled(report: Report) -> Table:
-    table = _table(
-        "after each fault: until all that was written while it lasted had arrived", "fault", "stream", "from"
-    )
+    table = _table("after each fault: until all that was written until its end had arrived", "fault", "stream", "from")
     readers = list(dict.fromkeys(one.region for one in report.settled))
     for reader in readers:
         table.add_column(clean(reader), justify="right")
-    rows: dict[tuple[str, str, str], dict[str, int]] = {}
-    for one in report.settled:
-        rows.setdefault((one.window, one.virtual, one.origin_region), {})[one.region] = one.settled_ns
-    for key, row in rows.items():
-        cells = (f"{row[reader] / _S:,.1f} s" if reader in row else "–" for reader in readers)
-        table.add_row(*(clean(part) for part in key), *cells)
+    rows: dict[tuple[int, str, str, str], dict[str, str]] = {}
+    for one in sorted(report.settled, key=lambda one: one.begun_ns):
+        rows.setdefault((one.begun_ns, one.window, one.virtual, one.origin_region), {})[one.region] = settled(one)
+    for (_, window, virtual, origin), row in rows.items():
+        cells = (row.get(reader, "–") for reader in readers)
+        table.add_row(clean(window), clean(virtual), clean(origin), *cells)
     return table
+
+
+def settled(one: Settled) -> str:
+    """As `1.9 s` or `at once`; what is missing until now has not arrived at all."""
+    if one.missing:
+        return f"never: {one.missing:,} missing"
+    return f"{one.settled_ns / _S:,.1f} s" if one.settled_ns else "at once"
 
 
 def _answers(report: Report) -> Table:

@@ -16,7 +16,7 @@ from vstream import __version__, resources
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
 from vstream.ui import charts
-from vstream.ui.audit import evidence, share, spelled, summary
+from vstream.ui.audit import evidence, settled, share, spelled, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,9 +68,15 @@ def page(report: Report) -> str:
         strips=[strip for virtual in shown for strip in _strips(report, virtual)],
         strip_legend=_LEGEND,
         share=share,
+        settled=settled,
+        moment=_moment,
         data=_embedded(timeline, plots),
         is_bad=lambda one: one.missing or one.extra or one.other,
     )
+
+
+def _moment(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // _SECOND, tz=UTC).strftime("%H:%M:%S")
 
 
 def _shown(report: Report) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _TAKING = frozenset({"write", "origin"})
 _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _BATCHES_SINCE = (2, 11)
+_NO_MESSAGE = 10037
 
 
 def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | None = None) -> list[Cut]:
@@ -170,3 +172,24 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
     created = api(client, access, subject, {"stream_name": stream, "config": config})
     client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
     return int(created["delivered"]["stream_seq"]) + 1
+
+
+def sequence_by_halves(client: Client, access: Access, one: Cut, moment_ns: int) -> int:
+    """As `sequence_at`, by asking the stream's leader for one message after the other: needs no meta leader."""
+    low, high = one.first_seq, one.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            found = api(client, access, f"STREAM.MSG.GET.{one.wanted.stream}", {"seq": middle, "next_by_subj": ">"})[
+                "message"
+            ]
+        except ServerError as error:
+            if error.err_code != _NO_MESSAGE:
+                raise
+            high = middle
+            continue
+        if round(datetime.fromisoformat(found["time"]).timestamp() * 10**6) * 1000 >= moment_ns:
+            high = middle
+        else:
+            low = int(found["seq"]) + 1
+    return low

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
+    from vstream.audit.source.client import Client
     from vstream.audit.source.options import Options
     from vstream.audit.source.values import Access, Cut, Wanted
 
@@ -232,20 +233,25 @@ def narrowed(one: Cut, access: Access, bounds: Bounds) -> Cut:
         return replace(one, messages=0)
     first = max(one.first_seq, bounds.first or 0)
     last = one.last_seq if bounds.last is None else min(one.last_seq, bounds.last)
-    if one.is_readable and one.path != DIRECT and (bounds.since_ns is not None or bounds.until_ns is not None):
+    if one.is_readable and (bounds.since_ns is not None or bounds.until_ns is not None):
         with connect(access) as client:
             if bounds.since_ns is not None:
-                moment = max(0, bounds.since_ns - _CLOCKS)
-                first = max(first, cut.sequence_at(client, access, one.wanted.stream, moment))
+                first = max(first, _sequence_at(client, access, one, max(0, bounds.since_ns - _CLOCKS)))
             if bounds.until_ns is not None:
-                moment = max(0, bounds.until_ns + 1 + _CLOCKS)
-                last = min(last, cut.sequence_at(client, access, one.wanted.stream, moment) - 1)
+                last = min(last, _sequence_at(client, access, one, max(0, bounds.until_ns + 1 + _CLOCKS)) - 1)
     span, whole = last - first + 1, one.last_seq - one.first_seq + 1
     if span <= 0 or not one.is_readable:
         return replace(one, messages=0)
     # A guess: it decides on the number of tasks and nothing else.
     part = min(one.messages, span) if span < whole else one.messages
     return replace(one, first_seq=first, last_seq=last, messages=part, bytes=max(1, one.bytes * part // one.messages))
+
+
+def _sequence_at(client: Client, access: Access, one: Cut, moment_ns: int) -> int:
+    """What is read without a meta leader cannot be asked by a consumer either."""
+    if one.path == DIRECT:
+        return cut.sequence_by_halves(client, access, one, moment_ns)
+    return cut.sequence_at(client, access, one.wanted.stream, moment_ns)
 
 
 def _key(one: Wanted) -> str:

@@ -84,6 +84,8 @@ class Cut:
     """When the stream was created, as the server says it."""
     mirror: str | None = None
     transform: tuple[str, str] | None = None
+    subjects: tuple[str, ...] = ()
+    """Only messages that match one of these are read; all if empty."""
     error: str | None = None
 
     @property
@@ -137,6 +139,7 @@ def decode(text: str) -> Plan:
                     "wanted": Wanted(**cut["wanted"]),
                     "sources": tuple(Cursor(**one) for one in cut["sources"]),
                     "transform": tuple(cut["transform"]) if cut["transform"] else None,
+                    "subjects": tuple(cut["subjects"]),
                 }
             )
             for cut in document["cuts"]
@@ -168,7 +171,7 @@ def ranges(
                 first=first,
                 last=after - 1,
                 mean_size=max(1, cut.bytes // cut.messages),
-                subjects=subjects,
+                subjects=cut.subjects or subjects,
             )
             for first, after in pairwise(bounds)
             if after > first

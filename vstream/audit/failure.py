@@ -1,0 +1,47 @@
+"""What Spark says when it fails, in one line: what of ours has failed in it, else its own first words."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OURS: Final = re.compile(r"^(?:\s*)vstream\.errors\.\w+: (?P<text>.+)$", re.MULTILINE)
+"""A VstreamError that was raised on an executor, or in Spark's Python process beside the driver."""
+_SAID: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.+?)(?: SQLSTATE:.*)?$", re.MULTILINE)
+"""What `raise_error` was given."""
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+_LONGEST: Final = 400
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # noqa: PLC0415 - optional
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except Py4JNetworkError as error:
+        raise VstreamError(
+            "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
+        ) from error
+    except (PySparkException, Py4JError) as error:
+        raise VstreamError(f"Spark could not do it: {said(str(error))}") from error
+
+
+def said(text: str) -> str:
+    """The line of an error of Spark that says what is wrong."""
+    for pattern in (OURS, _SAID):
+        found = pattern.findall(text)
+        if found:
+            return str(found[-1]).strip()
+    causes = re.findall(r"^(?:Caused by: )?(?:[\w.$]+(?:Exception|Error)): (.+)$", text, re.MULTILINE)
+    line = causes[-1] if causes else next((one for one in text.splitlines() if one.strip()), "it does not say why")
+    line = _STATE.sub("", line).strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -1,0 +1,154 @@
+"""
+Auditing without end: what streams have stored since the last time is read, and the last minutes are judged again.
+
+Every round fixes a cut of all streams, as a single audit does, and reads from where the
+round before has ended. What is older than the window is forgotten.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from vstream.audit import access as reaching
+from vstream.audit.cut import is_origin
+from vstream.audit.failure import explained
+from vstream.audit.frames import messages, row
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.source import cut
+from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.pushdown import Bounds
+from vstream.audit.source.values import Wanted
+from vstream.audit.stages import Context, Run, Shelf
+from vstream.errors import NotReachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.report import Report
+    from vstream.audit.source.values import Access, Cut
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.topology import Endpoint
+
+WINDOW_NS: Final = 600 * 10**9
+"""How far back it looks if nobody says otherwise."""
+_SLACK_NS: Final = 60 * 10**9
+"""For how much longer than the window rows are kept: clocks of servers differ, and a read ends after its cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far a stream has been read."""
+
+    next_seq: int
+    created: str | None
+    since: int
+    """The first round whose rows are of the stream that is there now."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """Audits *streams* in rounds, on a local *spark*; *scratch* holds secrets and what was read."""
+
+    spark: SparkSession
+    streams: Sequence[PhysicalStream]
+    endpoints: Mapping[str, Endpoint]
+    scratch: Path
+    context: Context
+    """Of each round: what is audited is always narrow."""
+    window_ns: int = WINDOW_NS
+    _number: int = 0
+    _ended: dict[int, int] = field(default_factory=dict)
+    """By round, when it was read, in nanoseconds since 1970."""
+    _places: dict[Wanted, _Place] = field(default_factory=dict)
+
+    def round(self) -> Report:
+        """
+        The report on the window that ends now.
+
+        Raises NotReachableError if no stream can be asked, and VstreamError if one
+        broke off while it was read: the next round begins where this one did.
+        """
+        since_ns = time.time_ns() - self.window_ns
+        access = {region: reaching.local(one, region, self.scratch) for region, one in self.endpoints.items()}
+        wanted = [
+            Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
+            for one in self.streams
+        ]
+        cuts = cut.take(wanted, access)
+        if cuts and all(one.error for one in cuts):
+            raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+        with explained():
+            self._read(cuts, access, since_ns)
+            rows = self._rows(cuts, since_ns)
+            context = replace(self.context, is_narrow=True)
+            try:
+                return Run(shelf=Shelf(self.spark), context=context)(rows, self._streams(cuts, rows, since_ns))
+            finally:
+                self.spark.catalog.clearCache()
+
+    def _read(self, cuts: Sequence[Cut], access: Mapping[str, Access], since_ns: int) -> None:
+        """Write down what is new. Nothing is remembered of a round that fails."""
+        number = self._number = self._number + 1
+        places = dict(self._places)
+        fresh = []
+        for one in cuts:
+            if one.error is not None:
+                continue
+            place = places.get(one.wanted)
+            if place is None or place.created != one.created or one.last_seq < place.next_seq - 1:
+                fresh.append(narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns)))
+                places[one.wanted] = _Place(one.last_seq + 1, one.created, number)
+                continue
+            first = max(place.next_seq, one.first_seq)
+            left = max(0, min(one.messages, one.last_seq - first + 1))
+            fresh.append(replace(one, first_seq=first, messages=left))
+            places[one.wanted] = replace(place, next_seq=one.last_seq + 1)
+        messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
+        self._places = places
+        self._ended[number] = time.time_ns()
+        for old in [old for old, ended in self._ended.items() if ended < since_ns - _SLACK_NS]:
+            shutil.rmtree(self.scratch / "rounds" / f"round={old}", ignore_errors=True)
+            del self._ended[old]
+
+    def _rows(self, cuts: Sequence[Cut], since_ns: int) -> DataFrame:
+        root = f"file://{self.scratch}/rounds"
+        paths = [f"{root}/round={number}" for number in sorted(self._ended)]
+        schema = f"{', '.join(f'{one.name} {one.dataType.simpleString()}' for one in MESSAGES.fields)}, round int"
+        rows = self.spark.read.schema(schema).option("basePath", root).parquet(*paths)
+        for one in cuts:
+            name, place = one.wanted.stream, self._places.get(one.wanted)
+            if one.error is not None or place is None:
+                rows = rows.where(F.col("stream") != name)
+            elif place.since > min(self._ended):
+                rows = rows.where((F.col("stream") != name) | (F.col("round") >= place.since))
+        return rows.where(F.col("time_ns") >= since_ns - _SLACK_NS).select(*MESSAGES.names).persist()
+
+    def _streams(self, cuts: Sequence[Cut], rows: DataFrame, since_ns: int) -> DataFrame:
+        """`streams` of the window: an origin begins with the first message of it."""
+        found = {
+            one.stream: one
+            for one in rows.groupBy("stream")
+            .agg(
+                F.count(F.lit(1)).alias("messages"),
+                F.min("seq").alias("first_seq"),
+                F.min(F.when(F.col("time_ns") >= since_ns, F.col("seq"))).alias("first_since"),
+            )
+            .collect()
+        }
+        narrow = []
+        for one in cuts:
+            own = found.get(one.wanted.stream)
+            first = None if own is None else own.first_since if is_origin(one.wanted) else own.first_seq
+            seen = replace(
+                one, first_seq=one.last_seq + 1 if first is None else first, messages=own.messages if own else 0
+            )
+            narrow.append(row(one if one.error is not None else seen))
+        return self.spark.createDataFrame(narrow, STREAMS)

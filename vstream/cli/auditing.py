@@ -1,0 +1,270 @@
+"""What `vstream audit` can audit: servers, a scenario's capture, tables that were kept."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vstream.cli import inputs
+from vstream.errors import NotReachableError
+
+if TYPE_CHECKING:
+    from vstream.audit.follow import Follower
+    from vstream.audit.frames import Tables
+    from vstream.audit.report import Report
+    from vstream.audit.stages import Context, Run
+    from vstream.capture.store import Capture
+    from vstream.model.topology import Topology
+
+STAGES = ("normalise", "reconcile", "judge")
+"""Those after the extraction, in their order."""
+SMALL = 1_000_000
+"""Messages below which it takes Spark longer to get fast than to get done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for."""
+
+    streams: tuple[str, ...]
+    since_ns: int | None
+    """How far back, in nanoseconds."""
+    sample: int | None
+    tables: str | None
+    begin: str
+    templates: Path | None
+    lab: str | None
+
+
+def uri_of(place: str) -> str:
+    """*place* as Spark has to be told it: without a scheme it is here, whatever Spark's own file system is."""
+    # Spark takes the name as it is: escaped, a space would be written as %20.
+    return place if "://" in place else f"file://{Path(place).resolve()}"
+
+
+def source(target: str, wanted: Request) -> Live | Captured | Kept:
+    """What *target* is. Raises VstreamError for one that is nothing of what can be audited, BadParameter for options that it has not."""
+    path = Path(target)
+    is_directory = "://" in target or path.is_dir()
+    is_capture = is_directory and (path / "manifest.json").is_file()
+    if is_directory and wanted.since_ns is not None:
+        raise typer.BadParameter("only servers can be asked for a part of their messages", param_hint="--since")
+    if is_directory and wanted.sample is not None:
+        raise typer.BadParameter("only servers can be asked for a part of their subjects", param_hint="--sample")
+    if wanted.begin != STAGES[0] and (not is_directory or is_capture):
+        raise typer.BadParameter("only tables have stages that are done", param_hint="--from")
+    if is_capture:
+        return Captured(wanted, path)
+    if is_directory:
+        if wanted.streams and wanted.tables == uri_of(target):
+            raise typer.BadParameter("this would leave the tables of some streams only", param_hint="--tables")
+        return Kept(wanted, target)
+    return Live(wanted, path)
+
+
+class Source:
+    """What is audited."""
+
+    def __init__(self, wanted: Request) -> None:
+        self._wanted = wanted
+
+    def _run(
+        self,
+        spark: Any,
+        found: Tables,
+        context: Context,
+        progress: Any,
+        journal: Any = None,
+        reads: str | None = None,
+    ) -> Report:
+        """Judge the tables *found*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
+        from vstream.audit.frames import read_tables, write_tables  # noqa: PLC0415
+        from vstream.audit.stages import Run, Shelf, Stage, save_context, save_journal  # noqa: PLC0415
+
+        place = self._wanted.tables
+        shelf = Shelf(spark, place, reads=reads, virtuals=self._wanted.streams)
+        if place is not None and place != reads:
+            if not isinstance(self, Live):
+                write_tables(found, place)
+                found = read_tables(spark, place)
+            save_context(shelf, context)
+            journal = save_journal(shelf, journal) if journal is not None else None
+        run = Run(
+            shelf=shelf,
+            context=context,
+            begin=Stage(self._wanted.begin),
+            on_stage=lambda stage: progress.begin(stage.value),
+        )
+        return self._judged(spark, run, found, progress, journal)
+
+    def _judged(self, spark: Any, run: Run, found: Tables, progress: Any, journal: Any) -> Report:
+        from vstream.audit.frames import only, virtuals  # noqa: PLC0415
+        from vstream.audit.progress import watched  # noqa: PLC0415
+
+        with watched(spark, progress.tasks):
+            if self._wanted.streams:
+                _check_streams(self._wanted.streams, virtuals(found))
+                found = only(found, self._wanted.streams)
+                journal = (
+                    journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
+                )
+                models = {name: run.context.models.get(name, "virtual") for name in self._wanted.streams}
+                run.context = replace(run.context, models=models)
+            return run(found.messages, found.streams, journal)
+
+
+class Live(Source):
+    """The servers of a topology."""
+
+    def __init__(self, wanted: Request, path: Path) -> None:
+        super().__init__(wanted)
+        self._topology: Topology = inputs.load(path).require()
+        _check_streams(wanted.streams, {one.name for one in self._topology.streams})
+        self._target = inputs.target(self._topology, wanted.lab)
+        bundle = inputs.bundle_for(self._topology, self._target, wanted.templates)
+        self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
+
+    def size(self) -> int:
+        """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
+        from vstream.audit.frames import stored  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch:
+            return stored(self._streams, self._target.endpoints, Path(scratch))
+
+    def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
+        """Read the streams, and judge what they hold."""
+        from vstream.audit.failure import explained  # noqa: PLC0415
+        from vstream.audit.progress import watched  # noqa: PLC0415
+        from vstream.errors import VstreamError  # noqa: PLC0415
+
+        progress.begin("extract")
+        with watched(spark, progress.tasks):
+            try:
+                with explained():
+                    found = self._extracted(spark, scratch)
+            except VstreamError as error:
+                if isinstance(error, NotReachableError):
+                    raise
+                from vstream.ui import console  # noqa: PLC0415
+
+                # A region that went down meanwhile is one that cannot be read: the next cut says so.
+                console.say(f"· reading broke off, and begins again: {error.message}", style="dim")
+                with explained():
+                    found = self._extracted(spark, scratch)
+            return self._run(spark, found, self._context(), progress)
+
+    def follower(self, spark: Any, scratch: Path) -> Follower:
+        """What audits again and again."""
+        from vstream.audit.follow import WINDOW_NS, Follower  # noqa: PLC0415
+
+        return Follower(
+            spark=spark,
+            streams=self._streams,
+            endpoints=self._target.endpoints,
+            scratch=scratch,
+            context=self._context(),
+            window_ns=self._wanted.since_ns or WINDOW_NS,
+        )
+
+    def _context(self) -> Context:
+        from vstream.audit.stages import Context  # noqa: PLC0415
+
+        wanted, names = self._wanted, {one.virtual for one in self._streams}
+        return Context(
+            subject=f"{self._topology.name} on {self._target.description}",
+            models={one.name: one.consistency.value for one in self._topology.streams if one.name in names},
+            is_narrow=wanted.since_ns is not None,
+            is_sampled=wanted.sample is not None,
+        )
+
+    def _extracted(self, spark: Any, scratch: Path) -> Tables:
+        from vstream.audit.frames import live, read_tables, write_tables  # noqa: PLC0415
+
+        wanted = self._wanted
+        since_ns = time.time_ns() - wanted.since_ns if wanted.since_ns else None
+        found = live(spark, self._streams, self._target.endpoints, scratch, since_ns=since_ns, subjects=wanted.sample)
+        # Servers are read once: what is judged twice has to be the same.
+        place = wanted.tables
+        if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
+            place = uri_of(f"{scratch}/tables")
+        if place is None:
+            return type(found)(messages=found.messages.persist(), streams=found.streams)
+        write_tables(found, place)
+        return read_tables(spark, place)
+
+
+class Captured(Source):
+    """What a scenario left."""
+
+    def __init__(self, wanted: Request, path: Path) -> None:
+        from vstream.capture.store import Capture  # noqa: PLC0415
+
+        super().__init__(wanted)
+        self._capture: Capture = Capture(path)
+        self._manifest = self._capture.manifest()
+
+    def size(self) -> int:
+        """How many messages there are to read."""
+        return sum(one.messages or 0 for one in self._manifest.streams)
+
+    def audit(self, spark: Any, _: Path, progress: Any) -> Report:
+        """Judge what the capture holds, and what clients were told."""
+        from vstream.audit.captured import captured  # noqa: PLC0415
+        from vstream.audit.journal import journal  # noqa: PLC0415
+        from vstream.audit.stages import Context  # noqa: PLC0415
+
+        progress.begin("extract")
+        from vstream.capture.records import FaultOutcome  # noqa: PLC0415
+
+        manifest, wall = self._manifest, self._manifest.wall
+        # What was not seen to bite is no outage to recover from, and what was not healed has no end.
+        windows = [
+            (one.asked, wall + one.injected, wall + one.healed)
+            for one in self._capture.faults()
+            if one.healed is not None and one.outcome is FaultOutcome.CONFIRMED
+        ]
+        context = Context(
+            subject=f"{manifest.scenario} in {self._capture.path}",
+            models=manifest.models,
+            windows=tuple(windows),
+            unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
+        )
+        return self._run(spark, captured(spark, self._capture), context, progress, journal(spark, self._capture))
+
+
+class Kept(Source):
+    """Tables of an audit."""
+
+    def __init__(self, wanted: Request, uri: str) -> None:
+        super().__init__(wanted)
+        self._uri = uri_of(uri)
+
+    def size(self) -> int:
+        """In doubt, it is large."""
+        return SMALL
+
+    def audit(self, spark: Any, _: Path, progress: Any) -> Report:
+        """Do again what comes after what was kept."""
+        from vstream.audit.frames import read_tables  # noqa: PLC0415
+        from vstream.audit.stages import Shelf, read_context, read_journal  # noqa: PLC0415
+
+        shelf = Shelf(spark, reads=self._uri)
+        return self._run(
+            spark,
+            read_tables(spark, self._uri),
+            read_context(shelf, self._uri),
+            progress,
+            read_journal(shelf),
+            reads=self._uri,
+        )
+
+
+def _check_streams(given: tuple[str, ...], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise typer.BadParameter(f"`{name}` is none of {', '.join(sorted(known))}", param_hint="--stream")

@@ -1,0 +1,52 @@
+"""An audit without end on the screen: a line for each round, and what has begun or ended to be wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from vstream.diagnostics import Severity
+from vstream.ui.audit import MARKS, spelled
+from vstream.ui.diagnostics import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.audit.report import Finding, Report
+
+
+class Rounds:
+    """Remembers what the last round has said."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str | None, ...], Finding] = {}
+
+    def lines(self, report: Report) -> Iterator[Text]:
+        """What there is to say of one round."""
+        verdict = report.verdict()
+        mark, style = MARKS[verdict]
+        slowest = max((one for one in report.delays if one.minute is None), key=lambda one: one.max_ns, default=None)
+        late = (
+            f", slowest {slowest.origin_region} → {slowest.region}: median {spelled(slowest.p50_ns)}, "
+            f"longest {spelled(slowest.max_ns)}"
+            if slowest
+            else ""
+        )
+        text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
+        yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
+        found = {_about(one): one for one in report.findings if one.severity is not Severity.NOTE}
+        for about, one in found.items():
+            before = self._known.get(about)
+            if before is None or before.count < one.count:
+                where = f"{one.region}: " if one.region else ""
+                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.detail}"), style="bold")
+        for about, one in self._known.items():
+            if about not in found:
+                yield Text(clean(f"    over: {one.code} {one.virtual} {one.detail}"), style="dim")
+        self._known = found
+
+
+def _about(one: Finding) -> tuple[str | None, ...]:
+    return one.code, one.virtual, one.stream, one.origin, one.former
