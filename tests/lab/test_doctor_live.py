@@ -194,6 +194,27 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     await until_found(world, within=180)
 
 
+async def test_drift(world: World, tmp_path: Path) -> None:
+    await world.create_all()
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(probing._TOPOLOGY)
+    none = vstream("drift", file, "--lab", LAB)
+    assert none.code == 0, none.out + none.err
+    assert "NO DRIFT: 6 streams and the rules of 3 servers compared" in none.out
+    await world.api("STREAM.UPDATE.foo-write-west", {**world.config("foo-write-west"), "max_age": 1800 * 10**9})
+    await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
+    ran = vstream("drift", file, "--lab", LAB, "--format", "json")
+    assert ran.code == 1, ran.err
+    found = json.loads(ran.out)
+    assert found["drift"]
+    assert [one["name"] for one in found["plan"]["changes"]] == ["foo-write-west"]
+    assert [one["servers"] for one in found["plan"]["mappings"]] == [["central-1"]]
+    shown = vstream("drift", file, "--lab", LAB)
+    assert shown.code == 1
+    assert "max_age" in shown.out
+    assert "central-1" in shown.out
+
+
 async def test_beacons(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"

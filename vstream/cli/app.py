@@ -15,6 +15,7 @@ from vstream.cli import (
     beacon,
     chaos,
     doctor,
+    drift,
     explain,
     export,
     graph,
@@ -74,6 +75,7 @@ app.command("watch")(status.watch)
 app.command("export")(export.command)
 app.command("beacon")(beacon.command)
 app.command("doctor")(doctor.command)
+app.command("drift")(drift.command)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)
 app.add_typer(lab.app, name="lab")

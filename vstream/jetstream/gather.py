@@ -163,7 +163,9 @@ class _Round:
         try:
             varz = await monitoring.varz(url, self._left())
             gateways = monitoring.outbound_gateways(url, self._left())
-            linked, jetstream, rules = await asyncio.gather(gateways, self._jetstream(url), self._rules(url))
+            linked, jetstream, rules = await asyncio.gather(
+                gateways, self._jetstream(url, varz.server_name), self._rules(url)
+            )
         except VstreamError as error:
             return ServerFacts(name="?", region=region, url=url, problem=error.message)
         group = jetstream.get("meta_cluster") or {}
@@ -180,8 +182,8 @@ class _Round:
             rules=rules,
         )
 
-    async def _jetstream(self, url: str) -> Mapping[str, Any]:
-        """What JetStream of a server says; the streams that it leads are kept."""
+    async def _jetstream(self, url: str, server: str) -> Mapping[str, Any]:
+        """What JetStream of *server* says; the streams that it leads are kept."""
         account = quote(await asyncio.shield(self._account), safe="")
         more = "&config=true" if self._is_deep else ""
         path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
@@ -190,7 +192,7 @@ class _Round:
         except ServerError:
             # It says so where the account has nothing there yet.
             return await monitoring.get(url, "/jsz", self._left())
-        self._keep(answer, led_by=(await monitoring.varz(url, self._left())).server_name)
+        self._keep(answer, led_by=server)
         return answer
 
     def _keep(self, answer: Mapping[str, Any], *, led_by: str | None) -> None:

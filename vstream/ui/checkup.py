@@ -29,7 +29,7 @@ def text(found: Examined) -> Iterator[Text]:
     for one in found.findings:
         shown[one.code] += 1
         if shown[one.code] <= _MOST:
-            yield from _finding(one)
+            yield from finding(one)
         elif shown[one.code] == _MOST + 1:
             yield Text(f"  and {number[one.code] - _MOST:,} more {one.code}: `--format json` has them all", style="dim")
     asked = f"{found.servers} servers and {found.streams:,} streams looked at in {span(found.took)}"
@@ -46,7 +46,8 @@ def text(found: Examined) -> Iterator[Text]:
     yield Text.assemble(verdict, f": {counts}; {asked}")
 
 
-def _finding(one: Finding) -> Iterator[Text]:
+def finding(one: Finding) -> Iterator[Text]:
+    """What, the evidence, and what to do: a line each."""
     page = BY_CODE[one.code]
     yield Text.assemble(
         (f"{page.severity.value} {one.code} {page.name}", _STYLE[page.severity]), " ", (one.about.strip("`"), "bold")

@@ -1,0 +1,97 @@
+"""`vstream drift`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli import inputs, plan
+from vstream.cli.outcome import NO
+from vstream.cli.running import run
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vstream.doctor.examine import Examined
+    from vstream.model.topology import Topology
+
+_CODES = frozenset({"VD407", "VD408", "VD409", "VD501"})
+"""What of a doctor's findings is a difference from the topology that a plan does not show."""
+
+
+def command(
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    deadline: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 10,
+    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    lab: inputs.LabName = None,
+    templates: inputs.TemplatesDirectory = None,
+) -> None:
+    """
+    Whether the servers are still what the topology says, for cron. Changes nothing.
+
+    Streams field by field, the mapping rules that each server has loaded, the clusters
+    that streams live in, the members of the meta group, and versions. Exits with 0 if
+    there is no difference, with 1 if there is, with 3 if that cannot be known.
+
+    Examples: `vstream drift`, `vstream drift acme.yaml --format json`
+    """
+    from vstream.plan import saved  # noqa: PLC0415
+    from vstream.ui import checkup, console  # noqa: PLC0415
+    from vstream.ui import plan as view  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    planned, examined = run(_compare(wanted, lab, templates, deadline))
+    different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
+    is_drift = not planned.plan.is_empty or bool(different.findings)
+    if output == "json":
+        typer.echo(
+            json.dumps(
+                {
+                    "topology": wanted.name,
+                    "drift": is_drift,
+                    "plan": saved.to_dict(planned.plan),
+                    "findings": different.as_dict()["findings"],
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
+    else:
+        out = console.out()
+        console.say(f"{wanted.name} on {planned.where.description}")
+        if not planned.plan.is_empty:
+            for line in view.text(planned.plan):
+                out.print(line)
+        for one in different.findings:
+            for text in checkup.finding(one):
+                out.print(text)
+        verdict = "DRIFT" if is_drift else "NO DRIFT SEEN" if planned.plan.unread_servers else "NO DRIFT"
+        out.print(f"{verdict}: {examined.streams:,} streams and the rules of {examined.servers} servers compared")
+    if is_drift:
+        raise typer.Exit(NO)
+    if planned.plan.unread_servers:
+        raise VstreamError(
+            f"what these servers have loaded is not known: {', '.join(planned.plan.unread_servers)}",
+            hint="start them, or give their monitoring addresses as `monitor` under `connect`",
+        )
+
+
+async def _compare(
+    topology: Topology, lab: str | None, templates: Path | None, deadline: float
+) -> tuple[plan.Planned, Examined]:
+    from vstream.doctor.examine import examine  # noqa: PLC0415
+    from vstream.jetstream.gather import gather  # noqa: PLC0415
+
+    where = inputs.target(topology, lab)
+    planned, facts = await asyncio.gather(
+        plan.make(topology, lab, frozenset(), templates),
+        gather(topology, where.endpoints, deadline=deadline, is_deep=True),
+    )
+    return planned, examine(topology, planned.bundle, facts)
