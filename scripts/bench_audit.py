@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,14 @@ def measured() -> Iterator[Cost]:
     def cpu() -> float:
         return sum(sum(one.cpu_times()[:4]) for one in tree())
 
+    def resident(one: psutil.Process) -> int:
+        with suppress(psutil.Error):
+            return int(one.memory_info().rss)
+        return 0
+
     def look() -> None:
         while not ended.wait(0.2):
-            cost.resident = max(cost.resident, sum(one.memory_info().rss for one in tree()))
+            cost.resident = max(cost.resident, sum(map(resident, tree())))
 
     thread = threading.Thread(target=look, daemon=True)
     began, used = time.monotonic(), cpu()
@@ -183,7 +188,7 @@ def joins(copies: DataFrame, _: DataFrame) -> dict[str, int]:
 
 
 def by_datacompy(copies: DataFrame, _: DataFrame) -> dict[str, int]:
-    from datacompy.spark.sql import SparkSQLCompare  # noqa: PLC0415
+    from datacompy.spark import SparkSQLCompare  # noqa: PLC0415
 
     message = ["origin", "origin_seq"]
     written = copies.where("is_origin").select(*message, "digest")

@@ -69,7 +69,7 @@ BACKSTEPS = StructType(
         StructField("before", LongType(), nullable=True),
     ]
 )
-"""Where the sequences of an origin do not rise in a reader: *origin_seq* stands at *seq*, behind *before*."""
+"""What stands in a reader behind a later message of its origin, or behind itself: *origin_seq* at *seq*, *before* is the greatest so far."""
 
 
 def digests(copies: DataFrame, cut: Cut, *, size: int = BUCKET) -> DataFrame:
@@ -123,9 +123,10 @@ def backsteps(copies: DataFrame) -> DataFrame:
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull()).select(
         *ORIGIN, "stream", "region", "seq", "origin_seq"
     )
-    along = Window.partitionBy(*ORIGIN, "stream", "region").orderBy("seq", "origin_seq")
+    reader = Window.partitionBy(*ORIGIN, "stream", "region").orderBy("seq", "origin_seq")
+    along = reader.rowsBetween(Window.unboundedPreceding, -1)
     return (
-        rows.withColumn("before", F.lag("origin_seq").over(along))
+        rows.withColumn("before", F.max("origin_seq").over(along))
         .where(F.col("origin_seq") <= F.col("before"))
         .select(*BACKSTEPS.names)
     )
@@ -168,10 +169,6 @@ def suspects(buckets: DataFrame, backsteps: DataFrame, cut: Cut, *, size: int = 
         | (F.col("origin_may_lose_oldest") & (F.col("greatest") < F.col("origin_first")))
     )
     is_clean = (F.col("seen_by") == F.col("readers")) & F.col("is_alike") & F.col("is_whole") & (is_vouched | is_gone)
-    # A message that is there twice stands between two that step back.
-    spans = (
-        backsteps.groupBy(*ORIGIN, F.expr(f"origin_seq div {size}").alias("start"))
-        .agg(F.max(F.expr(f"before div {size}")).alias("end"))
-        .select(*ORIGIN, F.explode(F.sequence("start", "end")).alias("bucket"))
-    )
-    return compared.where(~F.coalesce(is_clean, F.lit(False))).select(*ORIGIN, "bucket").unionByName(spans).distinct()
+    # Of a message that is there twice, the second copy steps back.
+    back = backsteps.select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket"))
+    return compared.where(~F.coalesce(is_clean, F.lit(False))).select(*ORIGIN, "bucket").unionByName(back).distinct()
