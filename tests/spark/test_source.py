@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
+from tests.support.relay import relay
 from vstream.audit.source import archive
 from vstream.audit.source.values import Access
 
@@ -131,33 +129,6 @@ def test_a_reader_that_is_killed_is_replaced_and_no_row_comes_twice(
         rows = reader.option("rows_per_task", 10_000).load().select("seq").collect()
     assert killed
     assert sorted(row.seq for row in rows) == list(range(1, 30_001))
-
-
-@contextmanager
-def relay(target: int, on_much: Callable[[int], None]) -> Iterator[int]:
-    """A port that leads to *target*. Whoever has received a megabyte through it is told on, by the port that is his."""
-
-    def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
-        total = 0
-        with suppress(OSError), source, sink:
-            while data := source.recv(65_536):
-                sink.sendall(data)
-                total += len(data)
-                if port is not None and total > 1 << 20:
-                    on_much(port)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                near, (_, port) = listener.accept()
-                far = socket.create_connection(("127.0.0.1", target))
-                threading.Thread(target=pump, args=(near, far, None), daemon=True).start()
-                threading.Thread(target=pump, args=(far, near, port), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_query_follows_a_stream_and_starts_again_where_it_was(

@@ -1,0 +1,39 @@
+"""A port that leads to another, and says when much has gone through it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -> Iterator[int]:
+    """
+    A port that leads to *target*. Whoever has received *much* through it is told on, by the port that is his.
+
+    Until *on_much* returns, he receives no more: so long he is certainly not done.
+    """
+
+    def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
+        total = 0
+        with suppress(OSError), source, sink:
+            while data := source.recv(65_536):
+                sink.sendall(data)
+                total += len(data)
+                if port is not None and total > much:
+                    on_much(port)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, (_, port) = listener.accept()
+                far = socket.create_connection(("127.0.0.1", target))
+                threading.Thread(target=pump, args=(near, far, None), daemon=True).start()
+                threading.Thread(target=pump, args=(far, near, port), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,98 @@
+"""Options of the data source, and filters of queries, as what is asked of servers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from vstream.audit.source.options import ROWS, parse
+from vstream.audit.source.pushdown import Bounds, push
+from vstream.audit.source.values import Access
+from vstream.errors import VstreamError
+
+GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
+
+
+def test_what_is_not_given_has_a_default() -> None:
+    found = parse(GIVEN)
+    assert found.access == Access(servers=("nats://a:4222", "b"))
+    assert [(one.stream, one.virtual, one.region) for one in found.wanted] == [("foo", "foo", ""), ("bar", "bar", "")]
+    assert (found.path, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
+
+
+def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
+    found = parse(
+        GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "path": "auto", "until": "2026-11-20T17:00:00.5"}
+    )
+    assert (found.rows_per_task, found.payload, found.path) == (1000, True, None)
+    assert found.until_ns == int(datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()) * 10**9 + 500_000_000
+    assert parse(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stream": ""}, "no stream is given"),
+        ({"servers": ""}, "no server is given"),
+        ({"rows_per_task": "0"}, "option `rows_per_task` is a number of at least 1, not `0`"),
+        ({"start": "now"}, "option `start` is one of earliest, latest, not `now`"),
+        ({"payload": "yes"}, "option `payload` is true or false, not `yes`"),
+        ({"token": "x"}, "option `token` would show a secret"),
+    ],
+)
+def test_what_cannot_be_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(VstreamError, match=said):
+        parse(GIVEN | given)
+
+
+MOMENT = datetime(2026, 11, 20, 17, 0, 0, 250_000, tzinfo=UTC)
+NANOSECONDS = 1_795_194_000_250_000_000
+SEQ, TIME, SUBJECT = ("seq",), ("time",), ("subject",)
+
+
+@pytest.mark.parametrize(
+    ("condition", "left", "is_exact"),
+    [
+        (GreaterThan(SEQ, 10), Bounds(first=11), True),
+        (GreaterThanOrEqual(SEQ, 10), Bounds(first=10), True),
+        (LessThan(SEQ, 10), Bounds(last=9), True),
+        (LessThanOrEqual(SEQ, 10), Bounds(last=10), True),
+        (EqualTo(SEQ, 10), Bounds(first=10, last=10), True),
+        (EqualTo(TIME, MOMENT), Bounds(since_ns=NANOSECONDS - 1000, until_ns=NANOSECONDS + 1000), False),
+        (LessThan(("time_ns",), 5), Bounds(until_ns=4), False),
+        (EqualTo(SUBJECT, "a.b"), Bounds(subjects=("a.b",)), False),
+        (In(SUBJECT, ("b", "a")), Bounds(subjects=("a", "b")), False),
+        (StringStartsWith(SUBJECT, "a.b."), Bounds(subjects=("a.b.>",)), False),
+        # `a.b` begins `a.bc` as well, and a star is a wildcard to servers and none to Spark.
+        (StringStartsWith(SUBJECT, "a.b"), Bounds(), False),
+        (EqualTo(SUBJECT, "a.*"), Bounds(), False),
+        (In(("region",), ("west",)), Bounds(regions=frozenset({"west"})), False),
+        (Not(EqualTo(SEQ, 10)), Bounds(), False),
+        (EqualTo(("size",), 10), Bounds(), False),
+        (EqualTo(("a", "seq"), 10), Bounds(), False),
+    ],
+)
+def test_what_a_filter_leaves(condition: Filter, left: Bounds, is_exact: Any) -> None:
+    assert push([condition], Bounds()) == (left, [] if is_exact else [condition])
+
+
+def test_filters_narrow_what_options_have_left() -> None:
+    before = Bounds(first=5, last=100, subjects=("a.>",), streams=frozenset({"x", "y"}))
+    found, rest = push(
+        [GreaterThan(SEQ, 1), LessThan(SEQ, 50), EqualTo(("stream",), "y"), EqualTo(SUBJECT, "b")], before
+    )
+    assert found == Bounds(first=5, last=49, subjects=("a.>",), streams=frozenset({"y"}))
+    assert len(rest) == 2
