@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from pathlib import Path
@@ -14,6 +15,8 @@ from vstream.audit.source.client import api, connect
 from vstream.audit.source.login import login
 from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.connection import open_connection
+from vstream.model.topology import Endpoint
 
 pytestmark = [pytest.mark.server]
 
@@ -31,6 +34,13 @@ USER = 20 << 3
 def works(server: JetStreamServer, access: Access) -> bool:
     with connect(access) as client:
         return "memory" in api(client, access, "INFO")
+
+
+async def is_let_in(endpoint: Endpoint) -> bool:
+    """The same for every command that is not the audit."""
+    connection = await open_connection(endpoint, "west")
+    await connection.close()
+    return True
 
 
 def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +91,7 @@ def test_an_nkey_signs_what_the_server_asks(tmp_path: Path) -> None:
     server.start()
     try:
         assert works(server, Access(servers=(server.url,), nkey=str(seed)))
+        assert asyncio.run(is_let_in(Endpoint(urls=(server.url,), nkey=str(seed))))
         seed.write_text(nkey(USER, bytes(SigningKey.generate()), seed=True))
         with pytest.raises(VstreamError, match="refuses the connection"):
             works(server, Access(servers=(server.url,), nkey=str(seed)))
