@@ -1,0 +1,146 @@
+"""The same audit on a cluster of two workers, and on what is left of it: the same result as on this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.jetstream import JetStreamServer, fill
+from tests.support.relay import relay
+from tests.support.spark_cluster import Cluster, cluster
+from vstream.audit import frames
+from vstream.audit.session import SMALL
+from vstream.audit.stages import Context, Run, Shelf
+from vstream.model.artifacts import PhysicalStream
+from vstream.model.streams import StreamConfig
+from vstream.model.topology import Endpoint, Role
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+REGIONS = ("west", "central", "east")
+MESSAGES = 1_500
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+from tests.spark.test_cluster import REGIONS, audited
+from vstream.audit.session import session
+from vstream.model.topology import Endpoint
+
+def place(_):
+    import vstream.audit.source
+    return vstream.audit.source.__file__
+
+master, scratch, conf, *urls = sys.argv[1:]
+with session(master=master, conf=json.loads(conf)) as spark:
+    print(json.dumps(spark.sparkContext.parallelize(range(4), 4).map(place).collect()), flush=True)
+    for number, url in enumerate(urls):
+        report = audited(spark, url, Path(scratch), f"{Path(scratch).as_uri()}/tables-{number}")
+        print(json.dumps(report), flush=True)
+"""
+
+
+def audited(spark: SparkSession, url: str, scratch: Path, tables: str) -> dict[str, Any]:
+    """An audit from extraction to report, without what differs each time."""
+    streams = [
+        PhysicalStream(
+            config=StreamConfig(name=f"foo-{role.value}-{region}", fields={}),
+            virtual="foo",
+            region=region,
+            role=role,
+            path="",
+        )
+        for role in (Role.WRITE, Role.READ)
+        for region in REGIONS
+    ]
+    found = frames.live(spark, streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
+    frames.write_tables(found, tables)
+    kept = frames.read_tables(spark, tables)
+    report = Run(shelf=Shelf(spark, tables), context=Context(subject="test"))(kept.messages, kept.streams)
+    return {name: value for name, value in report.as_dict().items() if name != "seconds"}
+
+
+@pytest.fixture
+def three(server: JetStreamServer) -> JetStreamServer:
+    """Three regions in one server; a read stream has lost two messages."""
+    for region in REGIONS:
+        name = f"foo-write-{region}"
+        messages: list[tuple[str, bytes, dict[str, str] | None]] = [
+            (f"{name}.{number % 7}", b"%d" % number + b"x" * 400, None) for number in range(MESSAGES)
+        ]
+        fill(server, name, messages)
+    for region in REGIONS:
+        sources = [
+            {"name": f"foo-write-{one}", "subject_transforms": [{"src": f"foo-write-{one}.>", "dest": f"foo.{one}.>"}]}
+            for one in REGIONS
+        ]
+        name = f"foo-read-{region}"
+        body = {"name": name, "storage": "memory", "allow_direct": True, "sources": sources}
+        server.api(f"STREAM.CREATE.{name}", body)
+        deadline = time.monotonic() + 60
+        while server.api(f"STREAM.INFO.{name}")["state"]["messages"] < 3 * MESSAGES:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    for seq in (700, 701):
+        server.api("STREAM.MSG.DELETE.foo-read-east", {"seq": seq})
+    return server
+
+
+@pytest.fixture
+def two_workers(tmp_path: Path) -> Iterator[Cluster]:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    with cluster(directory) as one:
+        yield one
+
+
+@pytest.mark.usefixtures("small")
+def test_a_cluster_says_the_same_and_so_does_what_is_left_of_it(
+    spark: SparkSession, three: JetStreamServer, two_workers: Cluster, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    killed: list[int] = []
+    turn = threading.Lock()
+
+    def kill(port: int) -> None:
+        # Whoever reads waits here for his next byte: his task is in the middle of a stream.
+        with turn:
+            if not killed and (pid := two_workers.kill_worker_of(port)) is not None:
+                killed.append(pid)
+
+    conf = SMALL | {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
+        "spark.ui.enabled": "false",
+    }
+    with relay(three.port, kill, much=300_000) as port:
+        urls = [three.url, f"nats://127.0.0.1:{port}"]
+        command = [sys.executable, "-c", DRIVER, two_workers.master, str(scratch), json.dumps(conf), *urls]
+        driver = subprocess.Popen(command, env=two_workers.environment, stdout=subprocess.PIPE, text=True)
+        try:
+            expected = json.loads(json.dumps(audited(spark, three.url, scratch, (tmp_path / "here").as_uri())))
+            said, _ = driver.communicate(timeout=700)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert driver.returncode == 0, two_workers.said()
+    places, first, second = (json.loads(line) for line in said.splitlines())
+    # It is not the checkout that executors import.
+    assert all("vstream-source.zip" in place for place in places), places
+    # Times of arrival and sequences are the servers', and so the same each time; only when it was asked is not.
+    assert first == expected
+    assert killed
+    assert two_workers.alive() == 1
+    assert second == expected
+    assert [(one["name"], one["count"]) for one in expected["findings"]] == [("lost-middle", 2)]

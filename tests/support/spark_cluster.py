@@ -1,0 +1,136 @@
+"""A standalone Spark cluster of two workers on this machine, from the PySpark package alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from vstream.audit import java
+from vstream.lab import ports
+
+
+@dataclass
+class Cluster:
+    directory: Path
+    environment: dict[str, str]
+    port: int = field(default_factory=lambda: free_port())  # noqa: PLW0108 - it is defined below
+    page: int = field(default_factory=lambda: free_port())  # noqa: PLW0108 - it is defined below
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        return self.processes[1:]
+
+    def begin(self) -> None:
+        here = ["--host", "127.0.0.1"]
+        self._launch("master.Master", *here, "--port", str(self.port), "--webui-port", str(self.page))
+        for number in range(2):
+            place = ["--port", str(free_port()), "--webui-port", str(free_port())]
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.directory / f"worker-{number}")]
+            self._launch("worker.Worker", *here, *place, *size, self.master)
+        deadline = time.monotonic() + 90
+        while self.alive() < 2:
+            assert all(one.poll() is None for one in self.processes), self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        command = [str(program), f"org.apache.spark.deploy.{name}", *arguments]
+        with (self.directory / f"{name}-{len(self.processes)}.log").open("wb") as log:
+            self.processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
+
+    def alive(self) -> int:
+        """How many workers the master knows to be there."""
+        with (
+            suppress(OSError, ValueError),
+            urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=10) as page,
+        ):
+            return int(json.load(page)["aliveworkers"])
+        return 0
+
+    def kill_worker_of(self, port: int) -> int | None:
+        """Kill the worker, all of it, one of whose readers is connected from *port*; returns its process."""
+        for worker in self.workers:
+            if worker.poll() is not None:
+                continue
+            family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+            if any(_is_connected(one, port) for one in family):
+                for one in family:
+                    with suppress(psutil.Error):
+                        one.kill()
+                worker.wait(timeout=20)
+                return worker.pid
+        return None
+
+    def said(self) -> str:
+        return "\n".join(one.read_text(errors="replace")[-1500:] for one in self.directory.glob("*.log"))
+
+    def end(self) -> None:
+        for one in reversed(self.processes):
+            if one.poll() is None:
+                for child in psutil.Process(one.pid).children(recursive=True):
+                    with suppress(psutil.Error):
+                        child.kill()
+                one.kill()
+                one.wait(timeout=20)
+
+
+def _is_connected(process: psutil.Process, port: int) -> bool:
+    with suppress(psutil.Error):
+        return any(one.laddr.port == port for one in process.net_connections() if one.laddr)
+    return False
+
+
+def free_port() -> int:
+    while True:
+        port = random.randrange(20_000, 32_000)
+        if ports.is_free(port):
+            return port
+
+
+def bare_python(directory: Path) -> Path:
+    """A Python that has what is installed, and not this checkout: what is there editable is left out."""
+    program = directory / "bare-python"
+    packages = sysconfig.get_path("purelib")
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[Cluster]:
+    before = dict(os.environ)
+    java.prepare(directory)
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "PYSPARK_PYTHON": str(bare_python(directory)),
+    }
+    os.environ.clear()
+    os.environ.update(before)
+    one = Cluster(directory, environment)
+    try:
+        one.begin()
+        yield one
+    finally:
+        one.end()
