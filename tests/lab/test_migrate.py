@@ -68,3 +68,30 @@ async def test_the_published_layout_becomes_the_safe_one(state: Path, tmp_path: 
     await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
     assert vstream("lab", "down", "blog", "--purge").code == 0
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_readers_go_on(
+    state: Path, tmp_path: Path, version: str
+) -> None:
+    file = tmp_path / "gone.yaml"
+    file.write_text(json.dumps({**DOCUMENT, "name": "gone", "naming": "isolated"}))
+    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
+    assert (await asyncio.to_thread(vstream, "apply", file, "--yes")).code == 0
+    reads = {region: f"foo-read-{region}" for region in ("west", "east")}
+    before, after = Load(200), Load(200, tag="b")
+    async with under_load(before, lab.endpoints("gone")):
+        await asyncio.sleep(1)
+    await audited("gone", reads, before)
+    async with connect(lab.endpoints("gone")["west"], "west") as connection:
+        await JetStreamAdmin(connection).delete("foo-write-west")
+    applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
+    assert applied.code == 0, applied.out + applied.err
+    async with under_load(after, lab.endpoints("gone")):
+        await asyncio.sleep(0.5)
+    # Fewer than before: from sequence 1 on, none of them would arrive.
+    assert 0 < len(after.acked["west"]) < len(before.acked["west"])
+    both = {region: before.acked[region] | after.acked[region] for region in reads}
+    await audited("gone", reads, Load(0, acked=both), within=180)
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("lab", "down", "gone", "--purge").code == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +97,9 @@ class FakeServers:
 
     async def starts(self, reader: str) -> Mapping[str, int]:
         return positions(self.streams_by_name[reader].config.metadata)
+
+    async def after(self, origin: str, readers: Sequence[str]) -> int:
+        return max((self.positions[reader][origin] for reader in readers), default=1)
 
     async def ends(self, reader: str) -> Mapping[str, int]:
         return dict(self.positions[reader])

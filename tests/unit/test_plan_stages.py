@@ -227,3 +227,20 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(saved_text, "plan.json").plan == again
     assert not replace(plan, changes=(), rules=()).is_empty
+
+
+async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_took() -> None:
+    servers = await servers_with(TWO)
+    del servers.streams_by_name["foo-write-west"]
+    servers.positions = {f"foo-read-{name}": {"foo-write-west": at} for name, at in (("west", 41), ("central", 38))}
+    plan = planned(servers, regions(TWO))
+    text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
+    assert saved.load(text, "plan.json").plan == plan
+    assert any("begins after what foo-read-central, foo-read-west took" in line.plain for line in view.text(plan))
+    assert (await run(servers, regions(TWO))).is_complete
+    assert servers.streams_by_name["foo-write-west"].config.fields["first_seq"] == 41
+    # That is no drift, and later changes keep it.
+    assert planned(servers, regions(TWO)).is_empty
+    changed = rendered({"foo": {"subjects": ["foo.>"], "regions": TWO, "description": "new"}})
+    update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-write-west")
+    assert update.config.fields["first_seq"] == 41

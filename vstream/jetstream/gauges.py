@@ -92,6 +92,15 @@ class LiveGauges:
         newest = {origin: await self._scanned(found, origin, _SCANNED_AT_REST) for origin in noted}
         return {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
 
+    async def after(self, origin: str, readers: Sequence[str]) -> int:
+        """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
+        last = 0
+        for name in readers:
+            reader = await self._stream(name)
+            newest = await self._scanned(reader, origin, _SCANNED_AT_REST)
+            last = max(last, reader.taken.get(origin, 0), newest or 0)
+        return last + 1
+
     async def ends(self, reader: str) -> Mapping[str, int]:
         """
         See Gauges.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
-from vstream.plan import copies
+from vstream.plan import begin, copies
 from vstream.plan.changes import Create, Delete, Handover, Phase, Update
 
 if TYPE_CHECKING:
@@ -222,6 +222,8 @@ class _Run:
                 return copies.noted(config, {one: end for one, end in ends.items() if one not in config.source_names})
             case Update(handover=Handover.SOURCE, config=config):
                 return copies.started(config, await self._gauges.starts(config.name))
+            case Create(readers=readers, config=config) if readers:
+                return begin.begun(config, await self._gauges.after(config.name, readers))
             case _:
                 return change.config
 

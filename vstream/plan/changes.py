@@ -64,6 +64,8 @@ class Create:
     config: StreamConfig
     region: str
     role: Role
+    readers: tuple[str, ...] = ()
+    """Those that have sourced an earlier stream of that name: carrying it out adds that it begins after what they took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

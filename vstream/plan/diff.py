@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig
 from vstream.model.topology import Role
-from vstream.plan import copies, resourcing
+from vstream.plan import begin, copies, resourcing
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -170,7 +170,8 @@ def _compare(
                 reason="it exists, but no server answered for it",
                 hint=f"is `{stream.region}` down? plan again when it is back",
             )
-        return Create(config=stream.config, region=stream.region, role=stream.role)
+        readers = begin.readers_of(name, observed.streams)
+        return Create(config=stream.config, region=stream.region, role=stream.role, readers=readers)
     is_adopted = found.config.owner != topology
     if is_adopted and name not in adopt and "all" not in adopt:
         owner = found.config.owner
@@ -188,7 +189,7 @@ def _compare(
         reason, hint = refused
         return Blocked(name=name, region=stream.region, reason=reason, hint=hint)
     return Update(
-        config=StreamConfig(name=name, fields=_new_fields(_with_starts(stream.config, forms[name]), found.config)),
+        config=StreamConfig(name=name, fields=_new_fields(begin.kept(stream.config, forms[name]), found.config)),
         region=stream.region,
         role=stream.role,
         fields=fields,
@@ -214,7 +215,7 @@ def _refused(fields: Sequence[FieldChange]) -> tuple[str, str] | None:
 
 
 def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
-    after = canonical(_with_starts(stream.config, before).fields)
+    after = canonical(begin.kept(stream.config, before).fields)
     if before == after:
         return
     for name in sorted(before.keys() | after.keys()):
@@ -234,25 +235,6 @@ def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: li
         else:
             risk, why = classify(name, old, new, stream.role)
             yield FieldChange(field=name, before=old, after=new, risk=risk, why=why)
-
-
-def _with_starts(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
-    """
-    *desired* with each source beginning where the source of that name says that it began, in a stream like *before*.
-
-    That was filled in when it began, and counts only for a stream that holds nothing of the source.
-    """
-    found, wanted = before.get("sources"), desired.fields.get("sources")
-    if not isinstance(found, list) or not isinstance(wanted, list):
-        return desired
-    starts = {one["name"]: one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one}
-    if not starts:
-        return desired
-    kept: list[Json] = [
-        {"opt_start_seq": starts[one["name"]], **one} if isinstance(one, dict) and one.get("name") in starts else one
-        for one in wanted
-    ]
-    return StreamConfig(name=desired.name, fields={**desired.fields, "sources": kept})
 
 
 def _parts(name: str, before: Mapping[str, Json], after: Mapping[str, Json], role: Role) -> Iterator[FieldChange]:

@@ -60,5 +60,8 @@ class Gauges(Protocol):
     async def starts(self, reader: str) -> Mapping[str, int]:
         """The sequences that sources of *reader* go on with: as was written down when it stopped, and what came after."""
 
+    async def after(self, origin: str, readers: Sequence[str]) -> int:
+        """The sequence after the last one that any of *readers* has taken of a stream *origin*, which is gone."""
+
     async def ends(self, reader: str) -> Mapping[str, int]:
         """The same, for a *reader* that has not stopped."""

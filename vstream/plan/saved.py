@@ -77,7 +77,7 @@ def _change(change: Change) -> dict[str, Any]:
     }
     match change:
         case Create():
-            return {"action": "create", **common}
+            return {"action": "create", **common, **({"readers": change.readers} if change.readers else {})}
         case Delete():
             return {"action": "delete", **common, "messages": change.messages}
         case Update():
@@ -160,7 +160,7 @@ def _read_change(data: dict[str, Any]) -> Change:
         return Delete(config=config, region=data["region"], role=role, messages=data["messages"])
     assert role is not None
     if data["action"] == "create":
-        return Create(config=config, region=data["region"], role=role)
+        return Create(config=config, region=data["region"], role=role, readers=tuple(data.get("readers", ())))
     return Update(
         config=config,
         region=data["region"],

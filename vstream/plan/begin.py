@@ -1,0 +1,54 @@
+"""
+Where streams and sources begin, if not with their first message: filled in once, and kept ever after.
+
+A write stream that is gone and made again begins with sequence 1, and its readers ask for what
+comes after the last one that they took: until it gets there, they get nothing, and servers before 2.15 do not
+notice. So the new one begins after that (`first_seq`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.model.streams import StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.model.json import Json
+    from vstream.model.streams import ObservedStream
+
+
+def readers_of(name: str, observed: Mapping[str, ObservedStream]) -> tuple[str, ...]:
+    """The streams that source *name*, and may have taken something of an earlier stream of that name."""
+    return tuple(
+        sorted(one.config.name for one in observed.values() if name in one.config.source_names and one.messages)
+    )
+
+
+def begun(config: StreamConfig, first_seq: int) -> StreamConfig:
+    """*config* of a stream whose first message gets *first_seq*."""
+    return StreamConfig(name=config.name, fields={**config.fields, "first_seq": first_seq}) if first_seq > 1 else config
+
+
+def kept(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
+    """
+    *desired*, beginning where the stream *before* says that it began, itself and each source of that name.
+
+    That was filled in once. For a source it counts only while the stream holds nothing of it.
+    """
+    fields = dict(desired.fields)
+    if before.get("first_seq") and "first_seq" not in fields:
+        fields["first_seq"] = before["first_seq"]
+    found, wanted = before.get("sources"), fields.get("sources")
+    if isinstance(found, list) and isinstance(wanted, list):
+        starts = {
+            one["name"]: one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one
+        }
+        fields["sources"] = [
+            {"opt_start_seq": starts[one["name"]], **one}
+            if isinstance(one, dict) and one.get("name") in starts
+            else one
+            for one in wanted
+        ]
+    return StreamConfig(name=desired.name, fields=fields)
