@@ -25,6 +25,7 @@ from vstream.cli import (
     plan,
     probe,
     render,
+    resolve,
     resync,
     scenario,
     schema,
@@ -65,6 +66,7 @@ app.command("init")(init.command)
 app.command("validate")(validate.command)
 app.command("lint")(lint.command)
 app.command("map")(mapping.command)
+app.command("resolve")(resolve.command)
 app.command("explain")(explain.command)
 app.command("render")(render.command)
 app.command("plan")(plan.command)

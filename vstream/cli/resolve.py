@@ -1,0 +1,67 @@
+"""`vstream resolve`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vstream.cli import inputs
+
+if TYPE_CHECKING:
+    from vstream.model.topology import Topology, VirtualStream
+
+
+def command(
+    stream: Annotated[str, typer.Argument(help="The virtual stream.")],
+    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    region: Annotated[
+        str | None, typer.Option("--region", help="Print only the stream that clients of this region read from.")
+    ] = None,
+    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """
+    Print the physical streams behind a virtual stream, region by region: what is published into, what is read from.
+
+    Consumers are created on the one that is read from, by its own name: servers refuse to create one by
+    the virtual name. Asks no server.
+
+    Examples: `vstream resolve foo`, `nats consumer add $(vstream resolve foo --region west) worker`
+    """
+    from vstream.errors import UnknownNameError  # noqa: PLC0415
+    from vstream.ui import resolve as view  # noqa: PLC0415
+    from vstream.ui.console import out  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
+    wanted = inputs.load(topology).require()
+    found = next((one for one in wanted.streams if one.name == stream), None)
+    if found is None:
+        names = ", ".join(one.name for one in wanted.streams)
+        raise UnknownNameError(f"there is no virtual stream `{stream}`", hint=f"there are {names}" if names else None)
+    if region is not None and region not in found.regions:
+        raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(found.regions)}")
+    places = [_place(wanted, found, one) for one in found.regions if region in {None, one}]
+    if output == "json":
+        typer.echo(json.dumps(places, indent=2, ensure_ascii=False))
+    elif region is not None:
+        typer.echo(places[0]["read"])
+    else:
+        out().print(view.table(places))
+
+
+def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
+    from vstream.model.topology import Role  # noqa: PLC0415
+    from vstream.topology import naming  # noqa: PLC0415
+
+    origin = next(iter(stream.origin), None)
+    into = naming.physical_name(stream.name, Role.ORIGIN if origin else Role.WRITE, origin or region)
+    # The home of a homed stream has no mirror of it: there it is read itself.
+    read = naming.physical_name(stream.name, Role.READ, region) if region in stream.read else stream.name
+    return {
+        "region": region,
+        "published_into": into,
+        "subjects": list(naming.write_subjects(topology, stream, origin or region)),
+        "read": read,
+    }
