@@ -158,12 +158,16 @@ class LiveGauges:
         before = self._drained.get(origin.name)
         if before is not None:
             more = origin.last_seq - before
-            return f"{more:,} messages have come into `{origin.name}`, which nobody sources any more" if more else None
+            return (
+                f"{more:,} messages have come into `{origin.name}`, which nobody sources any more: {_BACK}"
+                if more
+                else None
+            )
         # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
         for name in gate.others:
             missing = await self._behind(await self._stream(name), origin)
             if missing is not None:
-                return missing
+                return f"{missing}, which nobody sources any more: {_BACK}"
         return None
 
     def _held(self, gate: Gate, state: object, said: str) -> str | None:
@@ -182,7 +186,7 @@ class LiveGauges:
         if position is None:
             position = await self._newest(reader, origin)
         if position is None:
-            return _unknown(reader.name, origin.name)
+            return f"{_unknown(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
         if position < origin.last_seq:
             return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
         return None
@@ -235,6 +239,15 @@ class LiveGauges:
 
 
 _BEACON = "publish a message in that region, and it will be"
+
+
+_BACK = "let the topology have the region again, apply it, and take it out once more"
+
+
+def _heard(origin: _Stream) -> str:
+    """The subjects that *origin* listens on, also where no client is mapped to it any more."""
+    subjects = origin.config.fields.get("subjects")
+    return ", ".join(f"`{one}`" for one in subjects) if isinstance(subjects, list) else f"`{origin.name}`"
 
 
 def _unknown(reader: str, origin: str) -> str:
