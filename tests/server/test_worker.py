@@ -33,6 +33,7 @@ PUBLISHER = PublisherSpec(
     client="west/publish-foo",
     prefix="west/foo/",
     stream="foo",
+    written="foo",
     subject="foo.{key}",
     rate=200,
     size=(20, 300),
@@ -90,6 +91,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             region="west",
             urls=server.endpoint.urls,
             logs=server.logs,
+            login=None,
             start=time.monotonic_ns(),
             seed=7,
             capture=capture,
@@ -279,12 +281,13 @@ async def test_readers_say_who_answered_and_what_they_read(world: World) -> None
         ReaderSpec(
             client="west/read-foo",
             stream="foo",
+            read="foo",
             rate=100,
             timeout=NS,
             is_sequential=False,
             subjects=(("foo.{key}", 5, 200.0),),
         ),
-        ReaderSpec(client="west/replay-foo", stream="foo", rate=100, timeout=NS, is_sequential=True),
+        ReaderSpec(client="west/replay-foo", stream="foo", read="foo", rate=100, timeout=NS, is_sequential=True),
     )
     async with world.working(replace(world.spec, readers=readers)):
 

@@ -52,7 +52,7 @@ def render(addresses: Sequence[ServerAddress]) -> Bundle:
 
 
 def physical(role: Role, region: str) -> str:
-    return naming.physical_name("foo", role, region)
+    return naming.physical_name(topology().streams[0], role, region)
 
 
 async def start(binary: Path) -> None:

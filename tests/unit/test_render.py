@@ -105,7 +105,7 @@ WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
     [
         (WRITE, shipped(WRITE, "<< name |", "<< nam |"), "VS201", 2, "template error: 'nam' is undefined"),
         (SERVER, "#\n#\n<< addres.host >>", "VS401", 3, "template error: 'addres' is undefined"),
-        (READ, shipped(READ, "source.name", "source.nam"), "VS201", 5, "template error: 'dict object' has no attribute 'nam'"),
+        (READ, shipped(READ, "source.name", "source.nam"), "VS201", 8, "template error: 'dict object' has no attribute 'nam'"),
         (WRITE, "{\n<% for x in subjects %>\n}", "VS201", 3, ("template error: Unexpected end of template. Jinja was looking for the "
          "following tags: 'endfor' or 'else'. The innermost block that needs to be closed is 'for'.")),
         (WRITE, "\n\n<< name | jsn >>", "VS201", 3, "template error: No filter named 'jsn'."),

@@ -51,7 +51,14 @@ def staged(wanted: Scenario) -> Stage:
         region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
         for region in topology.regions
     }
-    return Stage(lab="cast", topology=topology, bundle=load.bundle(topology), endpoints=endpoints, logs=Path("log"))
+    return Stage(
+        lab="cast",
+        topology=topology,
+        bundle=load.bundle(topology),
+        endpoints=endpoints,
+        clients=endpoints,
+        logs=Path("log"),
+    )
 
 
 def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:

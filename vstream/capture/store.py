@@ -72,7 +72,7 @@ class Capture:
 
     def stream_file(self, stream: str) -> Path:
         """Where the contents of the physical *stream* are."""
-        return self.path / "streams" / f"{stream}.jsonl"
+        return self.path / "streams" / f"{stream.replace('/', '~')}.jsonl"
 
     @property
     def samples_file(self) -> Path:

@@ -107,7 +107,7 @@ class _Fed:
 def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
     return tuple(
         _Fed(
-            naming.physical_name(stream.name, part.role, part.place),
+            naming.physical_name(stream, part.role, part.place),
             part.place,
             1 if part.role is Role.READ and stream.consistency.has_mirrors else len(stream.write),
         )

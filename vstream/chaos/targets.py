@@ -115,16 +115,16 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     """
     virtual = next((one for one in topology.streams if one.name == name), None)
     if virtual is None or virtual.consistency.has_origin:
-        return name
+        return (naming.origin_name(virtual) if virtual else None) or name
     if region not in virtual.regions:
         raise UnknownNameError(
             f"virtual stream `{name}` has a stream in each region: which one?"
             if region is None
             else f"virtual stream `{name}` is not in region `{region}`",
             hint=f"`--region` with one of {', '.join(virtual.regions)}; its read streams have names of their own, "
-            f"such as `{naming.physical_name(name, Role.READ, virtual.regions[0])}`",
+            f"such as `{naming.physical_name(virtual, Role.READ, virtual.regions[0])}`",
         )
-    return naming.physical_name(name, Role.WRITE, region)
+    return naming.physical_name(virtual, Role.WRITE, region)
 
 
 async def led_stream(site: Site, name: str) -> tuple[StreamRole, str]:

@@ -56,9 +56,9 @@ def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, 
     from vstream.topology import naming  # noqa: PLC0415
 
     origin = next(iter(stream.origin), None)
-    into = naming.physical_name(stream.name, Role.ORIGIN if origin else Role.WRITE, origin or region)
+    into = naming.physical_name(stream, Role.ORIGIN if origin else Role.WRITE, origin or region)
     # The home of a homed stream has no mirror of it: there it is read itself.
-    read = naming.physical_name(stream.name, Role.READ, region) if region in stream.read else stream.name
+    read = naming.physical_name(stream, Role.READ, region) if region in stream.read else stream.name
     return {
         "region": region,
         "published_into": into,

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
+from vstream.topology import naming
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vstream.jetstream.connection import Connection
 
-API = "$JS.API"
 DEADLINE = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
@@ -26,37 +28,52 @@ _PAUSE = 0.25
 
 
 class JetStreamAdmin:
-    """StreamAdmin and stream listing over one connection. The account's streams of all clusters answer to any of them."""
+    """
+    StreamAdmin and stream listing over one connection. The account's streams of all clusters answer to any of them.
+
+    Streams of hidden accounts, `R_west/foo`, are asked for where their account's API is imported to.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def streams(self) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
+    async def streams(
+        self, accounts: Sequence[str | None] = (None,)
+    ) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
         """
-        Every stream of the account by name, and the names that no server answered for.
+        Every stream of *accounts* by name, and the names that no server answered for. None is the connection's account.
 
         Pages of STREAM.LIST, the first alone and then several at a time. While a
         region is down the servers wait 4 s for it on each page.
         """
-        first = await self._page(0)
+        found: dict[str, ObservedStream] = {}
+        missing: list[str] = []
+        for streams, silent in await asyncio.gather(*map(self._account, accounts)):
+            found.update(streams)
+            missing.extend(silent)
+        return found, tuple(missing)
+
+    async def _account(self, account: str | None) -> tuple[dict[str, ObservedStream], list[str]]:
+        first = await self._page(account, 0)
         total, limit = int(first.get("total", 0)), int(first.get("limit", 0)) or 256
         slots = asyncio.Semaphore(PAGES_IN_FLIGHT)
 
         async def page(offset: int) -> dict[str, Any]:
             async with slots:
-                return await self._page(offset)
+                return await self._page(account, offset)
 
         pages = [first, *await asyncio.gather(*(page(offset) for offset in range(limit, total, limit)))]
-        found = {one.config.name: one for answer in pages for one in map(_observed, answer.get("streams") or ())}
-        missing = {str(name) for answer in pages for name in answer.get("missing") or ()}
-        return found, tuple(sorted(missing - found.keys()))
+        listed = (_observed(info, account) for answer in pages for info in answer.get("streams") or ())
+        found = {one.config.name: one for one in listed}
+        missing = {naming.in_account(account, str(name)) for answer in pages for name in answer.get("missing") or ()}
+        return found, sorted(missing - found.keys())
 
-    async def _page(self, offset: int) -> dict[str, Any]:
+    async def _page(self, account: str | None, offset: int) -> dict[str, Any]:
         # Right after the meta leader was lost, requests are refused or not answered until there is another.
         until = time.monotonic() + 2 * DEADLINE
         while True:
             try:
-                return await self._api("STREAM.LIST", {"offset": offset})
+                return await self._ask(f"{naming.api_prefix(account)}.STREAM.LIST", {"offset": offset})
             except ServerError as failure:
                 if failure.err_code not in TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
                     raise
@@ -67,34 +84,38 @@ class JetStreamAdmin:
 
     async def create(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
-        await self._api(f"STREAM.CREATE.{config.name}", dict(config.fields))
+        await self._api("STREAM.CREATE", config.name, dict(config.fields))
 
     async def update(self, config: StreamConfig) -> None:
         """See StreamAdmin."""
-        await self._api(f"STREAM.UPDATE.{config.name}", dict(config.fields))
+        await self._api("STREAM.UPDATE", config.name, dict(config.fields))
 
     async def delete(self, name: str) -> None:
         """See StreamAdmin."""
-        await self._api(f"STREAM.DELETE.{name}", None)
+        await self._api("STREAM.DELETE", name, None)
 
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """What the leader of stream *name* says of it, as the API spells it."""
-        return await self._api(f"STREAM.INFO.{name}", None, timeout=timeout)
+        return await self._api("STREAM.INFO", name, None, timeout=timeout)
 
     async def step_down(self, name: str) -> None:
         """Ask the leader of stream *name* to hand over. A stream of one replica agrees and does nothing."""
-        await self._api(f"STREAM.LEADER.STEPDOWN.{name}", None)
+        await self._api("STREAM.LEADER.STEPDOWN", name, None)
 
     async def step_down_meta(self) -> None:
         """Ask the leader of the meta group to hand over: only the system account is heard."""
-        await self._api("META.LEADER.STEPDOWN", None)
+        await self._ask(f"{naming.API}.META.LEADER.STEPDOWN", None)
 
     async def remove_peer(self, server: str) -> None:
         """Remove *server* from the meta group for good: only the system account is heard."""
-        await self._api("SERVER.REMOVE", {"peer": server})
+        await self._ask(f"{naming.API}.SERVER.REMOVE", {"peer": server})
 
-    async def _api(self, subject: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
-        full = f"{API}.{subject}"
+    async def _api(
+        self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE
+    ) -> dict[str, Any]:
+        return await self._ask(naming.asked(verb, stream), body, timeout=timeout)
+
+    async def _ask(self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
         answer = await self._connection.request_json(full, body, timeout=timeout)
         error = answer.get("error")
         if error:
@@ -107,13 +128,13 @@ class JetStreamAdmin:
         return answer
 
 
-def _observed(info: dict[str, Any]) -> ObservedStream:
+def _observed(info: dict[str, Any], account: str | None) -> ObservedStream:
     config = info.get("config")
     if not isinstance(config, dict) or "name" not in config:
         raise VstreamError("the servers listed a stream without a configuration")
     cluster = info.get("cluster")
     return ObservedStream(
-        config=StreamConfig(name=str(config["name"]), fields=config),
+        config=StreamConfig(name=naming.in_account(account, str(config["name"])), fields=config),
         created=str(info.get("created", "")),
         cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
         messages=int((info.get("state") or {}).get("messages", 0)),

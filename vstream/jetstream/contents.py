@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError
 from vstream.jetstream.direct import api_error
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from vstream.jetstream.steady import SteadyConnection
 
 BATCH = 2000
-_API = "$JS.API"
 _NS = 1_000_000_000
 _ACK = "$JS.ACK."
 _IDLE = 60
@@ -73,8 +73,8 @@ async def messages(
         "inactive_threshold": _IDLE * _NS,
         "headers_only": headers_only,
     }
-    subject = f"{_API}.CONSUMER.CREATE.{stream}"
-    created = await connection.request_json(subject, {"stream_name": stream, "config": config}, timeout=patience)
+    subject, local = naming.asked("CONSUMER.CREATE", stream), naming.local_name(stream)
+    created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=patience)
     error = api_error(created, subject)
     if error is not None:
         raise error
@@ -103,7 +103,7 @@ async def messages(
         while left:
             batch = min(BATCH, left)
             body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
-            await connection.publish(f"{_API}.CONSUMER.MSG.NEXT.{stream}.{name}", body, reply=inbox)
+            await connection.publish(f"{naming.asked('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
             for _ in range(batch):
                 message = await _next(arrived, stream, patience)
                 left -= 1
@@ -111,7 +111,7 @@ async def messages(
                 if message.pending == 0:
                     return
     finally:
-        await connection.publish(f"{_API}.CONSUMER.DELETE.{stream}.{name}", b"")
+        await connection.publish(f"{naming.asked('CONSUMER.DELETE', stream)}.{name}", b"")
 
 
 async def _next(arrived: asyncio.Queue[StoredMessage | str], stream: str, patience: float) -> StoredMessage:

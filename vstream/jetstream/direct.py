@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,7 +117,7 @@ def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
 async def _direct(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
-    subject = f"$JS.API.DIRECT.GET.{stream}"
+    subject = naming.asked("DIRECT.GET", stream)
     reply = await connection.request(subject, json.dumps(query).encode(), timeout=timeout)
     if reply.status == _NOT_FOUND:
         return None
@@ -151,7 +152,7 @@ def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
 async def _from_leader(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
-    subject = f"$JS.API.STREAM.MSG.GET.{stream}"
+    subject = naming.asked("STREAM.MSG.GET", stream)
     answer = await connection.request_json(subject, query, timeout=timeout)
     error = api_error(answer, subject)
     if error is not None:

@@ -18,7 +18,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.origins import origin_of
 from vstream.mapping.transform import SubjectTransform
-from vstream.model.streams import StreamConfig
+from vstream.model.streams import StreamConfig, taken_from
 from vstream.plan import copies
 from vstream.plan.gates import GateKind
 
@@ -206,7 +206,7 @@ class LiveGauges:
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None
         if subject is not None and reader.config.fields.get("allow_direct"):
             found = await direct.last_by_subject(self._connection, reader.name, subject)
-            source, seq = origin_of(found.headers) if found is not None else (None, None)
+            source, seq = origin_of(found.headers, [origin.name]) if found is not None else (None, None)
             if source == origin.name and seq == origin.last_seq:
                 return seq
         return await self._scanned(reader, origin.name)
@@ -219,7 +219,7 @@ class LiveGauges:
             wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
             found = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
             for message in found:
-                source, seq = origin_of(message.headers) if message is not None else (None, None)
+                source, seq = origin_of(message.headers, [origin]) if message is not None else (None, None)
                 if source == origin and seq is not None:
                     return seq
         return None
@@ -258,7 +258,7 @@ def _taken(sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     found: dict[str, int] = {}
     for source in sources:
-        name, seq = str(source.get("name")), int(source.get("seq") or 0)
+        name, seq = taken_from(source), int(source.get("seq") or 0)
         found[name] = min(seq, found.get(name, seq))
     return {name: seq for name, seq in found.items() if seq}
 

@@ -101,6 +101,9 @@ async def observe(
     account = await account_name(connection)
     known = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
+    accounts = naming.accounts_of(topology)
+    if accounts != (None,) and account != naming.CLIENT_ACCOUNT:
+        return await _observed_elsewhere(topology, connection, account)
     (streams, missing), per_region = await asyncio.gather(
         _listed(topology, connections, JetStreamAdmin(connection)),
         asyncio.gather(
@@ -132,6 +135,21 @@ def _unknown_regions(
     )
 
 
+async def _observed_elsewhere(topology: Topology, connection: Connection, account: str) -> Observed:
+    """
+    The streams of servers that have not loaded the topology's accounts: perhaps it still runs there in one account.
+
+    Raises VstreamError if it does not.
+    """
+    streams, missing = await JetStreamAdmin(connection).streams()
+    if not any(one.config.owner == topology.name for one in streams.values()):
+        raise VstreamError(
+            f"the user of `connect` is in account `{account}`, not in `{naming.CLIENT_ACCOUNT}`",
+            hint="with `routing: accounts`, every server includes accounts.cfg (`vstream render`); connect as `vstream`",
+        )
+    return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
+
+
 async def _listed(
     topology: Topology, connections: Mapping[str, Connection | NotReachableError], admin: JetStreamAdmin
 ) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
@@ -146,14 +164,14 @@ async def _listed(
     if topology.stretch and 2 * len(reached & members.keys()) > len(members):
         reached.add(topology.stretch.cluster)  # it has its majority
     awaited = {
-        naming.physical_name(stream.name, part.role, part.place)
+        naming.physical_name(stream, part.role, part.place)
         for stream in topology.streams
         for part in stream.physical
         if part.place in reached
     }
     deadline = time.monotonic() + _ELECTION
     while True:
-        streams, missing = await admin.streams()
+        streams, missing = await admin.streams(naming.accounts_of(topology))
         if awaited.isdisjoint(missing) or time.monotonic() > deadline:
             return streams, missing
         await asyncio.sleep(_PAUSE)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.model.streams import as_source
 from vstream.picture.facts import NS, Tail, seconds_since_1970, stream_facts
 from vstream.picture.shape import Feed, feeds
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
@@ -127,7 +128,7 @@ class _Search:
         there = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
         )
-        stream, seq = origin_of(there)
+        stream, seq = origin_of(there, self._streams)
         return (seq, seq == last.seq) if stream == feed.origin.name else (None, False)
 
     async def _walk(self, feed: Feed) -> dict[str, int]:
@@ -137,7 +138,7 @@ class _Search:
         messages = await asyncio.gather(*(get(connection, feed.reader.name, seq, self._left()) for seq in seqs))
         found: dict[str, int] = {}
         for message in messages:
-            stream, seq = origin_of(message)
+            stream, seq = origin_of(message, self._streams)
             found.setdefault(stream, seq)
         return found
 
@@ -169,9 +170,10 @@ async def following(connection: Connection, stream: str, seq: int, patience: flo
         return await direct.leader_next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
 
 
-def origin_of(message: DirectMessage | None) -> tuple[str, int]:
-    """Where a message comes from: stream and sequence; an empty name if it does not say."""
+def origin_of(message: DirectMessage | None, streams: Iterable[str]) -> tuple[str, int]:
+    """Which of *streams* a message comes from, and its sequence there; an empty name if it does not say."""
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
     number = rest.partition(" ")[0]
-    return (stream.partition(":")[0], int(number)) if number.isdigit() else ("", 0)
+    known = {as_source(name): name for name in streams}
+    return (known.get(stream, stream), int(number)) if number.isdigit() else ("", 0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.lab import conf, records, starting
+from vstream.lab import conf, passwords, records, starting
 from vstream.lab.binaries import locate, program
 from vstream.lab.keeper import Keeper
 from vstream.lab.readiness import Progress, Stage, monitor_url
@@ -26,6 +26,7 @@ from vstream.lab.status import (
     ServerState,
     ServerStatus,
     addresses,
+    client_endpoints,
     endpoints,
     is_running,
     list_labs,
@@ -53,6 +54,7 @@ __all__ = [
     "ServerStatus",
     "Stage",
     "addresses",
+    "client_endpoints",
     "down",
     "endpoints",
     "is_running",
@@ -159,7 +161,7 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
     async with directory.locked():
         _, record = recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
-        await conf.replace(directory, bundle.artifacts, binaries=binaries)
+        await conf.replace(directory, passwords.completed(directory.conf, bundle.artifacts), binaries=binaries)
         outcomes = await asyncio.gather(
             *(_reloaded(directory, address, binaries[address.server.name]) for address in record.servers)
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from platformdirs import user_cache_path
 
 from vstream.errors import LabError
-from vstream.lab import conf, growing, linking, ports, readiness, records
+from vstream.lab import conf, growing, linking, passwords, ports, readiness, records
 from vstream.lab.keeper import Keeper, PortTakenError
 from vstream.lab.linkstate import Backend
 from vstream.lab.neighbours import running_elsewhere
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vstream.lab.binaries import Program
     from vstream.lab.linkstate import LinkState, Pair
     from vstream.lab.state import LabDirectory
-    from vstream.model.artifacts import Bundle, ServerAddress
+    from vstream.model.artifacts import Artifact, Bundle, ServerAddress
     from vstream.model.topology import Topology
 
 _Result = TypeVar("_Result")
@@ -81,7 +81,7 @@ async def _begin_at_free_ports(start: Start, attempt: int) -> None:
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
             keeper.write(linking.first(chosen, backend, start.shape))
-            conf.install(start.directory.conf, start.render(chosen).artifacts)
+            conf.install(start.directory.conf, _files(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 keeper.start()
             await _check(start, names)
@@ -120,7 +120,7 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
     links = growing.links_of(links, record, linking.first(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
-    if changed := conf.differing(directory.conf, bundle.artifacts):
+    if changed := conf.differing(directory.conf, _files(start, bundle)):
         raise LabError(
             f"lab `{name}` runs with another configuration: {', '.join(changed)}",
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
@@ -142,7 +142,7 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         keeper.write(links)
         if is_keeper_missing:
             keeper.start()
-        conf.install(directory.conf, conf.keeping_running(directory.conf, bundle.artifacts))
+        conf.install(directory.conf, conf.keeping_running(directory.conf, _files(start, bundle)))
         await _check(start, names)
         if is_keeper_missing:
             await keeper.ready()
@@ -154,6 +154,10 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
             await _ready(start, record.servers, watch)
+
+
+def _files(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
+    return passwords.completed(start.directory.conf, bundle.artifacts)
 
 
 def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:

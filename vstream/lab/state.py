@@ -209,10 +209,16 @@ def lab_directories() -> tuple[LabDirectory, ...]:
     return tuple(LabDirectory(path.parent.name, path.parent) for path in sorted(labs_directory().glob("*/lab.json")))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one."""
+def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
+    """
+    Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one.
+
+    With *mode* nobody else can read it at any time.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("w", encoding="utf-8", newline="") as file:
+        if mode is not None:
+            temporary.chmod(mode)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import psutil
 
 from vstream.errors import LabError, UnknownNameError
-from vstream.lab import records
+from vstream.lab import passwords, records
 from vstream.lab.keeper import Keeper
 from vstream.lab.linkstate import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directories, lab_directory
+from vstream.model.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER
 from vstream.model.topology import Endpoint
 
 if TYPE_CHECKING:
@@ -129,28 +130,39 @@ def addresses(name: str) -> tuple[ServerAddress, ...]:
     return recorded_lab(name)[1].servers
 
 
-def endpoints(name: str) -> Mapping[str, Endpoint]:
+def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab.
 
     Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too.
+    Where the lab has users, they log in as *user*.
     """
     known = addresses(name)
+    password = passwords.password(lab_directory(name).conf, user)
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region),
+            user=user if password else None,
+            password=password,
         )
         for region in dict.fromkeys(address.region for address in known)
     }
 
 
+def client_endpoints(name: str) -> Mapping[str, Endpoint]:
+    """As `endpoints`, for what applications do."""
+    return endpoints(name, APP_USER)
+
+
 def system_endpoint(name: str) -> Endpoint:
-    """How to reach the system account of lab *name*. The templates give every lab this user."""
+    """How to reach the system account of lab *name*. The templates give every lab a user for it."""
+    password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
     return Endpoint(
         urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses(name)),
-        user="vstream",
-        password="lab",  # noqa: S106 - on loopback, where everything else is open too
+        user=SYSTEM_USER if password else "vstream",
+        # Without users of its own, a lab is on loopback, where everything else is open too.
+        password=password or "lab",
     )
 
 

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from vstream.model.topology import Role, Server
 
 
+MAPPINGS_PATH = "mappings.cfg"
+"""With `routing: mapped`, what every server includes in the account that holds the streams."""
+ACCOUNTS_PATH = "accounts.cfg"
+"""With `routing: accounts`, what every server includes."""
+PASSWORDS_PATH = "passwords.cfg"
+"""What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """One file of a bundle. *path* is relative, with forward slashes."""
@@ -31,6 +39,8 @@ class PhysicalStream:
     """Where it lives: a region, or the stretch cluster's name."""
     role: Role
     path: str
+    account: str | None = None
+    """The hidden account that it lives in; None where all streams share the account of clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

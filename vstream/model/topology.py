@@ -58,6 +58,15 @@ class Consistency(Enum):
         return self is not Consistency.VIRTUAL
 
 
+class Routing(Enum):
+    """How clients reach the physical streams, and with it, which accounts there are."""
+
+    MAPPED = "mapped"
+    """One account; mapping rules for each stream send requests to streams with names of their own."""
+    ACCOUNTS = "accounts"
+    """One account for clients, and hidden ones for each region, in which streams carry the virtual name."""
+
+
 class Naming(Enum):
     """Where physical subjects live."""
 
@@ -200,6 +209,8 @@ class VirtualStream:
     order: Mapping[str, StreamSettings] = field(default_factory=dict)
     """By place, one at most: the stretch cluster."""
     consistency: Consistency = Consistency.VIRTUAL
+    routing: Routing = Routing.MAPPED
+    """As of the whole topology: what its physical streams are called depends on it."""
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
 
@@ -226,6 +237,9 @@ class Topology:
     regions: tuple[Region, ...]
     streams: tuple[VirtualStream, ...]
     stretch: Stretch | None = None
+    routing: Routing = Routing.MAPPED
+    roots: tuple[str, ...] = ()
+    """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()
     """Those that are not as good as it gets."""
 

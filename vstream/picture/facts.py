@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from vstream.model.streams import taken_from
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -171,7 +173,7 @@ def _source(info: Mapping[str, Any], mirrored: int | None) -> SourceFacts:
     if mirrored is not None:
         seq = max(mirrored, int(seq or 0))
     return SourceFacts(
-        stream=str(info.get("name", "?")),
+        stream=taken_from(info) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
         heard=None if active < 0 else active / NS,

@@ -129,7 +129,7 @@ def _pair(stream: VirtualStream, feed: Feed, facts: Facts, outage: float | None)
 def _kept(stream: VirtualStream, feed: Feed) -> float:
     """The seconds for which the topology lets the origin of *feed* keep messages; 0 for ever."""
     part = next(
-        part for part in stream.physical if naming.physical_name(stream.name, part.role, part.place) == feed.origin.name
+        part for part in stream.physical if naming.physical_name(stream, part.role, part.place) == feed.origin.name
     )
     value = part.settings.fields.get("max_age")
     return value / NS if isinstance(value, int) else 0.0

@@ -38,7 +38,7 @@ def parts(stream: VirtualStream) -> tuple[Part, ...]:
     return tuple(
         Part(
             virtual=stream.name,
-            name=naming.physical_name(stream.name, part.role, part.place),
+            name=naming.physical_name(stream, part.role, part.place),
             place=part.place,
             role=part.role,
         )

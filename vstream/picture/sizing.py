@@ -162,7 +162,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
         kept = _kept(part, taken, stored)
         parts.append(
             PartSize(
-                stream=naming.physical_name(stream.name, part.role, part.place),
+                stream=naming.physical_name(stream, part.role, part.place),
                 place=part.place,
                 role=part.role.value,
                 replicas=_limit(part, "num_replicas") or 1,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import StreamConfig
-from vstream.plan.changes import Create, FieldChange, Handover, Update
+from vstream.model.streams import StreamConfig, taken_from
+from vstream.plan.changes import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
 
 if TYPE_CHECKING:
@@ -66,6 +66,16 @@ def donor_of(
     return None
 
 
+def short_history(stream: PhysicalStream) -> Note:
+    """What a new read stream lacks that no other can be copied for."""
+    reason = (
+        "servers before 2.12 cannot make it out of another read stream"
+        if stream.account is None
+        else "with `routing: accounts` a read stream's account does not reach another's"
+    )
+    return Note(name=stream.config.name, text=f"will begin with what the write streams still hold: {reason}")
+
+
 def is_copy(found: ObservedStream) -> bool:
     """Whether *found* is one that does not source for itself yet."""
     return COPY_KEY in found.config.metadata
@@ -108,7 +118,7 @@ def started(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     changed: list[Json] = []
     for source in sources:
         assert isinstance(source, dict)
-        start = starts.get(str(source["name"]), 0)
+        start = starts.get(taken_from(source), 0)
         changed.append({**source, "opt_start_seq": start} if start > 1 else source)
     return StreamConfig(name=config.name, fields={**config.fields, "sources": changed})
 

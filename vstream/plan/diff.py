@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig
+from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, copies, resourcing
+from vstream.plan import begin, copies, profiles, resourcing
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -78,6 +78,8 @@ def diff(
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
+    if stays := profiles.moved(desired, owned):
+        return Plan(topology=topology, observed=_fingerprint(wanted, observed, {}), blocked=stays, owned=len(owned))
     forms = {
         name: canonical(one.config.fields) for name, one in observed.streams.items() if name in wanted or name in owned
     }
@@ -88,10 +90,10 @@ def diff(
         donor = copies.donor_of(stream, desired, observed.streams)
         found = observed.streams.get(stream.config.name)
         if donor and found is None and stream.config.name not in observed.missing:
-            if server_version >= copies.SINCE:
+            if server_version >= copies.SINCE and stream.account is None:
                 changes.extend(copies.begun(stream, donor))
                 continue
-            notes.append(Note(name=stream.config.name, text=_SHORT_HISTORY))
+            notes.append(copies.short_history(stream))
         elif found is not None and copies.is_copy(found) and found.config.owner == topology:
             fields = tuple(_field_changes(stream, forms[stream.config.name], notes))
             changes.extend(copies.resumed(stream, found, fields))
@@ -121,11 +123,6 @@ def diff(
         notes=tuple(notes),
         owned=len(owned),
     )
-
-
-_SHORT_HISTORY = (
-    "will begin with what the write streams still hold: servers before 2.12 cannot make it out of another read stream"
-)
 
 
 def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mapping[str, Json]]) -> str:
@@ -256,7 +253,7 @@ def _by_source(sources: Json) -> dict[str, Any]:
     """Sources by name; a second source of one stream, which filters differently, gets a number."""
     found: dict[str, Any] = {}
     for source in sources if isinstance(sources, list) else []:
-        name = key = str(source["name"])
+        name = key = taken_from(source)
         number = 2
         while key in found:
             key = f"{name}#{number}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig
+from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig, taken_from
 from vstream.plan import copies
 from vstream.plan.changes import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
@@ -43,10 +43,10 @@ def is_stopped(found: ObservedStream) -> bool:
 def stop(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
     """*found* without the sources that change. It becomes vstream's, so that whatever happens, the next run goes on."""
     going = changed(fields)
-    names = {str(one.before["name"]) for one in going if isinstance(one.before, dict)}
+    names = {taken_from(one.before) for one in going if isinstance(one.before, dict)}
     sources = found.config.fields.get("sources")
     kept = (
-        [one for one in sources if isinstance(one, dict) and one.get("name") not in names]
+        [one for one in sources if isinstance(one, dict) and taken_from(one) not in names]
         if isinstance(sources, list)
         else []
     )

@@ -97,7 +97,7 @@ class Cleanup:
         return await self._removed(region, name, {canary.origin: seq})
 
     async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
-        region, name = part.place, naming.physical_name(self._stream.name, part.role, part.place)
+        region, name = part.place, naming.physical_name(self._stream, part.role, part.place)
         if not canaries:
             return self._check(region, name, Status.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
@@ -232,7 +232,7 @@ class Cleanup:
 
 
 async def _delete(connection: Connection, stream: str, seq: int, timeout: float) -> None:
-    subject = f"$JS.API.STREAM.MSG.DELETE.{stream}"
+    subject = naming.asked("STREAM.MSG.DELETE", stream)
     # A canary holds nothing secret: the server need not overwrite it on disk.
     answer = await connection.request_json(subject, {"seq": seq, "no_erase": True}, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:

@@ -162,7 +162,7 @@ class Flight:
         async def ask(timeout: float) -> Reply:
             canary.fate = Fate.UNKNOWN  # from here on it may be stored, whatever happens to this task
             headers = {
-                EXPECTED_STREAM: target.write,
+                EXPECTED_STREAM: naming.local_name(target.write),
                 CANARY_HEADER: canary.token,
                 "Nats-Msg-Id": f"vstream-canary-{canary.token}",
             }
@@ -208,7 +208,8 @@ class Flight:
 
 def _judge(canary: Canary, target: Target, ack: dict[str, Any]) -> tuple[Status, str, str | None]:
     """What an answer to a publish means. Notes the fate of *canary*."""
-    error, stream = ack.get("error"), ack.get("stream")
+    error, said = ack.get("error"), ack.get("stream")
+    stream = naming.answered_as(said, target.write) if isinstance(said, str) else None
     if isinstance(error, dict):
         canary.fate = Fate.NOT_STORED
         if error.get("err_code") == WRONG_STREAM:
@@ -241,7 +242,9 @@ async def _look(reader: Reader, canary: Canary) -> None:
                 return
             token = message.headers.get(CANARY_HEADER)
             if token == canary.token:
-                reader.seen[canary.origin] = Sighting(stream=message.stream, seq=message.seq, at=time.monotonic())
+                reader.seen[canary.origin] = Sighting(
+                    stream=naming.answered_as(message.stream, reader.target.read), seq=message.seq, at=time.monotonic()
+                )
                 return
             reader.next_seq[canary.origin] = message.seq + 1
             if token is not None and token.rpartition(".")[0] != canary.token.rpartition(".")[0]:

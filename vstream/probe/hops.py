@@ -69,7 +69,8 @@ def ack_of(reply: Reply) -> dict[str, Any]:
 
 
 def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
-    error, stream = ack.get("error"), ack.get("stream") or None
+    error, said = ack.get("error"), ack.get("stream") or None
+    stream = naming.answered_as(said, target.write) if said else None
 
     def check(status: Status, detail: str, hint: str | None = None) -> Check:
         return target.check(
@@ -202,8 +203,9 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
             )
         detail = "empty stream: the answer names nobody"
         return target.check(Hop.DIRECT_GET, Status.OK, detail, elapsed_ms=elapsed_ms)
-    if message.stream == target.read:
-        status, detail, hint = Status.OK, f"answered by `{message.stream}`", None
+    answered_by = naming.answered_as(message.stream, target.read)
+    if answered_by == target.read:
+        status, detail, hint = Status.OK, f"answered by `{answered_by}`", None
     elif target.stream.consistency.has_origin and naming.is_copy(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
@@ -211,7 +213,7 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
     else:
         status, detail = Status.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
         hint = f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}"
-    return target.check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=message.stream, elapsed_ms=elapsed_ms)
+    return target.check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms)
 
 
 async def _nobody_gets(target: Target, subject: str) -> Check:

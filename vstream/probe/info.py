@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream.direct import api_error
+from vstream.model.streams import REGION_KEY, ROUTING_KEY, taken_from
+from vstream.model.topology import Routing
+from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from vstream.jetstream.connection import Connection
@@ -40,20 +43,20 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
     Raises ServerError with the API's error, NoRespondersError without JetStream,
     NotReachableError without an answer, VstreamError if the answer is none.
     """
-    subject = f"$JS.API.STREAM.INFO.{name}"
+    subject = naming.asked("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:
         raise error
     try:
         config, state = answer["config"], answer["state"]
         return StreamFacts(
-            name=config["name"],
+            name=_called(config, asked=name),
             messages=int(state["messages"]),
             last_seq=int(state["last_seq"]),
             is_direct=bool(config.get("allow_direct")),
             subjects=_strings(config.get("subjects")),
-            sources=_strings(
-                source["name"] for source in (*(config.get("sources") or ()), config.get("mirror")) if source
+            sources=tuple(
+                taken_from(source) for source in (*(config.get("sources") or ()), config.get("mirror")) if source
             ),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )
@@ -62,6 +65,16 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
             f"region `{connection.region}`: the answer on `{subject}` describes no stream: {problem}",
             hint="something that is not JetStream answers there",
         ) from problem
+
+
+def _called(config: Mapping[str, Any], *, asked: str) -> str:
+    """Which stream answered: in accounts of their own all are called alike, and say in their metadata where they are."""
+    said, metadata = str(config["name"]), config.get("metadata") or {}
+    if naming.local_name(asked) != asked:
+        return asked  # in that account there is no other
+    if metadata.get(ROUTING_KEY) != Routing.ACCOUNTS.value:
+        return said
+    return naming.in_account(naming.read_account(str(metadata.get(REGION_KEY))), said)
 
 
 def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream.connection import REQUEST_TIMEOUT
+from vstream.model.topology import Routing
 from vstream.probe.report import Check, Status
 from vstream.topology import naming
 
@@ -53,7 +54,11 @@ class Target:
     @property
     def named(self) -> str:
         """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else the origin."""
-        return self.stream.name if self.stream.consistency.has_origin else self.read
+        return self.write if self._is_called_by_origin else self.read
+
+    @property
+    def _is_called_by_origin(self) -> bool:
+        return self.stream.consistency.has_origin and self.stream.routing is Routing.MAPPED
 
     @property
     def read_by(self) -> str:
@@ -62,7 +67,7 @@ class Target:
 
         An origin's name may be answered by any copy: what has arrived here is asked of the one here.
         """
-        return self.read if self.stream.consistency.has_origin else self.stream.name
+        return self.read if self._is_called_by_origin else self.stream.name
 
     async def timed(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
         """
@@ -122,7 +127,7 @@ class Target:
     def whose(self, name: str) -> str:
         """Which stream *name* is, seen from this virtual stream."""
         for part in self.stream.physical:
-            if name == naming.physical_name(self.stream.name, part.role, part.place):
+            if name == naming.physical_name(self.stream, part.role, part.place):
                 where = "the stretch cluster" if part.place not in self.stream.regions else f"region `{part.place}`"
                 return f"`{name}`, the {part.role.value} stream of {where}"
         return f"`{name}`, which is no stream of `{self.stream.name}`"

@@ -10,9 +10,20 @@ import jinja2
 from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.errors import InvalidInputError
 from vstream.mapping.conf import read_mappings
-from vstream.model.artifacts import Artifact, Bundle, PhysicalStream, ServerAddress
+from vstream.model.accounts import PASSWORDS
+from vstream.model.artifacts import (
+    ACCOUNTS_PATH,
+    MAPPINGS_PATH,
+    PASSWORDS_PATH,
+    Artifact,
+    Bundle,
+    PhysicalStream,
+    ServerAddress,
+)
 from vstream.model.streams import StreamConfig
+from vstream.model.topology import Routing
 from vstream.render import physical
+from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
 from vstream.syntax import natsconf
@@ -25,8 +36,6 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.topology import PhysicalPart, Region, Topology, VirtualStream
-
-MAPPINGS_PATH = "mappings.cfg"
 
 
 def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
@@ -129,11 +138,13 @@ class _Renderer:
 
     def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Artifact | None:
         role, place, settings = part.role, part.place, part.settings.fields
-        name, metadata = naming.physical_name(stream.name, role, place), physical.metadata(topology, stream, part)
+        name, metadata = naming.physical_name(stream, role, place), physical.metadata(topology, stream, part)
         kind = physical.kind(stream, role)
         template = kind.template
         view = {
-            "name": name,
+            "name": naming.local_name(name),
+            "subjects": physical.declared(topology, stream, part),
+            "external": physical.mirrored_from(stream, part),
             "settings": sorted((field, value) for field, value in settings.items() if field != "metadata"),
             "metadata": dict(sorted(metadata.items())),
             kind.takes: physical.taken(topology, stream, part),
@@ -145,13 +156,18 @@ class _Renderer:
         path = f"streams/{place}/{name}.json"
         if fields is None:
             return None
-        problem = physical.problem(fields, name, kind, metadata)
+        problem = physical.problem(fields, naming.local_name(name), kind, metadata)
         if problem:
             self._fail("VS201", template, problem)
             return None
         self.parsed_streams.append(
             PhysicalStream(
-                config=StreamConfig(name=name, fields=fields), virtual=stream.name, region=place, role=role, path=path
+                config=StreamConfig(name=name, fields=fields),
+                virtual=stream.name,
+                region=place,
+                role=role,
+                path=path,
+                account=naming.account_of(stream, role, place),
             )
         )
         return Artifact(path=path, text=text, origin=("streams", stream.name))
@@ -171,17 +187,28 @@ class _Renderer:
         return value
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
-        template = "mappings.cfg.j2"
-        text = self._text("VS301", template, {"topology": topology, "mappings": mappings}) or ""
+        is_whole = topology.routing is Routing.ACCOUNTS
+        path = ACCOUNTS_PATH if is_whole else MAPPINGS_PATH
+        template = f"{path}.j2"
+        view = {
+            "topology": topology,
+            "mappings": mappings,
+            "accounts": accounts(topology) if is_whole else (),
+            "denied": (f"{naming.API_OF}.>",),
+            "passwords": PASSWORDS_PATH,
+        }
+        text = self._text("VS301", template, view) or ""
         if not self.diagnostics:
             root = self._conf("VS301", template, text)
-            block = root.get("mappings") if root else None
+            # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
+            around = _within(root, ("accounts", naming.CLIENT_ACCOUNT) if is_whole else ())
+            block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)
                 self._check_destinations(template)
             elif root:
                 self._fail("VS301", template, "the output has no `mappings` block")
-        return Artifact(path=MAPPINGS_PATH, text=text, origin=("streams",))
+        return Artifact(path=path, text=text, origin=("streams",))
 
     def _check_destinations(self, template: str) -> None:
         # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
@@ -192,7 +219,10 @@ class _Renderer:
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
-        document = natsconf.parse(text, template, include=lambda path, _file: (path, ""))
+        passwords = "".join(f'{one}: ""\n' for one in PASSWORDS)
+        document = natsconf.parse(
+            text, template, include=lambda path, _file: (path, passwords if path == PASSWORDS_PATH else "")
+        )
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
             line = f" (line {error.span.line} of the output)" if error.span else ""
@@ -219,6 +249,7 @@ class _Renderer:
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(addresses) > 1,
                     "gateways": _gateways(address, members) if len(members) > 1 else [],
+                    "has_accounts": topology.routing is Routing.ACCOUNTS,
                 },
             )
             if text is not None and self._conf("VS401", template, text) is not None:
@@ -237,6 +268,14 @@ class _Renderer:
                 yield Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
                 )
+
+
+def _within(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.ConfMap | None:
+    """The map at *path* below *root*, None if there is none."""
+    found: object = root
+    for key in path:
+        found = found.get(key) if isinstance(found, natsconf.ConfMap) else None
+    return found if isinstance(found, natsconf.ConfMap) else None
 
 
 def _routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:

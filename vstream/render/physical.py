@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY
-from vstream.model.topology import Role
+from vstream.model.streams import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
+from vstream.model.topology import Role, Routing
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ def kind(stream: VirtualStream, role: Role) -> Kind:
 def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
     """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
     takes = kind(stream, part.role).takes
+    account = naming.account_of(stream, part.role, part.place)
     match takes:
         case "subjects":
             return naming.write_subjects(topology, stream, part.place)
         case "mirror":
-            return naming.mirrored(stream)
+            return naming.local_name(naming.mirrored(stream) or stream.name)
         case "sources":
             return [
                 {
-                    "name": naming.physical_name(stream.name, Role.WRITE, origin),
+                    "name": naming.local_name(naming.physical_name(stream, Role.WRITE, origin)),
+                    "external": naming.external(naming.physical_name(stream, Role.WRITE, origin), account),
                     "transforms": [
                         {"src": source, "dest": destination}
                         for source, destination in naming.source_transforms(topology, stream, origin)
@@ -62,6 +64,21 @@ def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
             assert_never(takes)
 
 
+def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
+    """
+    The subjects that a stream which sources declares, though nobody publishes them to it.
+
+    In an account of its own it can: there clients that look a stream up by subject find it.
+    """
+    return stream.subjects if topology.routing is Routing.ACCOUNTS and part.role is Role.READ else ()
+
+
+def mirrored_from(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
+    """How a mirror reaches what it mirrors in another account; None in the same."""
+    account = naming.account_of(stream, part.role, part.place)
+    return naming.external(naming.mirrored(stream) or stream.name, account)
+
+
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
     """The user's metadata, and by what vstream knows that the stream is its own."""
     said = part.settings.fields["metadata"]
@@ -71,6 +88,7 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
         ROLE_KEY: part.role.value,
+        **({ROUTING_KEY: topology.routing.value} if topology.routing is not Routing.MAPPED else {}),
     }
 
 

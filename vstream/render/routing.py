@@ -2,7 +2,8 @@
 Which subject mappings a topology needs: the one module that decides.
 
 Every publish of every client of the account walks all rules in turn, so each rule
-here must earn its place. This is the single-account set: publishes go to the
+here must earn its place. With `routing: accounts` there are three and one for each root, see
+`vstream.render.accounts`. With `routing: mapped` all is in one account: publishes go to the
 region's write stream, the API requests that name the virtual stream go to the
 region's read stream. A stream with an origin needs none: the origin is called like the
 virtual stream and listens on its subjects, and mirrors answer Direct Get in its
@@ -15,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.model.mappings import Destination, Mapping
-from vstream.model.topology import Role
+from vstream.model.topology import Role, Routing
+from vstream.render.accounts import ACKS, units
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -41,8 +43,24 @@ READ_RULES: tuple[tuple[str, str], ...] = (
 
 
 def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
-    """Every mapping rule of the account that holds the streams, in the order of the topology."""
+    """Every mapping rule of the account that clients are in, in the order of the topology."""
+    if topology.routing is Routing.ACCOUNTS:
+        everywhere = tuple(region.name for region in topology.regions)
+        constant = ((subject, everywhere) for subject in (f"{_API}.>", *ACKS))
+        return tuple(_regional(topology, subject, regions) for subject, regions in (*constant, *units(topology)))
     return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
+
+
+def _regional(topology: Topology, subject: str, regions: tuple[str, ...]) -> Mapping:
+    """What clients of a region send on *subject* goes to that region's accounts."""
+    spelled = naming.with_placeholders(subject)
+    return Mapping(
+        source=subject,
+        destinations=tuple(
+            Destination(subject=f"{naming.AT}.{region}.{spelled}", cluster=topology.region(region).cluster)
+            for region in regions
+        ),
+    )
 
 
 def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
@@ -65,7 +83,7 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
             source=source.replace("<stream>", stream.name),
             destinations=tuple(
                 Destination(
-                    subject=destination.replace("<read>", naming.physical_name(stream.name, Role.READ, region)),
+                    subject=destination.replace("<read>", naming.physical_name(stream, Role.READ, region)),
                     cluster=cluster,
                 )
                 for region, cluster in clusters

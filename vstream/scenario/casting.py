@@ -6,7 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.model.scenario import Publishers, ReaderKind, Readers, Retry, Try
-from vstream.scenario.spec import ConsumerSpec, PublisherSpec, ReaderSpec, SampledRegion, SamplerSpec, WorkerSpec
+from vstream.scenario.spec import (
+    ConsumerSpec,
+    Login,
+    PublisherSpec,
+    ReaderSpec,
+    SampledRegion,
+    SamplerSpec,
+    WorkerSpec,
+)
 from vstream.scenario.trying import Target
 from vstream.topology import naming
 
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.model.scenario import Scenario
+    from vstream.model.topology import Endpoint
     from vstream.scenario.stage import Stage
 
 _One = TypeVar("_One", Publishers, Readers)
@@ -25,13 +34,14 @@ def workers(scenario: Scenario, stage: Stage, capture: Path, start: int) -> tupl
     found = (
         WorkerSpec(
             region=region.name,
-            urls=stage.endpoints[region.name].urls,
+            urls=stage.clients[region.name].urls,
+            login=_login(stage.clients[region.name]),
             logs=stage.logs,
             start=start,
             seed=scenario.seed,
             capture=capture,
-            publishers=tuple(_publishers(scenario, region.name)),
-            readers=tuple(_readers(scenario, region.name)),
+            publishers=tuple(_publishers(scenario, stage, region.name)),
+            readers=tuple(_readers(scenario, stage, region.name)),
             consumers=tuple(_consumers(scenario, stage, region.name)),
         )
         for region in stage.topology.regions
@@ -51,6 +61,7 @@ def sampler(stage: Stage, capture: Path, start: int) -> SamplerSpec:
             SampledRegion(
                 name=region.name,
                 urls=stage.endpoints[region.name].urls,
+                login=_login(stage.endpoints[region.name]),
                 monitor=stage.endpoints[region.name].monitor,
                 # What lives in the stretch cluster is asked for everywhere: some region may still reach it.
                 streams=tuple(one.config.name for one in stage.bundle.streams if one.region not in others[region.name]),
@@ -69,7 +80,10 @@ def targets(scenario: Scenario, stage: Stage, number: int, regions: tuple[str, .
             stream=stream.name,
             read=stage.read_stream(stream.name, region),
             # What really bears the name is not mapped.
-            bound=stage.read_stream(stream.name, region) if stream.consistency.has_origin else stream.name,
+            bound=naming.local_name(stage.read_stream(stream.name, region))
+            if stream.consistency.has_origin
+            else stream.name,
+            written=stage.written(stream.name, region),
             subject=_a_subject(scenario, stream.name, region) or naming.probe_subject(stream.subjects[0]),
             number=number,
         )
@@ -93,12 +107,17 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
     return None
 
 
-def _publishers(scenario: Scenario, region: str) -> Iterator[PublisherSpec]:
+def _login(endpoint: Endpoint) -> Login | None:
+    return Login(user=endpoint.user, password=endpoint.password or "") if endpoint.user else None
+
+
+def _publishers(scenario: Scenario, stage: Stage, region: str) -> Iterator[PublisherSpec]:
     for number, one in _numbered(scenario.workload.publishers, region):
         yield PublisherSpec(
             client=f"{region}/publish-{one.stream}{number}",
             prefix=f"{region}/{one.stream}{number}/",
             stream=one.stream,
+            written=stage.written(one.stream, region),
             subject=one.subject.replace("{region}", region),
             rate=one.rate,
             size=one.size,
@@ -109,7 +128,7 @@ def _publishers(scenario: Scenario, region: str) -> Iterator[PublisherSpec]:
         )
 
 
-def _readers(scenario: Scenario, region: str) -> Iterator[ReaderSpec]:
+def _readers(scenario: Scenario, stage: Stage, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
     for number, one in _numbered(scenario.workload.readers, region):
         if one.kind is ReaderKind.CONSUMER:
@@ -117,6 +136,7 @@ def _readers(scenario: Scenario, region: str) -> Iterator[ReaderSpec]:
         yield ReaderSpec(
             client=f"{region}/{one.kind.value}-{one.stream}{number}",
             stream=one.stream,
+            read=stage.read_stream(one.stream, region),
             rate=one.rate,
             timeout=one.timeout,
             is_sequential=one.kind is ReaderKind.SEQUENCE,
@@ -135,7 +155,7 @@ def _consumers(scenario: Scenario, stage: Stage, region: str) -> Iterator[Consum
             yield ConsumerSpec(
                 client=f"{region}/consumer-{one.stream}{number}",
                 stream=one.stream,
-                physical=stage.read_stream(one.stream, region),
+                physical=naming.local_name(stage.read_stream(one.stream, region)),
                 name=f"vstream-{region}{number}",
                 rate=one.rate,
                 timeout=one.timeout,

@@ -17,6 +17,8 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.origins import origin_of
+from vstream.model.streams import taken_from
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -115,7 +117,7 @@ class Convergence:
             if reader.is_mirror:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
-                self._advance(reader, str(source["name"]), int(source.get("seq") or 0))
+                self._advance(reader, taken_from(source), int(source.get("seq") or 0))
             if self._lacking(reader, targets):
                 await self._look(reader, last, targets)
         return [
@@ -145,7 +147,7 @@ class Convergence:
                     headers_only=True,
                     patience=_REQUEST,
                 ):
-                    source, seq = origin_of(message.headers)
+                    source, seq = origin_of(message.headers, reader.sources)
                     if source is not None and seq is not None:
                         self._advance(reader, source, seq)
                         seen.add(source)
@@ -157,7 +159,7 @@ class Convergence:
             tail *= 4
 
     async def _info(self, stream: str) -> dict[str, Any] | None:
-        subject = f"$JS.API.STREAM.INFO.{stream}"
+        subject = naming.asked("STREAM.INFO", stream)
         try:
             answer = await self._connection(stream).request_json(subject, timeout=_REQUEST)
         except VstreamError:
@@ -177,6 +179,6 @@ def _taken(stream: PhysicalStream) -> Iterator[tuple[Sequence[str], bool]]:
     """What *stream* takes from, if it does, and whether as a mirror."""
     mirror = stream.config.fields.get("mirror")
     if isinstance(mirror, dict):
-        yield [str(mirror["name"])], True
+        yield [taken_from(mirror)], True
     elif stream.config.source_names:
         yield stream.config.source_names, False

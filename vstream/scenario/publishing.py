@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import Kind, Operation, Outcome, digest
 from vstream.errors import NotConnectedError
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
@@ -147,7 +148,7 @@ class Publisher:
         message = self._open.get(int(subject.rpartition(".")[2]))
         if message is None:
             return
-        error, stream, seq, is_duplicate = acknowledgement(reply)
+        error, stream, seq, is_duplicate = acknowledgement(reply, self._spec.written)
         if error is None:
             self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
         else:
@@ -202,8 +203,8 @@ class Publisher:
         )
 
 
-def acknowledgement(reply: Reply) -> tuple[str | None, str | None, int | None, bool]:
-    """The error in *reply*; or the stream, the sequence, and whether it was known already."""
+def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
+    """The error in *reply*; or the stream, the sequence, and whether it was known already. *written* should answer."""
     if reply.status is not None:
         return "no responders" if reply.status == 503 else f"status {reply.status}", None, None, False  # noqa: PLR2004
     try:
@@ -211,6 +212,11 @@ def acknowledgement(reply: Reply) -> tuple[str | None, str | None, int | None, b
         if "error" in answer:
             error = answer["error"]
             return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
-        return None, str(answer["stream"]), int(answer["seq"]), bool(answer.get("duplicate", False))
+        return (
+            None,
+            naming.answered_as(str(answer["stream"]), written),
+            int(answer["seq"]),
+            bool(answer.get("duplicate", False)),
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"an answer that is no acknowledgement: {reply.data[:80]!r}", None, None, False

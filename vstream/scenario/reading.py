@@ -13,6 +13,7 @@ from vstream.capture.records import Delivery, Kind, Operation, Outcome, identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.contents import AckSubject
 from vstream.jetstream.direct import DirectMessage, api_error, last_by_subject, next_by_subject
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +159,7 @@ class DirectReader(_Paced):
                 outcome=outcome,
                 id=None if message is None else identity(message.data),
                 subject=subject if message is None else message.subject,
-                acked_by=None if message is None else message.stream,
+                acked_by=None if message is None else naming.answered_as(message.stream, self._spec.read),
                 seq=None if message is None else message.seq,
                 error=error,
             )

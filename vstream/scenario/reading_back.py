@@ -12,8 +12,11 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.origins import STREAM_SOURCE, origin_of
+from vstream.topology import naming
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vstream.capture.store import Capture
     from vstream.jetstream.contents import StoredMessage
     from vstream.jetstream.steady import SteadyConnection
@@ -26,10 +29,10 @@ _PAUSE = 0.5
 
 
 async def read_back(
-    connection: SteadyConnection, stream: PhysicalStream, capture: Capture, *, within: float
+    connection: SteadyConnection, stream: PhysicalStream, streams: Sequence[str], capture: Capture, *, within: float
 ) -> CapturedStream:
     """
-    Write everything that *stream* holds to the capture.
+    Write everything that *stream* holds to the capture; *streams* are all that it may come from.
 
     What was read must agree with what the stream's leader says of itself: else it
     is read again, up to *within* seconds. Never raises for what servers do; the result says why.
@@ -37,14 +40,14 @@ async def read_back(
     deadline, problem = time.monotonic() + within, "no time"
     while time.monotonic() < deadline:
         try:
-            return _captured(stream, messages=await _once(connection, stream.config.name, capture))
+            return _captured(stream, messages=await _once(connection, stream.config.name, capture, streams))
         except VstreamError as error:
             problem = error.message
         await asyncio.sleep(_PAUSE)
     return _captured(stream, error=problem)
 
 
-async def _once(connection: SteadyConnection, name: str, capture: Capture) -> int:
+async def _once(connection: SteadyConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
     file = capture.stream_file(name)
     file.unlink(missing_ok=True)
     count = last = 0
@@ -53,7 +56,7 @@ async def _once(connection: SteadyConnection, name: str, capture: Capture) -> in
         before = await _state(connection, name)
         if before["messages"]:
             async for message in messages(connection, name, patience=_PATIENCE):
-                lines.write(_stored(message))
+                lines.write(_stored(message, streams))
                 count, last = count + 1, message.seq
         after = await _state(connection, name)
     finally:
@@ -67,7 +70,7 @@ async def _once(connection: SteadyConnection, name: str, capture: Capture) -> in
 
 
 async def _state(connection: SteadyConnection, name: str) -> dict[str, Any]:
-    subject = f"$JS.API.STREAM.INFO.{name}"
+    subject = naming.asked("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=_PATIENCE)
     error = api_error(answer, subject)
     if error is not None:
@@ -75,8 +78,8 @@ async def _state(connection: SteadyConnection, name: str) -> dict[str, Any]:
     return dict(answer["state"])
 
 
-def _stored(message: StoredMessage) -> Stored:
-    origin, origin_seq = origin_of(message.headers)
+def _stored(message: StoredMessage, streams: Sequence[str]) -> Stored:
+    origin, origin_seq = origin_of(message.headers, streams)
     return Stored(
         seq=message.seq,
         time=message.time,

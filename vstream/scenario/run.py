@@ -302,9 +302,10 @@ class _Run:
 
     async def _read_back(self, staged: Stage, *, within: float) -> None:
         found = []
+        names = [stream.config.name for stream in staged.bundle.streams]
         for stream in staged.bundle.streams:
             connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
-            found.append(await read_back(connection, stream, self._capture, within=within))
+            found.append(await read_back(connection, stream, names, self._capture, within=within))
         self._manifest.streams(found)
 
     async def clean_up(self, *, keep_lab: bool) -> None:

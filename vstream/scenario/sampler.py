@@ -21,9 +21,10 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.steady import open_steady
 from vstream.lab.identity import OwnServers
-from vstream.model.topology import Endpoint
+from vstream.model.streams import taken_from
 from vstream.scenario import process
-from vstream.scenario.spec import SAMPLER, SamplerSpec
+from vstream.scenario.spec import SAMPLER, SamplerSpec, endpoint_of
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from vstream.jetstream.steady import SteadyConnection
@@ -62,7 +63,7 @@ class Sampler:
 
     async def _region(self, region: SampledRegion) -> None:
         connection = await open_steady(
-            Endpoint(urls=region.urls),
+            endpoint_of(region.urls, region.login),
             region.name,
             name=f"{region.name}/sampler",
             knows=OwnServers(self._spec.logs).knows,
@@ -105,7 +106,7 @@ class Sampler:
 
 def sourced(info: dict[str, Any]) -> dict[str, int]:
     """How far the stream of this STREAM.INFO has come in each of its sources, where servers say it."""
-    return {str(one["name"]): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    return {taken_from(one): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
 
 
 async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str | None]:
@@ -120,7 +121,7 @@ async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str 
 
 async def _info(connection: SteadyConnection, stream: str) -> dict[str, Any] | None:
     try:
-        answer = await connection.request_json(f"{_API}.STREAM.INFO.{stream}", timeout=DEADLINE)
+        answer = await connection.request_json(naming.asked("STREAM.INFO", stream), timeout=DEADLINE)
     except VstreamError:
         return None
     return answer if "state" in answer else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
+
+from vstream.model.topology import Endpoint
 
 GO = "go"
 """`go NANOSECONDS`: publishers and readers begin, so long after the capture's start."""
@@ -16,6 +18,19 @@ FINISH = "finish"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """A user of the lab, if it has users."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def endpoint_of(urls: tuple[str, ...], login: Login | None) -> Endpoint:
+    """How a process reaches the servers that it is told of."""
+    return Endpoint(urls=urls, user=login.user if login else None, password=login.password if login else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherSpec:
     """One publisher. Durations are nanoseconds."""
 
@@ -23,6 +38,8 @@ class PublisherSpec:
     prefix: str
     """Of message identities: a number follows."""
     stream: str
+    written: str
+    """The physical stream that takes what is published here. With hidden accounts, servers say only its name there."""
     subject: str
     rate: float
     size: tuple[int, int]
@@ -38,6 +55,8 @@ class ReaderSpec:
 
     client: str
     stream: str
+    read: str
+    """The physical stream that answers here."""
     rate: float
     timeout: int
     is_sequential: bool
@@ -64,6 +83,7 @@ class WorkerSpec:
     region: str
     urls: tuple[str, ...]
     logs: Path
+    login: Login | None
     start: int
     """The capture's start on the monotonic clock, which all processes of a machine share."""
     seed: int
@@ -89,6 +109,7 @@ class SampledRegion:
 
     name: str
     urls: tuple[str, ...]
+    login: Login | None
     monitor: tuple[str, ...]
     streams: tuple[str, ...]
 

@@ -45,8 +45,14 @@ class Stage:
     topology: Topology
     bundle: Bundle
     endpoints: Mapping[str, Endpoint]
+    clients: Mapping[str, Endpoint]
+    """As applications log in: they see virtual streams only, where the topology has accounts for that."""
     logs: Path
     """Where its servers log."""
+
+    def written(self, virtual: str, region: str) -> str:
+        """The physical stream that takes what is published on *virtual* in *region*."""
+        return naming.written_in(next(one for one in self.topology.streams if one.name == virtual), region)
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
@@ -87,6 +93,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         bundle=render(lab.addresses(name)),
         endpoints=lab.endpoints(name),
         logs=lab_directory(name).log,
+        clients=lab.client_endpoints(name),
     )
     say("applying the topology")
     await _apply(stage)

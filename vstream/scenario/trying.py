@@ -14,6 +14,7 @@ from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
 from vstream.model.scenario import Trial
 from vstream.scenario.publishing import acknowledgement
 from vstream.scenario.reading import ACK, failed, make_consumer, refusal
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,6 +44,8 @@ class Target:
     """The region's read stream."""
     bound: str
     """By what name clients use a consumer on it: the virtual one, where that is mapped to it."""
+    written: str
+    """The physical stream that takes what is published there."""
     subject: str
     """A subject that clients publish on."""
     number: int
@@ -70,10 +73,10 @@ class Trials:
 
     async def prepare(self) -> None:
         """Make the consumer that is fetched from. Raises VstreamError."""
-        target = self._target
+        read = self._named
         config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
-        subject = f"{_API}.CONSUMER.DURABLE.CREATE.{target.read}.{CONSUMER}"
-        request = {"stream_name": target.read, "config": config}
+        subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
+        request = {"stream_name": read, "config": config}
         await make_consumer(self._connection, subject, request, within=_PREPARE)
 
     async def run(self) -> list[Operation]:
@@ -120,6 +123,11 @@ class Trials:
             error=error,
         )
 
+    @property
+    def _named(self) -> str:
+        """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
+        return naming.local_name(self._target.read)
+
     def _identity(self) -> str:
         return f"{self._target.region}/{self._target.stream}/try{self._target.number}"
 
@@ -128,18 +136,24 @@ class Trials:
 
     async def _publish(self) -> _Result:
         reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
-        error, stream, seq, _ = acknowledgement(reply)
+        error, stream, seq, _ = acknowledgement(reply, self._target.written)
         if error is not None:
             raise VstreamError(error)
         return _Result(stream=stream, seq=seq)
 
     async def _direct_get(self) -> _Result:
-        return _read(
+        return self._read(
             await last_by_subject(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
         )
 
     async def _direct_get_sequence(self) -> _Result:
-        return _read(await next_by_subject(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+        return self._read(await next_by_subject(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+
+    def _read(self, message: Any) -> _Result:
+        if message is None:
+            return _Result()
+        stream = naming.answered_as(message.stream, self._target.read)
+        return _Result(stream=stream, seq=message.seq, id=identity(message.data))
 
     async def _message_get(self) -> _Result:
         subject = f"{_API}.STREAM.MSG.GET.{self._target.stream}"
@@ -186,7 +200,7 @@ class Trials:
     async def _create_consumer(self) -> _Result:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
-        await self._api(f"CONSUMER.CREATE.{target.read}", {"stream_name": target.read, "config": config})
+        await self._api(f"CONSUMER.CREATE.{self._named}", {"stream_name": self._named, "config": config})
         return _Result(stream=target.read)
 
     async def _create_stream(self) -> _Result:
@@ -210,9 +224,3 @@ class Trials:
         if error is not None:
             raise error
         return answer
-
-
-def _read(message: Any) -> _Result:
-    if message is None:
-        return _Result()
-    return _Result(stream=message.stream, seq=message.seq, id=identity(message.data))

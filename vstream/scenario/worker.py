@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from vstream.jetstream.steady import open_steady
 from vstream.lab.identity import OwnServers
-from vstream.model.topology import Endpoint
 from vstream.scenario import process
 from vstream.scenario.publishing import Publisher
 from vstream.scenario.reading import Consumer, DirectReader
 from vstream.scenario.recorder import FLUSH_EVERY, Recorder
-from vstream.scenario.spec import FINISH, GO, PROGRESS, STOP, WORKER
+from vstream.scenario.spec import FINISH, GO, PROGRESS, STOP, WORKER, endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -69,7 +68,7 @@ class Worker:
             await self._consumers[-1].create(within=PATIENCE)
 
     async def _connect(self, client: str) -> SteadyConnection:
-        endpoint = Endpoint(urls=self._spec.urls)
+        endpoint = endpoint_of(self._spec.urls, self._spec.login)
         connection = await open_steady(
             endpoint, self._spec.region, name=client, knows=OwnServers(self._spec.logs).knows, within=PATIENCE
         )

@@ -191,7 +191,7 @@ class _Composer:
         # Where the members of the stretch cluster stand, any open fault may have taken one.
         places = regions if self._open else {*regions, *self._topology.clusters}
         return [
-            (part.place, physical_name(stream.name, part.role, part.place))
+            (part.place, physical_name(stream, part.role, part.place))
             for stream in self._topology.streams
             for part in stream.physical
             if part.place in places and part.settings.fields.get("num_replicas") != 1

@@ -15,6 +15,7 @@ from vstream.model.topology import (
     Ports,
     Region,
     Role,
+    Routing,
     Server,
     StreamSettings,
     Stretch,
@@ -52,6 +53,8 @@ def resolve(document: TopologyDocument) -> Topology:
         name=document.name,
         server_version=document.server_version,
         naming=Naming(document.naming),
+        routing=Routing(document.routing),
+        roots=document.roots,
         regions=regions,
         streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),
         links=tuple(_links(document)),
@@ -144,6 +147,7 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         origin=settings(Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
         order=settings(Role.ORDER, () if consistency.has_origin else (wide,)),
         consistency=consistency,
+        routing=Routing(document.routing),
         canary=stream.canary,
     )
 
@@ -207,7 +211,9 @@ def _settings(
         fields["max_age"] = said.get("max_age", _longest_write(document, name, regions))
     if is_mirror:
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
-        fields |= {"duplicate_window": 0, "mirror_direct": True}
+        fields |= {"duplicate_window": 0}
+        # In an account of its own it is called like what it mirrors, and answers in its own name.
+        fields |= {"mirror_direct": True} if document.routing == Routing.MAPPED.value else {}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
     placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
     if placement_tags and in_region:

@@ -210,6 +210,13 @@ class TopologyDocument(_Closed):
     """The oldest nats-server that must be able to run this, such as `"2.12"`."""
     naming: Literal["isolated", "blog"] = "isolated"
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
+    routing: Literal["mapped", "accounts"] = "mapped"
+    """
+    How clients reach streams. mapped: one account, 8 rules and more per stream. accounts: one account for clients and
+    hidden ones per region; every client operation works, and the cost does not grow with the number of streams.
+    """
+    roots: Names = ()
+    """Subjects such as `v.>` that belong to virtual streams alone: with `routing: accounts`, one rule for all of them."""
     regions: Annotated[dict[Name, RegionDocument], Field(min_length=1)]
     stretch: StretchDocument | None = None
     """A cluster with a server in each of several regions, for streams that outlive the loss of one."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.topology import Naming, Role
+from vstream.model.streams import IN_ACCOUNT, TAKEN_FROM
+from vstream.model.topology import Consistency, Naming, Role, Routing
 from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
 
 if TYPE_CHECKING:
@@ -30,13 +31,95 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 """
 
 
-def physical_name(stream: str, role: Role, place: str) -> str:
+CLIENT_ACCOUNT = "APP"
+"""The account of clients, with `routing: accounts`."""
+AT = f"{PHYSICAL_PREFIX}.at"
+"""With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
+API_OF = f"{PHYSICAL_PREFIX}.api"
+"""There, the JetStream API of a hidden account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
+DELIVERED = f"{PHYSICAL_PREFIX}.to"
+"""What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
+API = "$JS.API"
+
+
+def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
+    """The hidden account that a physical stream lives in; None where all share the account of clients."""
+    if stream.routing is Routing.MAPPED:
+        return None
+    if role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH):
+        return stretch_account(place)
+    return write_account(place) if role is Role.WRITE else read_account(place)
+
+
+def write_account(region: str) -> str:
+    """The hidden account that takes publishes in *region*."""
+    return f"W_{region}"
+
+
+def read_account(region: str) -> str:
+    """The hidden account that answers reads in *region*; the origins of streams at home there are in it too."""
+    return f"R_{region}"
+
+
+def stretch_account(cluster: str) -> str:
+    """The hidden account of the streams in the stretch cluster."""
+    return f"S_{cluster}"
+
+
+def in_account(account: str | None, name: str) -> str:
+    """How vstream calls the stream *name* of a hidden *account*: `R_west/foo`. Without an account, by its name."""
+    return name if account is None else f"{account}{IN_ACCOUNT}{name}"
+
+
+def answered_as(said: str, expected: str) -> str:
+    """Which stream answered that calls itself *said*: the *expected* one if that is its name where it lives."""
+    return expected if said == local_name(expected) else said
+
+
+def accounts_of(topology: Topology) -> tuple[str | None, ...]:
+    """The accounts that hold the physical streams; None stands for that of clients."""
+    if topology.routing is Routing.MAPPED:
+        return (None,)
+    regions = [region.name for region in topology.regions]
+    stretch = (stretch_account(topology.stretch.cluster),) if topology.stretch else ()
+    return (*map(write_account, regions), *map(read_account, regions), *stretch)
+
+
+def local_name(name: str) -> str:
+    """The name that servers know a physical stream by: `foo` of `R_west/foo`."""
+    return name.rpartition(IN_ACCOUNT)[2]
+
+
+def api_prefix(account: str | None) -> str:
+    """Where clients of the account of clients reach the JetStream API of a hidden *account*, or their own."""
+    return API if account is None else f"{API_OF}.{account}"
+
+
+def asked(verb: str, name: str) -> str:
+    """The subject of the JetStream API that asks *verb*, such as `STREAM.INFO`, of the stream *name*."""
+    account, _, local = name.rpartition(IN_ACCOUNT)
+    return f"{api_prefix(account or None)}.{verb}.{local}"
+
+
+def external(stream: str, taker: str | None) -> dict[str, str] | None:
+    """How the account *taker* reaches the physical *stream* of another; None where they share one."""
+    account, separator, _ = stream.rpartition(IN_ACCOUNT)
+    if not separator:
+        return None
+    return {"api": f"{TAKEN_FROM}.{account}", "deliver": f"{DELIVERED}.{account}.{taker}"}
+
+
+def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     """
     The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
 
     An origin is called like the virtual stream, so that every client operation reaches it as it is.
+    In hidden accounts all are: there the account tells them apart, `W_west/foo`.
     """
-    return stream if role is Role.ORIGIN else f"{stream}-{role.value}-{place}"
+    account = account_of(stream, role, place)
+    if account is not None:
+        return in_account(account, stream.name)
+    return stream.name if role is Role.ORIGIN else f"{stream.name}-{role.value}-{place}"
 
 
 def server_name(region: str, number: int) -> str:
@@ -110,7 +193,7 @@ def with_placeholders(pattern: str, *, start: int = 1) -> str:
 
 def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
     """What the stream that takes the publishes of *region* listens on."""
-    if stream.consistency.has_origin:
+    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return stream.subjects
     if topology.naming is Naming.ISOLATED:
         return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
@@ -119,37 +202,44 @@ def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tu
 
 def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
     """The subject under which a message published on *subject* in *region* is first stored."""
-    return subject if stream.consistency.has_origin else physical_subject(kind, stream.name, region, subject)
+    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
+        return subject
+    return physical_subject(kind, stream.name, region, subject)
 
 
 def written_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that takes what is published in *region*."""
-    return stream.name if stream.consistency.has_origin else physical_name(stream.name, Role.WRITE, region)
+    return origin_name(stream) or physical_name(stream, Role.WRITE, region)
 
 
 def read_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that holds the messages in *region*."""
-    return physical_name(stream.name, Role.READ, region) if region in stream.read else stream.name
+    return physical_name(stream, Role.READ, region) if region in stream.read else origin_name(stream) or stream.name
+
+
+def origin_name(stream: VirtualStream) -> str | None:
+    """The physical stream that takes all publishes, if one does."""
+    return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin), None)
 
 
 def is_copy(stream: VirtualStream, name: str) -> bool:
     """Whether *name* is a physical stream of *stream* that holds all of its messages."""
     return any(
-        name == physical_name(stream.name, part.role, part.place)
-        for part in stream.physical
-        if part.role is not Role.WRITE
+        name == physical_name(stream, part.role, part.place) for part in stream.physical if part.role is not Role.WRITE
     )
 
 
 def mirrored(stream: VirtualStream) -> str | None:
     """The name of the stream that the read streams mirror, None if they source the write streams."""
     if stream.consistency.has_origin:
-        return stream.name
-    return next((physical_name(stream.name, Role.ORDER, place) for place in stream.order), None)
+        return origin_name(stream)
+    return next((physical_name(stream, Role.ORDER, place) for place in stream.order), None)
 
 
 def source_transforms(topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
     """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
+    if topology.routing is Routing.ACCOUNTS:
+        return ()
     if topology.naming is Naming.ISOLATED:
         return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
     return tuple(

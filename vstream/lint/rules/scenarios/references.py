@@ -74,7 +74,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
 
 def _physical(subject: ScenarioSubject) -> list[str]:
     return [
-        naming.physical_name(stream.name, part.role, part.place)
+        naming.physical_name(stream, part.role, part.place)
         for stream in subject.streams.values()
         for part in stream.physical
     ]

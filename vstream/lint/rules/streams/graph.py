@@ -212,14 +212,13 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
                 yield Finding(
                     at=group[0].at("name"),
                     message=f"`{virtual.name}` has no {role.value} stream in {listed(lacking)}",
-                    hint="add "
-                    + listed(naming.physical_name(virtual.name, Role(role.value), region) for region in lacking),
+                    hint="add " + listed(naming.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
 
 
 def _physical_names(topology: Topology | None) -> set[str]:
     return {
-        naming.physical_name(stream.name, part.role, part.place)
+        naming.physical_name(stream, part.role, part.place)
         for stream in (topology.streams if topology else ())
         for part in stream.physical
     }

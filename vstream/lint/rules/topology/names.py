@@ -89,7 +89,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
     """
     taken: dict[str, str] = {}
     for stream in subject.topology.streams:
-        names = {naming.physical_name(stream.name, part.role, part.place) for part in stream.physical}
+        names = {naming.physical_name(stream, part.role, part.place) for part in stream.physical}
         for name in sorted({stream.name, *names}):
             other = taken.setdefault(name, stream.name)
             if other != stream.name:

@@ -1,0 +1,71 @@
+"""The accounts of a super-cluster as values: what one exports and another imports, and who may log in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "probe", "audit")
+"""Who logs in to the account of clients, with `routing: accounts`."""
+SYSTEM_USER = "system"
+
+
+def password_variable(user: str) -> str:
+    """The variable of a server's configuration that holds the password of *user*."""
+    return f"VSTREAM_PASSWORD_{user.upper()}"
+
+
+PASSWORDS = tuple(map(password_variable, (*USERS, SYSTEM_USER)))
+
+
+class Shared(Enum):
+    """What is shared between two accounts."""
+
+    SERVICE = "service"
+    """Requests go from the importing account to the exporting one, and answers come back."""
+    STREAM = "stream"
+    """Messages go from the exporting account to the importing one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What *accounts* may import. *threshold* is how long answers may take, for services with many of them: `10m`."""
+
+    shared: Shared
+    subject: str
+    accounts: tuple[str, ...]
+    threshold: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """What is taken from *account*. *to* is what it is called here, None for the same."""
+
+    shared: Shared
+    account: str
+    subject: str
+    to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Who may log in. The password is a variable of the servers' configuration: no secret stands in a bundle."""
+
+    name: str
+    password_variable: str
+    purpose: str
+    publish: tuple[str, ...]
+    """What it may publish, after mapping: servers look at the mapped subject."""
+    subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One account. The text of all of them is the same on every server."""
+
+    name: str
+    purpose: str
+    has_jetstream: bool
+    users: tuple[User, ...] = ()
+    exports: tuple[Export, ...] = ()
+    imports: tuple[Import, ...] = ()
