@@ -58,7 +58,7 @@ def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
                 hint="state what clients publish on, such as `subjects: [foo.>]`",
             )
         for index, one in enumerate(stream.subjects):
-            problem = _subject_problem(one)
+            problem = subject_problem(one)
             if problem:
                 message, hint = problem
                 at: Path = ("streams", name, "subjects", index)
@@ -72,7 +72,7 @@ _RESERVED = frozenset(
 """First tokens of what servers, clients and vstream itself publish on."""
 
 
-def _subject_problem(subject: str) -> tuple[str, str | None] | None:
+def subject_problem(subject: str) -> tuple[str, str | None] | None:
     """Why *subject* cannot be a virtual stream's, and a way out."""
     if not subject_algebra.is_valid(subject) or not subject.isprintable():
         return "is not a valid subject", "tokens are separated by single dots and hold no spaces; `>` comes last"
@@ -137,7 +137,7 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
         (name, ("streams", name, "subjects", index), one)
         for name, stream in subject.document.streams.items()
         for index, one in enumerate(stream.subjects)
-        if _subject_problem(one) is None
+        if subject_problem(one) is None
     ]
     trie = subject_algebra.SubjectTrie(one for _, _, one in places)
     # A file that overlaps everywhere has as many pairs as the square of its subjects.
@@ -187,7 +187,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
             continue
         at = ("streams", stream.name, "canary")
         tokens = canary.split(".")
-        if _subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
+        if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
             yield Finding(
                 at=at, message=f"{shown(canary)} is no canary subject", hint="a literal subject, with at most one `*`"
             )

@@ -1,0 +1,242 @@
+"""`routing: accounts` on real servers: clients that know nothing of vstream use virtual streams, and reach nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from tests.support.probing import until
+from vstream.lab import lab
+from vstream.lab.state import lab_directory
+
+pytestmark = pytest.mark.lab
+
+VERSIONS = ["2.12.8", "2.15.1"]
+REGIONS = ("west", "central", "east")
+TOPOLOGY = """\
+version: 1
+name: accounts
+server_version: "2.12"
+routing: accounts
+roots: [v.>]
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary.*}
+  one: {subjects: [v.one.>], canary: v.one._canary.*}
+  two: {subjects: [v.two.>], canary: v.two._canary.*}
+  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
+  KV_settings:
+    subjects: ["$KV.settings.>"] # vstream: ignore[VS125] one writer for each key
+    allow_rollup: true
+    read: {max_msgs_per_subject: 5}
+"""
+MESSAGES = 40
+PATIENCE = 15.0
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "accounts.yaml"
+    path.write_text(TOPOLOGY)
+    yield path
+    assert vstream("lab", "down", "accounts", "--purge").code == 0
+    assert running_in(state) == []
+
+
+@asynccontextmanager
+async def client(region: str, user: str) -> AsyncIterator[Client]:
+    """The library as it is, logged in as *user*. What servers refuse is in its `refused`."""
+    endpoint = lab.endpoints("accounts", user)[region]
+    refused: list[str] = []
+
+    async def remember(error: Exception) -> None:
+        refused.append(str(error))
+
+    connection = await nats.connect(
+        list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=remember
+    )
+    connection.refused = refused  # type: ignore[attr-defined]
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.asyncio
+async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(file: Path, version: str) -> None:
+    up = vstream("lab", "up", file, "--server-version", version)
+    assert up.code == 0, up.err
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out + probed.err
+    secrets = nobody_else_reads_the_passwords()
+    assert not any(secret in text for secret in secrets for text in (up.out, up.err, applied.out, planned.out))
+
+    for region in REGIONS:
+        async with client(region, "app") as connection:
+            await everybody_publishes(connection, region)
+    for region in REGIONS:
+        async with client(region, "app") as connection:
+            js = connection.jetstream(timeout=PATIENCE)
+            await until(partial(lacking, js))
+            await uses_everything(js, region)
+        await nothing_physical_is_reached(region)
+
+    the_profile_stays(file)
+
+
+def the_profile_stays(file: Path) -> None:
+    """A live topology in another profile is blocked, and nothing is planned."""
+    file.write_text(TOPOLOGY.replace("routing: accounts\nroots: [v.>]\n", ""))
+    moved = vstream("plan", file, "--format", "json")
+    assert moved.code == 1
+    plan = json.loads(moved.out)
+    assert plan["changes"] == []
+    assert {one["reason"] for one in plan["blocked"]} == {
+        "it was made with `routing: accounts`, the topology says `mapped`"
+    }
+
+
+def nobody_else_reads_the_passwords() -> list[str]:
+    path = lab_directory("accounts").conf / "passwords.cfg"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return [line.split('"')[1] for line in path.read_text().splitlines()]
+
+
+async def everybody_publishes(connection: Client, region: str) -> None:
+    js = connection.jetstream(timeout=PATIENCE)
+    for subject in ("foo", "v.one", "prices"):
+        acks = await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"x") for n in range(MESSAGES)))
+        assert {ack.stream for ack in acks} == {subject.removeprefix("v.")}
+    await js.publish(f"foo.{region}.named", b"", stream="foo")
+    kv = await js.key_value("settings")
+    await kv.put(region, b"1")
+
+
+async def lacking(js: JetStreamContext) -> str | None:
+    wanted = {"foo": 3 * (MESSAGES + 1), "one": 3 * MESSAGES, "prices": 3 * MESSAGES, "KV_settings": 3}
+    held = {name: (await js.stream_info(name)).state.messages for name in wanted}
+    return None if held == wanted else f"{held} of {wanted}"
+
+
+async def uses_everything(js: JetStreamContext, region: str) -> None:
+    """Every way of reading that the library has, by the virtual name."""
+    everything = 3 * (MESSAGES + 1)
+    assert (await js.stream_info("foo")).config.placement.cluster == region  # type: ignore[union-attr]
+    durable = await js.pull_subscribe("foo.>", durable="pull", stream="foo")
+    fetched = await fetch_all(durable, everything)
+    for message in fetched:
+        await message.ack_sync(timeout=PATIENCE)
+    assert len({message.subject for message in fetched}) == everything
+    by_subject = await js.pull_subscribe("v.one.>", durable="by-subject")  # the library looks up whose subject it is
+    assert len(await fetch_all(by_subject, 3 * MESSAGES)) == 3 * MESSAGES
+    ordered = await js.subscribe("foo.>", stream="foo", ordered_consumer=True)
+    for _ in range(everything):
+        await ordered.next_msg(timeout=PATIENCE)
+    push = await js.subscribe("foo.>", stream="foo", durable="push", manual_ack=True)
+    for _ in range(MESSAGES):
+        await (await push.next_msg(timeout=PATIENCE)).ack()
+    copy = await js.pull_subscribe("prices.>", durable="copy", stream="prices")
+    assert len(await fetch_all(copy, 3 * MESSAGES)) == 3 * MESSAGES
+    late = await js.pull_subscribe(f"v.two.late.{region}", durable="late", stream="two")
+    waiting = asyncio.create_task(late.fetch(1, timeout=PATIENCE))
+    await until_waiting(late)
+    await js.publish(f"v.two.late.{region}", b"late")
+    assert [message.data for message in await waiting] == [b"late"]
+    assert (await js.get_last_msg("foo", f"foo.{region}.7", direct=True)).subject == f"foo.{region}.7"
+    first = fetched[0].metadata.sequence.stream
+    assert (await js.get_msg("foo", seq=first)).subject == fetched[0].subject
+    kv = await js.key_value("settings")
+    assert sorted(await kv.keys()) == sorted(REGIONS)
+    assert (await kv.get("west")).value == b"1"
+    assert len(await kv.history("east")) == 1
+    assert await js.delete_consumer("foo", "push")
+
+
+async def until_waiting(subscription: Any) -> None:
+    async def idle() -> str | None:
+        return None if (await subscription.consumer_info()).num_waiting else "no pull waits"
+
+    await until(idle, within=PATIENCE)
+
+
+async def fetch_all(subscription: Any, count: int) -> list[Msg]:
+    found: list[Msg] = []
+    while len(found) < count:
+        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
+    return found
+
+
+FORBIDDEN = (
+    *(
+        f"$JS.API.{verb}"
+        for verb in (
+            "STREAM.CREATE.mine",
+            "STREAM.UPDATE.foo",
+            "STREAM.DELETE.foo",
+            "STREAM.PURGE.foo",
+            "STREAM.MSG.DELETE.foo",
+            "STREAM.SNAPSHOT.foo",
+            "STREAM.RESTORE.foo",
+            "STREAM.LEADER.STEPDOWN.foo",
+            "CONSUMER.LEADER.STEPDOWN.foo.pull",
+            "META.LEADER.STEPDOWN",
+        )
+    ),
+    *(
+        f"_vs.api.{account}.{verb}"
+        for account in ("W_west", "R_east")
+        for verb in ("INFO", "STREAM.INFO.foo", "STREAM.LIST", "STREAM.DELETE.foo", "STREAM.PURGE.foo",
+                     "STREAM.MSG.GET.foo", "DIRECT.GET.foo", "CONSUMER.CREATE.foo")
+    ),
+    "_vs.at.west.$JS.API.STREAM.DELETE.foo",
+    "_vs.from.W_west.CONSUMER.CREATE.foo",
+    "_vs.to.W_west.R_west.x",
+    "$SYS.REQ.SERVER.PING",
+    "other.subject",
+)  # fmt: skip
+"""What an application may not publish, operation by operation."""
+
+
+async def nothing_physical_is_reached(region: str) -> None:
+    async with client(region, "app") as connection:
+        for subject in FORBIDDEN:
+            with pytest.raises((nats.errors.NoRespondersError, nats.errors.TimeoutError)):
+                await connection.request(subject, b"{}", timeout=0.2)
+        refused = connection.refused  # type: ignore[attr-defined]
+        await until(partial(unrefused, refused, 0), within=PATIENCE)
+        for pattern in (">", "foo.>", "_vs.>", "$JS.>"):
+            await connection.subscribe(pattern)
+        await until(partial(unrefused, refused, 4), within=PATIENCE)
+    async with client(region, "audit") as connection:
+        answer = json.loads((await connection.request("_vs.api.W_west.STREAM.INFO.foo", timeout=PATIENCE)).data)
+        assert answer["config"]["name"] == "foo"
+        with pytest.raises(nats.errors.TimeoutError):
+            await connection.request("_vs.api.W_west.STREAM.PURGE.foo", b"", timeout=0.2)
+        with pytest.raises(nats.errors.TimeoutError):
+            await connection.request("foo.audit", b"", timeout=0.2)
+
+
+async def unrefused(refused: list[str], subscriptions: int) -> str | None:
+    said = [one.lower() for one in refused]
+    found = [sum(f"permissions violation for {what}" in one for one in said) for what in ("publish", "subscription")]
+    return None if found[0] >= len(FORBIDDEN) and found[1] >= subscriptions else f"{found} of {len(FORBIDDEN)}: {said}"
