@@ -52,13 +52,12 @@ def command(
 
 
 def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
-    from vstream.model.topology import Role  # noqa: PLC0415
     from vstream.topology import naming  # noqa: PLC0415
 
     origin = next(iter(stream.origin), None)
-    into = naming.physical_name(stream, Role.ORIGIN if origin else Role.WRITE, origin or region)
+    into = naming.written_in(stream, region)
     # The home of a homed stream has no mirror of it: there it is read itself.
-    read = naming.physical_name(stream, Role.READ, region) if region in stream.read else stream.name
+    read = naming.read_in(stream, region)
     return {
         "region": region,
         "published_into": into,

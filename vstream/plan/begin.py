@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import StreamConfig
+from vstream.model.streams import StreamConfig, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +43,11 @@ def kept(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
     found, wanted = before.get("sources"), fields.get("sources")
     if isinstance(found, list) and isinstance(wanted, list):
         starts = {
-            one["name"]: one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one
+            taken_from(one): one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one
         }
         fields["sources"] = [
-            {"opt_start_seq": starts[one["name"]], **one}
-            if isinstance(one, dict) and one.get("name") in starts
+            {"opt_start_seq": starts[taken_from(one)], **one}
+            if isinstance(one, dict) and taken_from(one) in starts
             else one
             for one in wanted
         ]
