@@ -13,6 +13,7 @@ from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.captured import captured
 from vstream.audit.frames import read_tables, write_tables
 from vstream.audit.journal import journal
+from vstream.audit.publish import RESULTS, publish
 from vstream.audit.report import Report, Verdict
 from vstream.audit.stages import (
     Context,
@@ -26,6 +27,7 @@ from vstream.audit.stages import (
 )
 from vstream.capture.records import Outcome
 from vstream.diagnostics import Severity
+from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,3 +155,25 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
         ("unfinished", "bar"),
         ("nothing-seen", "bar"),
     }
+
+
+def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(messages=20))
+    history.streams["foo-read-east"].pop(4)
+    found = captured(spark, history.write(tmp_path))
+    shelf = Shelf(spark)
+    Run(shelf=shelf, context=Context(subject="test"))(found.messages, found.streams)
+    spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
+    try:
+        for _ in range(2):  # what is there is replaced
+            publish(shelf, "found", "parquet")
+        assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
+        lost = spark.sql("SELECT region, count(*) AS n FROM found.faults GROUP BY region").collect()
+        assert [(one.region, one.n) for one in lost] == [("east", 1)]
+        assert spark.table("found.answers").count() == 0
+        with pytest.raises(VstreamError, match="delta"):
+            publish(shelf, "found", "delta")
+        with pytest.raises(VstreamError, match="nowhere"):
+            publish(shelf, "nowhere", "parquet")
+    finally:
+        spark.sql("DROP SCHEMA found CASCADE")

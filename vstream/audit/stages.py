@@ -97,6 +97,10 @@ class Shelf:
             self._held[name] = self.spark.read.schema(schema).parquet(f"{self._uri}/{name}")
         return self._held[name]
 
+    def has(self, name: str) -> bool:
+        """Whether this audit has computed the table *name*."""
+        return name in self._held
+
     def held(self, name: str) -> DataFrame:
         """The table *name* of this audit. Raises KeyError if it was not computed."""
         return self._held[name]

@@ -55,6 +55,13 @@ def command(
     tables: Annotated[
         str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
     ] = None,
+    publish: Annotated[
+        str | None,
+        typer.Option(help="Write what was found into this schema of Spark's catalog, too.", metavar="SCHEMA"),
+    ] = None,
+    publish_as: Annotated[
+        str, typer.Option(help="What those tables are: delta, iceberg, parquet, or whatever the cluster has.")
+    ] = "parquet",
     begin: Annotated[
         str,
         typer.Option("--from", help="With tables: the first stage to do again, normalise, reconcile or judge."),
@@ -91,6 +98,8 @@ def command(
         sample=sample,
         tables=auditing.uri_of(tables) if tables else None,
         begin=begin,
+        publish=publish,
+        publish_as=publish_as,
         templates=templates,
         lab=lab,
     )
@@ -116,6 +125,7 @@ def _check_follow(target: str, wanted: auditing.Request, output: str, *, is_else
         "it is done on this machine: without --master and --remote": is_elsewhere,
         "what it has read is not kept: without --tables": wanted.tables is not None,
         "every message of the last minutes is looked at: without --sample": wanted.sample is not None,
+        "what it finds changes every few seconds: without --publish": wanted.publish is not None,
         "it has no end that junit could tell of": output == "junit",
     }
     for problem, is_there in problems.items():

@@ -37,6 +37,9 @@ class Request:
     sample: int | None
     tables: str | None
     begin: str
+    publish: str | None
+    """A schema of Spark's catalog for the results."""
+    publish_as: str
     templates: Path | None
     lab: str | None
 
@@ -100,7 +103,13 @@ class Source:
             begin=Stage(self._wanted.begin),
             on_stage=lambda stage: progress.begin(stage.value),
         )
-        return self._judged(spark, run, found, progress, journal)
+        report = self._judged(spark, run, found, progress, journal)
+        if self._wanted.publish is not None:
+            from vstream.audit.publish import publish  # noqa: PLC0415
+
+            progress.begin("publish")
+            publish(shelf, self._wanted.publish, self._wanted.publish_as)
+        return report
 
     def _judged(self, spark: Any, run: Run, found: Tables, progress: Any, journal: Any) -> Report:
         from vstream.audit.frames import only, virtuals  # noqa: PLC0415

@@ -1,0 +1,42 @@
+"""Results of an audit as tables of a catalog, where others query them: Delta Lake, Iceberg, or what the cluster has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.audit import delays, faults, journal, keys
+from vstream.audit.failure import explained
+from vstream.audit.local import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+    from vstream.audit.stages import Shelf
+
+RESULTS: Final[Mapping[str, StructType]] = {
+    "faults": faults.FAULTS,
+    "delays": delays.DELAYS,
+    "settling": delays.SETTLING,
+    "pairs": delays.PAIRS,
+    "disputes": keys.DISPUTES,
+    "conflicts": keys.CONFLICTS,
+    "twins": keys.TWINS,
+    "answers": journal.ANSWERS,
+}
+"""The tables that say what was found; the others are steps on the way."""
+
+
+def publish(shelf: Shelf, into: str, kind: str) -> None:
+    """
+    Write the results on *shelf* into the catalog's schema *into*, in the place of those of an earlier audit.
+
+    What this audit had nothing to say of becomes an empty table. *kind* is the name of a format that the
+    cluster has: `delta`, `iceberg`, `parquet`. Raises VstreamError with what Spark says if there is no such
+    format or schema.
+    """
+    with explained():
+        for name, schema in RESULTS.items():
+            rows = shelf.held(name) if shelf.has(name) else table(shelf.spark, [], schema)
+            rows.write.format(kind).mode("overwrite").saveAsTable(f"{into}.{name}")
