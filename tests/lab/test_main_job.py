@@ -204,15 +204,23 @@ def test_a_lab_that_has_other_servers_than_the_topology_is_said(work: Path) -> N
     file.write_text(SMALL)
     assert vstream("lab", "up", file).code == 0
     plain = SMALL.partition("    overrides:")[0]
-    for servers, said in (
-        ("{west: {servers: 1}, east: {servers: 1}}", "it has besides central-1"),
-        ("{west: {servers: 2}, central: {servers: 1}, east: {servers: 1}}", "it lacks west-2"),
+    regions = "{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}"
+    fewer = plain.replace(regions, "{west: {servers: 1}, east: {servers: 1}}")
+    for text, said in (
+        (fewer.replace("name: small", "name: other"), "it has besides central-1"),
+        (plain.replace(regions, regions.replace("1", "2", 1)), "it lacks west-2"),
     ):
-        file.write_text(plain.replace("{west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}", servers))
-        for command in (("plan", file), ("apply", file, "--yes"), ("probe", file)):
-            ran = vstream(*command)
+        file.write_text(text)
+        for command in ("plan", "apply", "probe"):
+            ran = vstream(command, file, "--lab", "small", *(["--yes"] if command == "apply" else []))
             assert ran.code == 3, ran.out + ran.err
             assert said in ran.err
+    # A region that the lab's own topology has lost: its servers would stop, which has to be allowed.
+    file.write_text(fewer)
+    assert "server central-1  stops" in vstream("plan", file).out
+    ran = vstream("apply", file, "--yes")
+    assert ran.code == 1
+    assert "--allow-destructive" in ran.err
 
 
 def test_apply_waits_for_streams_that_it_has_moved_or_scaled(work: Path) -> None:

@@ -69,7 +69,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path, version: 
         # Its servers go, once it is not in the topology any more.
         others = starts("moving")
         file.write_text(document(["west", "central"]))
-        shrunk = await command("apply", file, "--yes")
+        shrunk = await command("apply", file, "--yes", "--allow-destructive")
         assert shrunk.code == 0, shrunk.out + shrunk.err
         assert starts("moving") == {server: others[server] for server in ("west-1", "central-1")}
         assert {(await monitoring.meta(url)).cluster_size for url in monitors()} == {2}  # type: ignore[union-attr]

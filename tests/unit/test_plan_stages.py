@@ -226,7 +226,9 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     assert (applied.retired, racks.retired) == (("east-1",), ["east-1"])
     saved_text = saved.dump(saved.SavedPlan(plan=again, topology_file="t.yaml", topology_text="", lab=None))
     assert saved.load(saved_text, "plan.json").plan == again
-    assert not replace(plan, changes=(), rules=()).is_empty
+    only = replace(plan, changes=(), rules=())
+    assert not only.is_empty
+    assert only.is_destructive
 
 
 async def test_a_write_stream_that_is_made_again_begins_after_what_its_readers_took() -> None:

@@ -102,7 +102,8 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
     wanted = {(seat.region, seat.server.name) for seat in topology.seats}
     staying = {region for region, _ in wanted}
-    if {(region, server) for region, server in has if region in staying} == wanted:
+    is_same = lab.status(lab_name).topology == topology.name  # else its other servers are somebody's
+    if has == wanted or (is_same and {one for one in has if one[0] in staying} == wanted):
         return
     parts = (("lacks", wanted - has), ("has besides", has - wanted))
     different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)

@@ -151,8 +151,8 @@ class Plan:
 
     @property
     def is_destructive(self) -> bool:
-        """Whether any change can lose or double messages."""
-        return any(risk_of(change).is_destructive for change in self.changes)
+        """Whether any change can lose or double messages. Servers that leave take along what others store there."""
+        return bool(self.leaving) or any(risk_of(change).is_destructive for change in self.changes)
 
     @property
     def touches_many(self) -> bool:
