@@ -8,6 +8,7 @@ Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LI
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
+Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
@@ -177,6 +178,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
     parser.add_argument("--only-render", action="store_true", help="no servers")
     parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
+    parser.add_argument("--routing", action="store_true", help="only what a publish costs, by routing profile")
     parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
     parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
@@ -195,6 +197,11 @@ def main() -> None:
         import bench_audit  # noqa: PLC0415 - needs Spark
 
         bench_audit.main(options.rows, with_others=not options.alone)
+        return
+    if options.routing:
+        import bench_routing  # noqa: PLC0415
+
+        bench_routing.main()
         return
     if options.extract:
         import bench_extract  # noqa: PLC0415 - needs Spark

@@ -83,6 +83,7 @@ def command(
         typer.echo(view.markdown(planned.plan), nl=False)
     else:
         console.say(f"{planned.topology.name} on {planned.where.description}")
+        console.say(view.routing(planned.topology, planned.bundle))
         for line in view.text(planned.plan):
             console.out().print(line)
     if planned.plan.blocked:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from rich.text import Text
 
+from vstream.model.topology import Routing
 from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
@@ -17,7 +18,9 @@ from vstream.topology.units import format_duration, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from vstream.model.artifacts import Bundle
     from vstream.model.json import Json
+    from vstream.model.topology import Topology
     from vstream.plan.apply import Applied
     from vstream.plan.changes import Change, FieldChange, RuleChange
 
@@ -25,6 +28,8 @@ _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "
 _DURATIONS = frozenset({"max_age", "duplicate_window", "subject_delete_marker_ttl"})
 _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
+_MANY_RULES = 50
+"""Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _FEW = 20
 """How many equal lines are shown before the rest is counted."""
 
@@ -79,6 +84,15 @@ def summary(plan: Plan) -> str:
     if plan.leaving:
         text += f"; {_count(len(plan.leaving), 'server')} to stop"
     return text + "."
+
+
+def routing(topology: Topology, bundle: Bundle) -> str:
+    """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
+    rules = len(bundle.mappings)
+    said = f"routing: {topology.routing.value}, {rules} mapping {'rule' if rules == 1 else 'rules'} for every publish"
+    if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
+        return f"{said}: `routing: accounts` needs 3 and one for each root (docs/routing.md)"
+    return said
 
 
 def text(plan: Plan) -> Iterator[Text]:
