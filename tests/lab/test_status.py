@@ -107,6 +107,11 @@ def well(file: Path) -> None:
     text = vstream("status", file)
     assert "WELL" in text.out
     assert "sensors-read-west" in text.out
+    doctor = vstream("doctor", file, "--deadline", "20")
+    assert doctor.code == 0, doctor.out
+    assert "HEALTHY" in doctor.out
+    drift = vstream("drift", file)
+    assert drift.code == 0, drift.out + drift.err
 
 
 def test_positions_where_servers_do_not_say_them(state: Path, tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_tails() -> None:
     assert tail(cursor=3) == set()
 
 
+@pytest.mark.parametrize(("version", "expected"), [("2.10.26", set()), ("2.11.11", {"VD201"}), ("2.15.1", {"VD201"})])
+def test_a_source_that_is_not_heard(version: str, expected: set[str]) -> None:
+    """Servers before 2.11 count the time since the last message: a quiet source looks like a dead one."""
+    facts = healthy(version)
+    reader = facts.streams["foo-read-west"]
+    for heard in (60.0, None):
+        sources = tuple(replace(source, heard=heard) for source in reader.sources)
+        assert found(with_stream(facts, reader.name, replace(reader, sources=sources))) == expected
+
+
 def test_servers() -> None:
     facts = healthy()
     west, *others = facts.servers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vstream.picture.facts import Facts, RegionFacts, SourceFacts, Tail
 
 SILENT_AFTER = 5.0
-"""Seconds. A source that works is heard every second, messages or not."""
+"""Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
 BEHIND_AFTER = 5.0
 """Seconds that a message may be on its way before its reader is called behind."""
 
@@ -152,7 +152,8 @@ def _state(
 def _waiting(feed: Feed, facts: Facts, source: SourceFacts, tail: Tail | None, age: float | None) -> tuple[State, str]:
     """What may mend by itself."""
     origin, reader = feed.origin.name, feed.reader.name
-    if source.heard is None or source.heard > SILENT_AFTER:
+    is_silent = source.heard is None or source.heard > SILENT_AFTER
+    if is_silent and not _counts_messages_only(facts, facts.streams[reader].cluster):
         return State.SILENT, f"`{reader}` takes nothing from `{origin}`: {_heard(source)}"
     if source.seq is None and facts.streams[origin].last_seq and (tail is None or tail.cursor is None):
         how = "was not" if tail is None else "cannot be"
@@ -160,6 +161,14 @@ def _waiting(feed: Feed, facts: Facts, source: SourceFacts, tail: Tail | None, a
     if age is not None and age > BEHIND_AFTER:
         return State.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {span(age)} old"
     return State.OK, "it has everything" if age is None else f"what it lacks is {span(age)} old"
+
+
+def _counts_messages_only(facts: Facts, cluster: str | None) -> bool:
+    """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
+    return any(
+        server.version is not None and server.cluster == cluster and server.version.startswith("2.10.")
+        for server in facts.servers
+    )
 
 
 def _heard(source: SourceFacts) -> str:
