@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _NOT_FOUND = 10059
 _SCOUTS = 8
 """Streams that are asked for before all others of their place: where nobody answers for any, it is away."""
+_SCOUTING = 1.0
+"""Seconds that they are waited for."""
 _IN_FLIGHT = 128
 _CONNECTING = 0.4
 """The share of the deadline that a connection may take: what is reached is still to be asked."""
@@ -239,7 +241,7 @@ class _Round:
         if connection is None:
             return
         admin = JetStreamAdmin(connection)
-        patience = self._left() / 2
+        patience = min(_SCOUTING, self._left() / 2)
         scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in some[:_SCOUTS]))
         if any(scouts):
             slots = asyncio.Semaphore(_IN_FLIGHT)
