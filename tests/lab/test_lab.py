@@ -228,5 +228,5 @@ async def test_a_lab_that_never_gets_ready_says_what_is_missing_and_is_stopped(b
     with pytest.raises(
         LabError, match="0 of 1 servers with a JetStream leader; server `r0-0`: no JetStream meta leader"
     ):
-        await lab.up("a", topology(1, 1), clustered, binary=binary, on_progress=silent, timeout=1.5)
+        await lab.up("a", topology(1, 1), clustered, binary=binary, on_progress=silent, timeout=6)
     assert lab.status("a").running == 0

@@ -12,7 +12,7 @@ import pytest
 from tests.support import traffic
 from tests.support.lab_bundle import render, topology
 from tests.support.labs import eventually, running_in, silent
-from vstream.errors import LabError, UnsupportedError
+from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import doctor, lab, links, ports
 from vstream.lab.keeper import Keeper
 from vstream.lab.links import Backend, Cut, LinkState, Pair
@@ -189,10 +189,10 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
 
 
 async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up: None) -> None:
-    with pytest.raises(LabError, match="lab `a` has no region `west`") as caught:
+    with pytest.raises(UnknownNameError, match="lab `a` has no region `west`") as caught:
         await links.put_overlay("a", "fault", {("west", WEST): LinkState(cut=Cut.DROP)})
     assert caught.value.hint == "its regions: r0, r1, r2"
-    with pytest.raises(LabError, match="`r0` has no link to itself"):
+    with pytest.raises(UnknownNameError, match="`r0` has no link to itself"):
         await links.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
         await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)

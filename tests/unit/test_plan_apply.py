@@ -72,6 +72,14 @@ async def test_a_refusal_stops_everything_after_it() -> None:
     assert not any("-read-" in call for call in servers.calls)
 
 
+async def test_a_stream_that_still_moves_is_waited_for() -> None:
+    servers = FakeServers()
+    # More often than what is tried again otherwise.
+    servers.failures["create foo-write-east"] = [refused(module.MOVE_IN_PROGRESS)] * 9
+    assert (await run(servers, rendered())).failure is None
+    assert servers.calls.count("create foo-write-east") == 10
+
+
 async def test_a_request_without_an_answer_is_asked_again_and_then_uncertain() -> None:
     servers = FakeServers()
     servers.failures["create foo-write-east"] = [no_answer(), no_answer(), no_answer()]

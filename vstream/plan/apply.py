@@ -26,6 +26,9 @@ TEMPORARILY_UNAVAILABLE = frozenset({10008, 10009})
 """JSClusterNotAvailErr and JSClusterNotLeaderErr: the request was refused, and asking again is safe."""
 STREAM_NOT_FOUND = 10059
 FIRST_PAUSE = 0.5
+MOVE_IN_PROGRESS = 10124
+"""JSStreamMoveInProgressF: the change before is not over."""
+MOVE_PATIENCE = 60.0
 GATE_PATIENCE = 300.0
 """Seconds that a gate may take: a source that was lost is asked for again after two minutes at the latest."""
 GATE_POLL = 0.25
@@ -232,7 +235,7 @@ async def _with_retries(change: Change, config: StreamConfig, streams: StreamAdm
     pause = FIRST_PAUSE
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return await _request(change, config, streams)
+            return await _once_still(change, config, streams)
         except NotReachableError:
             # The same create or update twice is one; a second delete could hit a stream that somebody made since.
             if isinstance(change, Delete) or attempt == ATTEMPTS:
@@ -245,6 +248,18 @@ async def _with_retries(change: Change, config: StreamConfig, streams: StreamAdm
         await asyncio.sleep(pause)
         pause *= 2
     return None
+
+
+async def _once_still(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
+    """Ask; while servers refuse because the stream still moves, which they do until its former servers let it go, again."""
+    until = time.monotonic() + MOVE_PATIENCE
+    while True:
+        try:
+            return await _request(change, config, streams)
+        except ServerError as failure:
+            if failure.err_code != MOVE_IN_PROGRESS or time.monotonic() > until:
+                raise
+        await asyncio.sleep(FIRST_PAUSE)
 
 
 async def _request(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
