@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vstream.cli import inputs
-from vstream.errors import NotReachableError
+from vstream.errors import NotReachableError, VstreamError
+from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -133,6 +134,11 @@ class Live(Source):
     def __init__(self, wanted: Request, path: Path) -> None:
         super().__init__(wanted)
         self._topology: Topology = inputs.load(path).require()
+        if self._topology.routing is Routing.ACCOUNTS:
+            raise VstreamError(
+                f"`{path}` has `routing: accounts`, and an audit cannot read hidden accounts yet",
+                hint="captures of `vstream scenario run` can be audited; `vstream status` compares positions",
+            )
         _check_streams(wanted.streams, {one.name for one in self._topology.streams})
         self._target = inputs.target(self._topology, wanted.lab)
         bundle = inputs.bundle_for(self._topology, self._target, wanted.templates)
@@ -149,7 +155,6 @@ class Live(Source):
         """Read the streams, and judge what they hold."""
         from vstream.audit.failure import explained  # noqa: PLC0415
         from vstream.audit.progress import watched  # noqa: PLC0415
-        from vstream.errors import VstreamError  # noqa: PLC0415
 
         progress.begin("extract")
         with watched(spark, progress.tasks):
