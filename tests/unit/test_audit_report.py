@@ -246,7 +246,7 @@ def test_hidden_accounts_are_refused_before_anything_starts(tmp_path: Path) -> N
     file = tmp_path / "t.yaml"
     file.write_text(
         "version: 1\nname: a\nserver_version: '2.12'\nrouting: accounts\n"
-        "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>]}}\n"
+        "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
     done = run([sys.executable, "-m", "vstream", "audit", str(file)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
