@@ -57,13 +57,13 @@ async def test_the_published_layout_becomes_the_safe_one(state: Path, tmp_path: 
     await LabMappings("blog", rendered).load()
     sent = Load(200)
     async with under_load(sent, lab.endpoints("blog")):
-        await asyncio.sleep(2)
+        await sent.acknowledged(400)
         planned = await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")
         risks = {change["risk"] for change in json.loads(planned.out)["changes"]}
         assert not risks & {"re-sourcing", "data loss"}
         applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
-        await asyncio.sleep(1)
+        await sent.acknowledged(200)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
@@ -81,14 +81,14 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     reads = {region: f"foo-read-{region}" for region in ("west", "east")}
     before, after = Load(200), Load(200, tag="b")
     async with under_load(before, lab.endpoints("gone")):
-        await asyncio.sleep(1)
+        await before.acknowledged(200)
     await audited("gone", reads, before)
     async with connect(lab.endpoints("gone")["west"], "west") as connection:
         await JetStreamAdmin(connection).delete("foo-write-west")
     applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
     assert applied.code == 0, applied.out + applied.err
     async with under_load(after, lab.endpoints("gone")):
-        await asyncio.sleep(0.5)
+        await after.acknowledged(50)
     # Fewer than before: from sequence 1 on, none of them would arrive.
     assert 0 < len(after.acked["west"]) < len(before.acked["west"])
     both = {region: before.acked[region] | after.acked[region] for region in reads}

@@ -45,7 +45,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path, version: 
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
     async with under_load(load, lab.endpoints("moving")) as tasks:
-        await asyncio.sleep(1)
+        await load.acknowledged(RATE)
         file.write_text(document(["west", "central", "east"], ["west", "central"]))
         planned = await command("plan", file, "--format", "json")
         stages = json.loads(planned.out)["stages"]
@@ -96,7 +96,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
     assert (await command("apply", file, "--yes")).code == 0
     load = Load(RATE)
     async with under_load(load, lab.endpoints("moving")):
-        await asyncio.sleep(2)
+        await load.acknowledged(2 * RATE)
         # Long ago: the write streams have forgotten it, the read streams have not.
         forgotten = await purged("foo-write-west")
         before = starts("moving")
@@ -112,7 +112,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
         east = {"east": lab.endpoints("moving")["east"]}
         there = Load(RATE)
         async with under_load(there, east):
-            await asyncio.sleep(1)
+            await there.acknowledged(RATE)
         load.acked |= there.acked
     assert forgotten
     assert (load.refused, load.unknown, there.unknown) == ({"west": 0, "central": 0}, set(), set())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -121,11 +120,11 @@ async def test_killed_after_every_request(version: str, monkeypatch: pytest.Monk
     sent, later = Load(100), Load(100, tag="b")
     endpoints = lab.endpoints("killed")
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
-        await asyncio.sleep(1)
+        await sent.acknowledged(100)
         added = await killed_until_done(topology(ALL))
         there = Load(100)
         async with under_load(there, {"east": endpoints["east"]}):
-            await asyncio.sleep(1)
+            await there.acknowledged(100)
     both = replace(sent, acked={**sent.acked, **there.acked}, unknown=sent.unknown | there.unknown)
     await audited("killed", {region: f"foo-read-{region}" for region in ALL}, both)
     async with under_load(later, {region: endpoints[region] for region in TWO}):

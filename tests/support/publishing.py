@@ -62,6 +62,16 @@ class Load:
         else:
             self.acked[region].add(identity)
 
+    async def acknowledged(self, number: int, within: float = 60.0) -> None:
+        """Return once every region that publishes has *number* more acknowledged than now."""
+        deadline = time.monotonic() + within
+        wanted: dict[str, int] = {}
+        while not wanted or any(len(self.acked[region]) < wanted[region] for region in wanted):
+            for region, acked in self.acked.items():
+                wanted.setdefault(region, len(acked) + number)
+            assert time.monotonic() < deadline, {region: len(acked) for region, acked in self.acked.items()}
+            await asyncio.sleep(0.02)
+
     @property
     def everything(self) -> set[str]:
         return set().union(*self.acked.values())

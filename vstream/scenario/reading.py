@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ def failed(error: VstreamError) -> tuple[Outcome, str]:
             return Outcome.REJECTED, error.message
 
 
-class _Paced:
+class _Paced(ABC):
     """Begins an operation at each moment that is due, until it is stopped."""
 
     def __init__(self, rate: float, recorder: Recorder) -> None:
@@ -97,9 +98,9 @@ class _Paced:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
+    @abstractmethod
     async def operate(self, due: int, number: int) -> None:
         """One operation."""
-        raise NotImplementedError
 
 
 class DirectReader(_Paced):
