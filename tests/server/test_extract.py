@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -242,9 +242,12 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
         reading = read(job, SCHEMA)
         seqs = next(reading)["seq"].to_pylist()
         server.stop(number)
-        threading.Timer(0.3, server.start).start()
-        for batch in reading:
-            seqs += batch["seq"].to_pylist()
+        # The reader may have all it needs without the server, so its start is waited for here.
+        with ThreadPoolExecutor() as other:
+            returned = other.submit(server.start)
+            for batch in reading:
+                seqs += batch["seq"].to_pylist()
+        returned.result()
         assert seqs == list(range(1, 40_001))
     finally:
         server.stop()
