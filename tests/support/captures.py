@@ -215,7 +215,9 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
 def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]], random_: random.Random) -> None:
     """Each region reads what all have written, in an order of its own where the model allows that."""
     arrivals = [(row.time, name, row) for name, rows in writes.items() for row in rows]
-    one_order = sorted((time + 40 * MILLISECOND, name, row.seq, row) for time, name, row in arrivals)
+    # A mirror keeps the times of what it mirrors: that of the origin, or of the ordering stream.
+    delay = 40 * MILLISECOND if shape.model == "ordered" else 0
+    one_order = sorted((time + delay, name, row.seq, row) for time, name, row in arrivals)
     if shape.model == "ordered":
         history.roles["foo-order-stretch"] = CapturedStream(
             name="foo-order-stretch", virtual="foo", region="stretch", role="order", messages=0

@@ -161,6 +161,40 @@ def test_visible_counts_what_was_there_in_time(history: History, tmp_path: Path)
     assert set(every) == {"central", "east"}
 
 
+@pytest.mark.parametrize("model", ["homed", "stretch", "ordered"])
+def test_a_mirror_has_what_was_seen_there_as_it_keeps_the_times_of_others(model: str, tmp_path: Path) -> None:
+    """East stands still from 1 s on, and has everything again at 5 s, half a second's look more or less."""
+    history = clean(Shape(model=model, messages=30))
+    history.faults.append(fault("isolate east", injected=SECOND, healed=2 * SECOND))
+    history.windows.append(Window(name="cut", start=SECOND, end=2 * SECOND, action="wait 1s"))
+    stood = next(one.last_seq for one in history.samples if one.region == "east" and one.at == SECOND)["foo-read-east"]
+    for moment in range(3 * SECOND, 8 * SECOND, SECOND // 2):
+        history.samples += [
+            replace(one, at=moment, last_seq={name: len(history.streams[name]) for name in one.last_seq})
+            for one in history.samples[-3:]
+            if not any(other.at == moment and other.region == one.region for other in history.samples)
+        ]
+    for place, one in enumerate(history.samples):
+        if one.region == "east" and SECOND < one.at < 5 * SECOND:
+            history.samples[place] = replace(one, last_seq={**one.last_seq, "foo-read-east": stood})
+    visible = expect(Measure.VISIBLE, 0, origin="west", window="cut")
+    found = asked(history, tmp_path, visible)
+    assert found["east"].measured == 0
+    assert found["central"].measured
+    judged = check(Capture(tmp_path))
+    took = {one.region: one.took for one in judged.faults[0].convergences}
+    assert took["east"] == 3 * SECOND
+    assert took["central"] is not None
+    assert took["central"] <= SECOND // 2
+    assert not [one for one in judged.streams[0].arrivals if one.region == "east"]
+    lag = judged.timeline.lag["west"]
+    assert max(lag["east"]) > max(lag["central"])
+
+    history.samples.clear()
+    assert {one.status for one in asked(history, tmp_path / "unseen", visible).values()} == {Status.UNKNOWN}
+    assert {one.region for one in check(Capture(tmp_path / "unseen")).faults[0].convergences}.isdisjoint(took)
+
+
 def test_deliveries_and_propagation(history: History, tmp_path: Path) -> None:
     cases = asked(history, tmp_path, expect(Measure.DELIVERED, 0, window="down"))
     for region, one in cases.items():

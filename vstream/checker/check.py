@@ -15,6 +15,7 @@ from vstream.checker.flow import Flow
 from vstream.checker.history import read_history
 from vstream.checker.judge import is_deadly, judge
 from vstream.checker.layout import layout
+from vstream.checker.looks import looks
 from vstream.checker.losses import Holdings, same_order
 from vstream.checker.timeline import Timeline
 from vstream.checker.verdict import Example, FaultVerdict, StreamVerdict, Verdict
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from vstream.capture.records import Manifest, Sample
     from vstream.capture.store import Capture
     from vstream.checker.history import History
+    from vstream.checker.looks import Looks
     from vstream.checker.verdict import Convergence, Finding, Spread
     from vstream.model.scenario import Expectation
 
@@ -61,6 +63,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         run=Window(name=RUN, start=start, end=end, action="load"),
     )
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
+    seen = looks(samples)
     regions = manifest.regions
     deliveries = Deliveries(history.attempts)
     for delivery in capture.deliveries():
@@ -73,7 +76,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
     converged: dict[int, list[Convergence]] = {moment: [] for moment in healed}
     lag: dict[str, dict[str, tuple[int, ...]]] = {}
     for name in _virtual_streams(manifest, history):
-        streams[name], flow = _judge_stream(capture, context, name, history, deliveries)
+        streams[name], flow = _judge_stream(capture, context, name, history, deliveries, seen)
         flows[name] = flow
         for moment, found in zip(healed, flow.convergences(healed), strict=True):
             converged[moment] += found
@@ -125,7 +128,12 @@ def _virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
 
 
 def _judge_stream(
-    capture: Capture, context: Context, name: str, history: History, deliveries: Deliveries
+    capture: Capture,
+    context: Context,
+    name: str,
+    history: History,
+    deliveries: Deliveries,
+    seen: Mapping[tuple[str, str], Looks],
 ) -> tuple[StreamVerdict, Flow]:
     """The verdict on one virtual stream; its contents are read here, and forgotten except for what later questions need."""
     attempts = history.attempts[name]
@@ -147,7 +155,13 @@ def _judge_stream(
         if scan.error is None:
             scan.diverged = holdings.diverged(scan)
     served = {region: scans[one.name] for region, one in plan.served.items() if one is not None}
-    flow = Flow(context, name, ledger, {region: scan for region, scan in served.items() if scan.error is None})
+    readable = {region: scan for region, scan in served.items() if scan.error is None}
+    looked_at = {
+        region: seen[place]
+        for region, scan in readable.items()
+        if (place := (scan.captured.region, scan.captured.name)) in seen
+    }
+    flow = Flow(context, name, ledger, readable, looked_at)
     is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
     read = tuple(holdings.served(region, one) for region, one in plan.served.items())
     verdict = StreamVerdict(

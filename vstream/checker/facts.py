@@ -244,7 +244,7 @@ class Facts:
         flow = self.flows.get(question.stream or "")
         count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
-            return unknown(f"the capture has no stream that is read in {question.region}")
+            return unknown(f"the capture does not tell what {question.region} could read when")
         return Measured(value=float(count), detail=f"{count:,} messages were there before the step ended")
 
     def _converged(self, question: Question, window: WindowVerdict) -> Measured:

@@ -11,23 +11,39 @@ from typing import TYPE_CHECKING
 from vstream.checker.calls import spread
 from vstream.checker.history import NOTHING
 from vstream.checker.verdict import Arrival, Convergence
+from vstream.model.topology import Consistency
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.capture.records import Window
     from vstream.checker.contents import Ledger, Scan
     from vstream.checker.context import Context
+    from vstream.checker.looks import Looks
+
+_MIRRORED = {one.value for one in Consistency if one.has_mirrors}
 
 
 class Flow:
-    """The way of one virtual stream's messages; times are since the capture's start."""
+    """
+    The way of one virtual stream's messages; times are since the capture's start.
 
-    def __init__(self, context: Context, stream: str, ledger: Ledger, served: Mapping[str, Scan]) -> None:
-        """*served* has the streams that could be read, by region."""
+    A mirror keeps the times of what it mirrors. What is in one arrived when *looks*, twice
+    a second, saw that it was there; one that nobody looked at says nothing of arrivals.
+    """
+
+    def __init__(
+        self, context: Context, stream: str, ledger: Ledger, served: Mapping[str, Scan], looks: Mapping[str, Looks]
+    ) -> None:
+        """*served* has the streams that could be read, by region, and *looks* those of regions that read mirrors."""
         self._stream = stream
         self._ledger = ledger
-        self._served = served
+        self._looks = looks
+        has_mirrors = context.manifest.models.get(stream) in _MIRRORED
+        self._mirrors = {region for region, scan in served.items() if has_mirrors and not scan.is_write}
+        self._served = {
+            region: scan for region, scan in served.items() if region in looks or region not in self._mirrors
+        }
         attempts = ledger.attempts
         wall = context.manifest.wall
         self._wall = wall
@@ -37,22 +53,31 @@ class Flow:
             if self.written[number] == NOTHING and attempts.is_acked(number):
                 self.written[number] = done
 
-    def _rows(self, scan: Scan) -> Iterator[tuple[int, int, int]]:
-        """Number, time of writing and time of arrival of each message of *scan* whose writing is known."""
-        written, wall = self.written, self._wall
-        for number, time in zip(scan.numbers, scan.times, strict=True):
+    def _arrived(self, region: str, scan: Scan) -> Iterable[tuple[int, int]]:
+        """Number and time of arrival of each message of *scan* that came while somebody looked."""
+        if region not in self._mirrors:
+            wall = self._wall
+            return ((number, time - wall) for number, time in zip(scan.numbers, scan.times, strict=True))
+        first = self._looks[region].first
+        seen = ((number, first(seq)) for number, seq in zip(scan.numbers, scan.seqs, strict=True))
+        return ((number, moment) for number, moment in seen if moment is not None)
+
+    def _rows(self, region: str, scan: Scan) -> Iterator[tuple[int, int, int]]:
+        """Number, time of writing and time of arrival of each message of *scan* of which both are known."""
+        written = self.written
+        for number, arrived in self._arrived(region, scan):
             if written[number] != NOTHING:
-                yield number, written[number], time - wall
+                yield number, written[number], arrived
 
     def arrivals(self) -> Iterator[Arrival]:
-        """By origin and reading region: how long messages took."""
+        """By origin and reading region: how long messages took. Two looks a second do not tell that of a mirror."""
         attempts = self._ledger.attempts
         for region, scan in self._served.items():
-            if scan.is_write:
+            if scan.is_write or region in self._mirrors:
                 continue
             delays: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
             region_of = attempts.region
-            for number, written, arrived in self._rows(scan):
+            for number, written, arrived in self._rows(region, scan):
                 delays[region_of[number]].append(arrived - written if arrived > written else 0)
             for origin, values in sorted(delays.items(), key=lambda item: attempts.regions.text(item[0])):
                 found = spread(values)
@@ -72,7 +97,7 @@ class Flow:
                 continue
             pending = {region: list(values) for region, values in written.items()}
             region_of = attempts.region
-            for number, _, arrived in self._rows(scan):
+            for number, _, arrived in self._rows(reader, scan):
                 place = (arrived - start) // interval
                 pending[region_of[number]][place if 0 <= place < count else 0 if place < 0 else count - 1] -= 1
             for region in regions:
@@ -87,7 +112,7 @@ class Flow:
                 continue
             # The last arrival of those that were written between one healing and the next.
             latest: list[int | None] = [0] * len(healed)
-            for _, written, arrived in self._rows(scan):
+            for _, written, arrived in self._rows(region, scan):
                 place = bisect_left(healed, written)
                 if place < len(healed):
                     latest[place] = max(latest[place] or 0, arrived)
@@ -112,9 +137,9 @@ class Flow:
             return None
         attempts = self._ledger.attempts
         count = 0
-        for number, time in zip(scan.numbers, scan.times, strict=True):
+        for number, arrived in self._arrived(region, scan):
             done = attempts.done[number]
-            if attempts.is_acked(number) and window.start <= done < window.end and time - self._wall < window.end:
+            if attempts.is_acked(number) and window.start <= done < window.end and arrived < window.end:
                 home = attempts.regions.text(attempts.region[number])
                 count += home == origin or (origin is None and home != region)
         return count
