@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.command import Ran, environment, vstream
-from tests.support.one_server import free_port
+from tests.support.ports import free_port
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mappings import Generator, as_conf
+from tests.support.ports import free_port
 from vstream.diagnostics import Span
 from vstream.lab import binaries
 from vstream.mapping.compile import MappingErrorKind
@@ -164,19 +165,6 @@ class Server:
                         received[int(next(lines))].append(subject.decode("utf-8", "surrogateescape"))
                     assert not line.startswith(b"-ERR"), line
         raise ConnectionError("the server closed the connection")
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the range that the system hands out by itself."""
-    start = 20_000 + os.getpid() * 37 % 10_000
-    for port in range(start, 32_000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OSError("all ports are taken")
 
 
 StartServer = Callable[[str | None, Sequence[MappingTable]], Server]

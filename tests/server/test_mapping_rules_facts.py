@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -19,8 +18,8 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import BadRequestError
 
+from tests.support.ports import free_port
 from vstream.lab import binaries
-from vstream.lab.ports import is_free
 
 pytestmark = pytest.mark.server
 
@@ -64,11 +63,6 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-def free_port() -> int:
-    first = 20_000 + os.getpid() * 41 % 10_000
-    return next(port for port in range(first, 32_000) if is_free(port))
 
 
 def listening(port: int) -> bool:
@@ -229,7 +223,7 @@ async def test_vs330_vs335_vs343_requests_by_a_virtual_name(start: Start) -> Non
 
 
 async def test_vs351_a_message_is_mapped_on_both_sides_of_a_leaf_node_connection(start: Start) -> None:
-    port = free_port() + 1
+    port = free_port()
     hub = start(f'leafnodes {{listen: "127.0.0.1:{port}"}}\nmappings {{"foo.>": "foo.hub.>"}}\n')
     leaf = start(f'leafnodes {{remotes: [{{url: "nats://127.0.0.1:{port}"}}]}}\nmappings {{"foo.>": "foo.leaf.>"}}\n')
     wait_until(lambda: bool(hub.said("Leafnode connection created")))

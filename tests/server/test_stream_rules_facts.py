@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +18,7 @@ import pytest_asyncio
 from nats.aio.client import Client
 
 from tests.support import workspaces
+from tests.support.ports import free_port
 from vstream.lab.binaries import locate
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio]
@@ -149,18 +148,6 @@ async def server(tmp_path: Path) -> AsyncIterator[Start]:
         for process in one.processes:
             process.kill()
             await asyncio.to_thread(process.wait, DEADLINE_S)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the range that the system hands out by itself."""
-    for port in range(21_000 + os.getpid() * 41 % 9_000, 32_000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OSError("all ports are taken")
 
 
 async def create(client: Client, config: Config) -> int:

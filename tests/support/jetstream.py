@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
 import subprocess
 import time
@@ -19,10 +18,12 @@ import nats
 from nats.aio.client import Client
 from nats.js.client import JetStreamContext
 
+from tests.support.ports import free_port
 from vstream.audit.source.client import connect
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
-from vstream.lab import binaries, ports
+from vstream.lab import binaries
+from vstream.lab.ports import is_free
 
 T = TypeVar("T")
 
@@ -53,8 +54,8 @@ class JetStreamServer:
         return self.process.pid
 
     def start(self) -> None:
-        while not self.port or not ports.is_free(self.port):
-            self.port = random.randrange(20_000, 32_000)
+        if not self.port or not is_free(self.port):
+            self.port = free_port()
         conf = self.directory / "server.conf"
         conf.write_text(
             f'listen: "127.0.0.1:{self.port}"\n'

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab.binaries import locate
@@ -103,18 +102,6 @@ async def running(directory: Path, version: str | None = None, *, port: int | No
     finally:
         if server._process is not None:
             server.kill()
-
-
-def free_port() -> int:
-    """A port that nobody listens on, below the range that the system hands out by itself."""
-    for port in range(21_000 + os.getpid() * 41 % 9_000, 32_000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise OSError("all ports are taken")
 
 
 async def eventually(holds: Any, within: float = DEADLINE) -> None:

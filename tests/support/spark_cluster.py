@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import sysconfig
@@ -18,16 +17,16 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.support.ports import free_port
 from vstream.audit import java
-from vstream.lab import ports
 
 
 @dataclass
 class Cluster:
     directory: Path
     environment: dict[str, str]
-    port: int = field(default_factory=lambda: free_port())  # noqa: PLW0108 - it is defined below
-    page: int = field(default_factory=lambda: free_port())  # noqa: PLW0108 - it is defined below
+    port: int = field(default_factory=free_port)
+    page: int = field(default_factory=free_port)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -97,13 +96,6 @@ def _is_connected(process: psutil.Process, port: int) -> bool:
     with suppress(psutil.Error):
         return any(one.laddr.port == port for one in process.net_connections() if one.laddr)
     return False
-
-
-def free_port() -> int:
-    while True:
-        port = random.randrange(20_000, 32_000)
-        if ports.is_free(port):
-            return port
 
 
 def bare_python(directory: Path) -> Path:
