@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chaos import rehearsal
 from tests.support.labs import running_in
 from vstream.lab import binaries
 
@@ -26,3 +27,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def binary() -> Path:
     return binaries.locate()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The topology of a lab of one server in each of three regions, for faults to be tried on."""
+    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
+        yield file

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, rehearsal, says
+from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, says
 from tests.support.command import vstream
 from tests.support.labs import eventually, pids, states
 from vstream.chaos import journal
@@ -28,12 +28,6 @@ from vstream.lab.state import lab_directory
 pytestmark = pytest.mark.lab
 
 ALL_UP = {"west-1": "running", "central-1": "running", "east-1": "running"}
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
-        yield file
 
 
 @pytest.fixture

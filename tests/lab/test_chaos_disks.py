@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, rehearsal, says, stored
+from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, says, stored
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.chaos import disks
@@ -16,12 +16,6 @@ from vstream.chaos import site as sites
 from vstream.lab import links
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
-        yield file
 
 
 @pytest.fixture

@@ -28,12 +28,6 @@ WEST_ALONE = between(("west",), ("central", "east"))
 WEST_EAST = between(("west",), ("east",))
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
-        yield file
-
-
 @pytest.fixture
 def file(small: Path) -> Iterator[Path]:
     """The topology of a lab that is whole, and that is left whole whatever the test did."""

@@ -11,18 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, rehearsal, stored
+from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, stored
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.lab.state import lab_directory
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
-        yield file
 
 
 @pytest.fixture
