@@ -36,10 +36,10 @@ roots: [v.>]
 regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
 defaults: {write: {max_age: 1h}}
 streams:
-  foo: {subjects: [foo.>], canary: foo._canary.*}
+  foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {settled: {}}}
   one: {subjects: [v.one.>], canary: v.one._canary.*}
   two: {subjects: [v.two.>], canary: v.two._canary.*}
-  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
+  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*, consumers: {settled: {}}}
   KV_settings:
     subjects: ["$KV.settings.>"] # vstream: ignore[VS125] one writer for each key
     allow_rollup: true
@@ -99,6 +99,9 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(fil
             js = connection.jetstream(timeout=PATIENCE)
             await until(partial(lacking, js))
             await uses_everything(js, region)
+            for stream in ("foo", "prices"):
+                info = await js.consumer_info(stream, "settled")
+                assert (info.stream_name, info.config.ack_wait) == (stream, 30)
         await nothing_physical_is_reached(region)
 
     the_profile_stays(file)

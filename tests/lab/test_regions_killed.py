@@ -18,6 +18,7 @@ from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
 from vstream.load import bundle, load
 from vstream.model.artifacts import Bundle
+from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Topology
 from vstream.plan.apply import apply
@@ -60,6 +61,18 @@ class Mortal:
         await self._admin.delete(name)
         self._dies(f"delete {name}")
 
+    async def create_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.create_consumer(config)
+        self._dies(f"create {config.name}")
+
+    async def update_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.update_consumer(config)
+        self._dies(f"update {config.name}")
+
+    async def delete_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.delete_consumer(config)
+        self._dies(f"delete {config.name}")
+
     async def load(self) -> None:
         await self._mappings.load()
         self._dies("load mappings")
@@ -71,7 +84,9 @@ def topology(regions: list[str]) -> Topology:
         "name": "killed",
         "server_version": "2.12",
         "regions": {name: {"servers": 1} for name in ALL},
-        "streams": {"foo": {"subjects": ["foo.>"], "regions": regions, "write": {"max_age": "1h"}}},
+        "streams": {
+            "foo": {"subjects": ["foo.>"], "regions": regions, "write": {"max_age": "1h"}, "consumers": {"reader": {}}}
+        },
     }
     return load(json.dumps(document).encode(), "topology.yaml").require()
 
@@ -82,7 +97,7 @@ async def run(wanted: Topology, done: list[str] | None) -> Plan:
     endpoints = lab.endpoints("killed")
     async with connect_all(wanted, endpoints) as connections:
         observed = await observe(wanted, connections, endpoints)
-        plan = diff(wanted.name, rendered.streams, rendered.mappings, observed)
+        plan = diff(wanted.name, rendered.streams, rendered.mappings, observed, durables=rendered.consumers)
         connection = any_connection(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings("killed", rendered)
         mortal = None if done is None else Mortal(admin, mappings, done)
@@ -137,6 +152,7 @@ async def test_killed_after_every_request(version: str, monkeypatch: pytest.Monk
             "update foo-read-central",
             "update foo-read-east",
             "update foo-read-east",
+            "create foo-read-east > reader",
             "load mappings",
         ]
     )

@@ -10,6 +10,7 @@ from typing import Any
 from vstream.errors import NotReachableError, ServerError
 from vstream.load import bundle, load
 from vstream.model.artifacts import Bundle
+from vstream.model.consumers import ConsumerConfig, ObservedConsumer
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.model.topology import Topology
 from vstream.plan.canonical import canonical
@@ -41,6 +42,7 @@ class FakeServers:
 
     def __init__(self) -> None:
         self.streams_by_name: dict[str, ObservedStream] = {}
+        self.consumers: dict[str, dict[str, ObservedConsumer]] = {}
         self.rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self.calls: list[str] = []
         self.failures: dict[str, list[Exception]] = {}
@@ -89,6 +91,35 @@ class FakeServers:
         self._answer(f"delete {name}")
         del self.streams_by_name[name]
 
+    def _consume(self, config: ConsumerConfig, created: str | None) -> None:
+        self._clock += 1
+        metadata = {**config.metadata, "_nats.ver": "2.15.1"}
+        self.consumers.setdefault(config.stream, {})[config.durable] = ObservedConsumer(
+            config=ConsumerConfig(
+                stream=config.stream, durable=config.durable, fields={**config.fields, "metadata": metadata}
+            ),
+            created=created or f"t{self._clock}",
+            leader=None,
+            delivered=0,
+            ack_floor=0,
+            unacknowledged=0,
+            redelivered=0,
+            waiting=0,
+            pending=0,
+        )
+
+    async def create_consumer(self, config: ConsumerConfig) -> None:
+        self._answer(f"create {config.name}")
+        self._consume(config, None)
+
+    async def update_consumer(self, config: ConsumerConfig) -> None:
+        self._answer(f"update {config.name}")
+        self._consume(config, self.consumers[config.stream][config.durable].created)
+
+    async def delete_consumer(self, config: ConsumerConfig) -> None:
+        self._answer(f"delete {config.name}")
+        del self.consumers[config.stream][config.durable]
+
     async def missing(self, gate: Gate) -> str | None:
         """Gauges: a gate holds unless `shut` has something left to say of it."""
         self.calls.append(f"gate {gate.kind.value} {gate.stream}")
@@ -105,7 +136,8 @@ class FakeServers:
         return dict(self.positions[reader])
 
     def observed(self) -> Observed:
-        return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules))
+        consumers = {stream: dict(some) for stream, some in self.consumers.items()}
+        return Observed(streams=dict(self.streams_by_name), rules=dict(self.rules), consumers=consumers)
 
     def loader(self, bundle: Bundle) -> FakeMappings:
         return FakeMappings(self, bundle)

@@ -54,6 +54,7 @@ def test_an_empty_world_needs_everything_and_what_is_sourced_comes_first() -> No
     assert names[:3] == ["foo-write-central", "foo-write-east", "foo-write-west"]
     seen: set[str] = set()
     for change in made.changes:
+        assert isinstance(change, Create)
         assert set(change.config.source_names) <= seen
         seen.add(change.config.name)
 

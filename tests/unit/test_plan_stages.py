@@ -17,6 +17,7 @@ from vstream.plan.apply import Applied, apply
 from vstream.plan.changes import Plan
 from vstream.plan.diff import diff
 from vstream.plan.stages import as_dict, stages
+from vstream.ui import applied as outcome
 from vstream.ui import plan as view
 
 TWO = ["west", "central"]
@@ -100,6 +101,7 @@ async def test_a_region_comes_as_a_copy_that_then_sources() -> None:
     assert planned(servers, regions(ALL)).is_empty
     changed = rendered({"foo": {"subjects": ["foo.>"], "regions": ALL, "description": "new"}})
     update = next(one for one in planned(servers, changed).changes if one.config.name == "foo-read-east")
+    assert isinstance(update.config, StreamConfig)
     assert starts(update.config) == expected
 
 
@@ -148,7 +150,7 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
     assert not [call for call in servers.calls if call.startswith("delete")]
-    shown = " ".join(line.plain for line in view.applied(applied))
+    shown = " ".join(line.plain for line in outcome.text(applied))
     assert "is at 3 of 9" in shown
     servers.shut.clear()
     assert (await run(servers, regions(TWO))).is_complete

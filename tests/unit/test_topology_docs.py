@@ -11,6 +11,7 @@ from vstream.lint.rules.topology import RULES
 from vstream.load import bundle, load
 from vstream.topology.document import (
     ConnectDocument,
+    ConsumerDocument,
     JetStreamDocument,
     LinkDocument,
     PortsDocument,
@@ -57,6 +58,7 @@ def test_every_block_is_a_whole_topology() -> None:
         PortsDocument,
         ConnectDocument,
         StreamDocument,
+        ConsumerDocument,
         StretchDocument,
         LinkDocument,
     ],

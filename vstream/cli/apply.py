@@ -48,6 +48,7 @@ def command(
 
     Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
     """
+    from vstream.ui import applied as outcome  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import plan as view  # noqa: PLC0415
 
@@ -67,7 +68,7 @@ def command(
         # Nobody knows how long the question stood there.
         run(_require_unchanged(planned, frozenset(adopt or ())))
     applied, left = run(_carry_out(planned, gate_timeout))
-    for line in view.applied(applied):
+    for line in outcome.text(applied):
         console.out().print(line)
     if applied.shut:
         raise typer.Exit(NO)

@@ -96,7 +96,7 @@ async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], 
     """Render, read the servers and compare. Raises VstreamError if that is not possible."""
     where = inputs.target(topology, lab_name)
     bundle = inputs.bundle_for(topology, where, templates)
-    known = {stream.config.name for stream in bundle.streams}
+    known = {stream.config.name for stream in bundle.streams} | {one.config.name for one in bundle.consumers}
     for name in sorted(adopt - known - {"all"}):
         raise VstreamError(
             f"there is no stream `{name}` to adopt in topology `{topology.name}`",
@@ -119,6 +119,7 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
         replace(observed, leaving=where.leaving),
         adopt=adopt,
         server_version=topology.server_version,
+        durables=bundle.consumers,
     )
 
 

@@ -335,6 +335,32 @@ PAGES: Final = (
         """,
         _WARNING,
     ),
+    _page(
+        "VD505",
+        "no-consumer",
+        """
+        A consumer of the topology does not exist.
+
+        ## Why is this bad?
+        Clients that bind to it there fail, and while the region is cut off nobody can create it.
+
+        ## What to do
+        `vstream plan` shows it, `vstream apply` makes it. It begins as its `deliver_policy` says.
+        """,
+    ),
+    _page(
+        "VD506",
+        "silent-consumer",
+        """
+        A consumer of the topology does not answer, although its stream does.
+
+        ## Why is this bad?
+        Its clients get no messages. A consumer has replicas of its own: it may have lost its leader alone.
+
+        ## What to do
+        Start the servers that are away (VD404). If all run, have it elect a leader: `nats consumer cluster step-down`.
+        """,
+    ),
 )  # fmt: skip
 
 BY_CODE: Final = {page.code: page for page in PAGES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.doctor.finding import APPLY, Finding
-from vstream.picture.shape import Part, all_parts
+from vstream.picture.shape import Part, all_parts, durables
 from vstream.picture.wording import listed
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
             evidence=f"{len(silent):,} without a leader, or nobody answers for them",
             do="start the servers that are away (VD404)",
         )
+    yield from _consumers(topology, facts)
+
+
+def _consumers(topology: Topology, facts: Facts) -> Iterator[Finding]:
+    """Of streams that are well: of others, the stream is the finding."""
+    for one in durables(topology):
+        found, about = facts.streams.get(one.stream), f"{one.stream} > {one.name}"
+        if found is None or found.leader is None:
+            continue
+        if (one.stream, one.name) not in facts.consumers:
+            evidence = "nobody answers for it"
+            yield Finding(code="VD506", about=about, evidence=evidence, do="start the servers that are away (VD404)")
+        elif facts.consumers[one.stream, one.name] is None:
+            yield Finding(code="VD505", about=about, evidence="it does not exist", do=APPLY)
 
 
 def _one(topology: Topology, part: Part, found: StreamFacts, facts: Facts) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.model.consumers import ConsumerConfig, ObservedConsumer
 from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
 from vstream.topology import naming
@@ -94,6 +95,49 @@ class JetStreamAdmin:
         """See StreamAdmin."""
         await self._api("STREAM.DELETE", name, None)
 
+    async def create_consumer(self, config: ConsumerConfig) -> None:
+        """See StreamAdmin."""
+        await self._consumer(config, "create")
+
+    async def update_consumer(self, config: ConsumerConfig) -> None:
+        """See StreamAdmin."""
+        await self._consumer(config, "update")
+
+    async def _consumer(self, config: ConsumerConfig, action: str) -> None:
+        subject = f"{naming.asked('CONSUMER.CREATE', config.stream)}.{config.durable}"
+        body = {"stream_name": naming.local_name(config.stream), "config": dict(config.fields), "action": action}
+        await self._ask(subject, body)
+
+    async def delete_consumer(self, config: ConsumerConfig) -> None:
+        """See StreamAdmin."""
+        await self._ask(f"{naming.asked('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
+
+    async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
+        """The consumer *durable* of *stream*, as its leader describes it. ServerError 10014 if there is none."""
+        subject = f"{naming.asked('CONSUMER.INFO', stream)}.{durable}"
+        return _observed_consumer(await self._ask(subject, None, timeout=timeout), stream)
+
+    async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
+        """
+        Every durable of *stream* by name, and the names that no server answered for.
+
+        Servers list nothing of a stream that does not exist, without an error.
+        """
+        found: dict[str, ObservedConsumer] = {}
+        missing: list[str] = []
+        offset = 0
+        while True:
+            answer = await self._ask(naming.asked("CONSUMER.LIST", stream), {"offset": offset})
+            listed = answer.get("consumers") or ()
+            for info in listed:
+                if info.get("config", {}).get("durable_name"):
+                    one = _observed_consumer(info, stream)
+                    found[one.config.durable] = one
+            missing.extend(str(name) for name in answer.get("missing") or ())
+            offset += len(listed)
+            if not listed or offset >= int(answer.get("total", 0)):
+                return found, tuple(sorted(set(missing) - found.keys()))
+
     async def info(self, name: str, *, timeout: float = DEADLINE) -> dict[str, Any]:
         """What the leader of stream *name* says of it, as the API spells it."""
         return await self._api("STREAM.INFO", name, None, timeout=timeout)
@@ -138,4 +182,23 @@ def _observed(info: dict[str, Any], account: str | None) -> ObservedStream:
         created=str(info.get("created", "")),
         cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
         messages=int((info.get("state") or {}).get("messages", 0)),
+        consumers=int((info.get("state") or {}).get("consumer_count", 0)),
+    )
+
+
+def _observed_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:
+    config = info.get("config")
+    if not isinstance(config, dict):
+        raise VstreamError(f"the servers described a consumer of `{stream}` without a configuration")
+    cluster = info.get("cluster")
+    return ObservedConsumer(
+        config=ConsumerConfig(stream=stream, durable=str(info.get("name", "")), fields=config),
+        created=str(info.get("created", "")),
+        leader=str(cluster["leader"]) if isinstance(cluster, dict) and cluster.get("leader") else None,
+        delivered=int((info.get("delivered") or {}).get("stream_seq", 0)),
+        ack_floor=int((info.get("ack_floor") or {}).get("stream_seq", 0)),
+        unacknowledged=int(info.get("num_ack_pending", 0)),
+        redelivered=int(info.get("num_redelivered", 0)),
+        waiting=int(info.get("num_waiting", 0)),
+        pending=int(info.get("num_pending", 0)),
     )

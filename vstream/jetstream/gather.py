@@ -20,14 +20,16 @@ from vstream.jetstream import gaps, monitoring, observe, tails
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
-from vstream.picture.shape import Part, all_parts
+from vstream.picture.shape import Durable, Part, all_parts, durables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
+    from vstream.model.consumers import ObservedConsumer
     from vstream.model.topology import Endpoint, Topology
 
 _NOT_FOUND = 10059
+_NO_CONSUMER = 10014
 _SCOUTS = 8
 """Streams that are asked for before all others of their place: where nobody answers for any, it is away."""
 _SCOUTING = 1.0
@@ -81,10 +83,11 @@ class _Round:
                 hint="are the servers running, and is `connect` right?",
             )
         await self._ask_for_the_rest(servers)
-        regions, found, skipped = await asyncio.gather(
+        regions, found, skipped, consumers = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
             tails.look(self._topology, self._streams, self._connections, self._deadline),
             self._gaps(),
+            self._consumers(),
         )
         return Facts(
             at=at,
@@ -96,7 +99,33 @@ class _Round:
             absent=frozenset(self._absent),
             tails=found,
             gaps=skipped,
+            consumers=consumers,
         )
+
+    async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
+        """By CONSUMER.INFO, which the consumer's leader answers: also in a region that is cut off."""
+        slots = asyncio.Semaphore(_IN_FLIGHT)
+        found: dict[tuple[str, str], ObservedConsumer | None] = {}
+
+        async def one(durable: Durable) -> None:
+            connection, stream = self._connections.get(durable.region), self._streams.get(durable.stream)
+            if connection is None or stream is None or stream.leader is None:
+                return
+            async with slots:
+                try:
+                    answer = await JetStreamAdmin(connection).consumer(
+                        durable.stream, durable.name, timeout=self._left()
+                    )
+                except ServerError as error:
+                    if error.err_code == _NO_CONSUMER:
+                        found[durable.stream, durable.name] = None
+                except VstreamError:
+                    return
+                else:
+                    found[durable.stream, durable.name] = answer
+
+        await asyncio.gather(*map(one, durables(self._topology)))
+        return found
 
     async def _gaps(self) -> tuple[Gap, ...]:
         if not self._is_deep:

@@ -11,13 +11,15 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.model.streams import REGION_KEY
+from vstream.model.streams import REGION_KEY, ROLE_KEY
+from vstream.model.topology import Role
 from vstream.plan.diff import Observed, spell
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from vstream.model.consumers import ObservedConsumer
     from vstream.model.streams import ObservedStream
     from vstream.model.topology import Endpoint, Topology
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _ELECTION = 10.0
 """Seconds that streams get to elect a leader. It takes 4 to 9."""
 _PAUSE = 0.5
+_READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
+_IN_FLIGHT = 32
 
 
 @asynccontextmanager
@@ -117,7 +121,39 @@ async def observe(
         rules.update(loaded)
         unread.extend(silent)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
-    return Observed(streams=streams, missing=missing, rules=rules, unread_servers=tuple(sorted(unread)))
+    consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
+    return Observed(
+        streams=streams,
+        missing=missing,
+        rules=rules,
+        unread_servers=tuple(sorted(unread)),
+        consumers=consumers,
+        silent_consumers=no_answer,
+    )
+
+
+async def _consumers(
+    topology: Topology, streams: Mapping[str, ObservedStream], admin: JetStreamAdmin
+) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
+    """The durables of the streams that are read from, where there are any, and those that did not answer."""
+    wanted = {
+        naming.read_in(stream, region) for stream in topology.streams if stream.consumers for region in stream.regions
+    }
+    asked = sorted(
+        name
+        for name, one in streams.items()
+        if one.consumers
+        and (name in wanted or (one.config.owner == topology.name and one.config.metadata.get(ROLE_KEY) in _READ_FROM))
+    )
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def listed(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
+        async with slots:
+            return await admin.consumers(name)
+
+    answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
+    silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
+    return {name: found for name, (found, _) in answers.items()}, tuple(silent)
 
 
 def _unknown_regions(

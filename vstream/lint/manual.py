@@ -183,7 +183,13 @@ _RENDERING: Final = tuple(
         Nothing is rendered. Compare your template (`--templates`) with the one that ships with vstream.
         """,
     )
-    for code, what in (("VS201", "streams"), ("VS301", "mappings"), ("VS401", "servers"), ("VS402", "contexts"))
+    for code, what in (
+        ("VS201", "streams"),
+        ("VS240", "consumers"),
+        ("VS301", "mappings"),
+        ("VS401", "servers"),
+        ("VS402", "contexts"),
+    )
 )
 
 

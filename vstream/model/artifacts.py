@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vstream.model.consumers import ConsumerConfig
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.streams import StreamConfig
     from vstream.model.topology import Role, Server
@@ -41,6 +42,16 @@ class PhysicalStream:
     path: str
     account: str | None = None
     """The hidden account that it lives in; None where all streams share the account of clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalConsumer:
+    """A durable that will exist on a physical stream, parsed back from its artifact."""
+
+    config: ConsumerConfig
+    virtual: str
+    region: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,7 @@ class Bundle:
     streams: tuple[PhysicalStream, ...]
     mappings: tuple[SubjectMapping, ...]
     servers: tuple[ServerAddress, ...]
+    consumers: tuple[PhysicalConsumer, ...] = ()
 
     def text(self, path: str) -> str:
         """The text of the artifact at *path*. Raises KeyError if there is none."""

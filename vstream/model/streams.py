@@ -96,3 +96,5 @@ class ObservedStream:
     cluster: str | None
     """Where it lives; None on a server that is not clustered."""
     messages: int = 0
+    consumers: int = 0
+    """How many consumers clients have made on it."""

@@ -194,6 +194,16 @@ class PhysicalPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """A durable that a virtual stream has in each of *regions*, on the stream that is read there."""
+
+    name: str
+    regions: tuple[str, ...]
+    fields: Mapping[str, Json]
+    """Fields of the JetStream API, in its spelling and units, without its names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualStream:
     """A stream that clients know by *name* in every region of *regions*."""
 
@@ -213,6 +223,7 @@ class VirtualStream:
     """As of the whole topology: what its physical streams are called depends on it."""
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
+    consumers: tuple[Consumer, ...] = ()
 
     @property
     def physical(self) -> tuple[PhysicalPart, ...]:

@@ -11,6 +11,7 @@ from vstream.model.streams import taken_from
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from vstream.model.consumers import ObservedConsumer
     from vstream.model.json import Json
 
 NS = 1_000_000_000
@@ -138,6 +139,8 @@ class Facts:
     """By origin and reader, for those pairs that were looked at more closely."""
     gaps: tuple[Gap, ...] = ()
     """What was skipped; looked for only where everything is asked."""
+    consumers: Mapping[tuple[str, str], ObservedConsumer | None] = field(default_factory=dict)
+    """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
 
 
 def stream_facts(detail: Mapping[str, Any]) -> StreamFacts:

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.picture.facts import NS
-from vstream.picture.report import Pair, Picture, Problem, RegionPicture, Share, State, StreamLine
-from vstream.picture.shape import Feed, all_parts, feeds
+from vstream.picture.report import ConsumerLine, Pair, Picture, Problem, RegionPicture, Share, State, StreamLine
+from vstream.picture.shape import Feed, all_parts, durables, feeds
 from vstream.picture.wording import listed, span
 from vstream.topology import naming
 
@@ -42,8 +42,37 @@ def judge(topology: Topology, facts: Facts) -> Picture:
         regions=regions,
         streams=tuple(_lines(topology, facts)),
         pairs=pairs,
-        problems=tuple(_problems(topology, facts, regions, pairs)),
+        problems=(*_problems(topology, facts, regions, pairs), *_consumer_problems(topology, facts)),
+        consumers=tuple(_consumers(topology, facts)),
     )
+
+
+def _consumers(topology: Topology, facts: Facts) -> Iterator[ConsumerLine]:
+    for one in durables(topology):
+        key = one.stream, one.name
+        found = facts.consumers.get(key)
+        yield ConsumerLine(
+            virtual=one.virtual,
+            name=one.name,
+            region=one.region,
+            stream=one.stream,
+            exists=found is not None if key in facts.consumers else False if one.stream in facts.absent else None,
+            pending=found.pending if found else None,
+            unacknowledged=found.unacknowledged if found else None,
+            redelivered=found.redelivered if found else None,
+            waiting=found.waiting if found else None,
+            ack_floor=found.ack_floor if found else None,
+        )
+
+
+def _consumer_problems(topology: Topology, facts: Facts) -> Iterator[Problem]:
+    """What is wrong with consumers of streams that are well."""
+    led = [one for one in durables(topology) if (f := facts.streams.get(one.stream)) and f.leader is not None]
+    absent = [f"{one.stream} > {one.name}" for one in led if facts.consumers.get((one.stream, one.name), "?") is None]
+    silent = [f"{one.stream} > {one.name}" for one in led if (one.stream, one.name) not in facts.consumers]
+    for about, some in (("consumers that do not exist", absent), ("consumers that do not answer", silent)):
+        if some:
+            yield Problem(about=f"{len(some):,} {about}", text=listed(some))
 
 
 def _meta_leader(facts: Facts) -> str | None:

@@ -131,6 +131,26 @@ class StreamLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerLine:
+    """One durable in one region. Numbers are None where it does not answer."""
+
+    virtual: str
+    name: str
+    region: str
+    stream: str
+    exists: bool | None
+    """None where that is not known."""
+    pending: int | None = None
+    """Messages that were not delivered yet."""
+    unacknowledged: int | None = None
+    redelivered: int | None = None
+    waiting: int | None = None
+    """Pull requests that wait for messages."""
+    ack_floor: int | None = None
+    """The sequence of its stream up to which everything was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """Everything. *at* is in seconds since 1970."""
 
@@ -144,6 +164,7 @@ class Picture:
     streams: tuple[StreamLine, ...]
     pairs: tuple[Pair, ...]
     problems: tuple[Problem, ...]
+    consumers: tuple[ConsumerLine, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -222,6 +243,21 @@ class Picture:
                 for one in self.streams
             ],
             "pairs": [pair.as_dict() for pair in self.pairs],
+            "consumers": [
+                {
+                    "stream": one.virtual,
+                    "name": one.name,
+                    "region": one.region,
+                    "on": one.stream,
+                    "exists": one.exists,
+                    "pending": one.pending,
+                    "unacknowledged": one.unacknowledged,
+                    "redelivered": one.redelivered,
+                    "waiting": one.waiting,
+                    "ack_floor": one.ack_floor,
+                }
+                for one in self.consumers
+            ],
         }
 
 

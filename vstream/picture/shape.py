@@ -46,6 +46,26 @@ def parts(stream: VirtualStream) -> tuple[Part, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durable:
+    """A consumer that the topology has: the physical stream that it is on, its name, and its region."""
+
+    virtual: str
+    stream: str
+    name: str
+    region: str
+
+
+def durables(topology: Topology) -> tuple[Durable, ...]:
+    """The consumers of all virtual streams, region by region."""
+    return tuple(
+        Durable(virtual=stream.name, stream=naming.read_in(stream, region), name=one.name, region=region)
+        for stream in topology.streams
+        for one in stream.consumers
+        for region in one.regions
+    )
+
+
 def all_parts(topology: Topology) -> tuple[Part, ...]:
     """The physical streams of all virtual streams."""
     return tuple(part for stream in topology.streams for part in parts(stream))

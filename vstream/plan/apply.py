@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.model.consumers import ConsumerConfig
 from vstream.plan import begin, copies
-from vstream.plan.changes import Create, Delete, Handover, Phase, Update
+from vstream.plan.changes import (
+    Create,
+    CreateConsumer,
+    Delete,
+    DeleteConsumer,
+    Handover,
+    Phase,
+    Update,
+    UpdateConsumer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +35,7 @@ ATTEMPTS = 3
 TEMPORARILY_UNAVAILABLE = frozenset({10008, 10009})
 """JSClusterNotAvailErr and JSClusterNotLeaderErr: the request was refused, and asking again is safe."""
 STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
 FIRST_PAUSE = 0.5
 MOVE_IN_PROGRESS = 10124
 """JSStreamMoveInProgressF: the change before is not over."""
@@ -217,7 +228,7 @@ class _Run:
             self.done.append(change)
             self._on_done(change)
 
-    async def _completed(self, change: Change) -> StreamConfig:
+    async def _completed(self, change: Change) -> StreamConfig | ConsumerConfig:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
@@ -231,17 +242,20 @@ class _Run:
                 return change.config
 
 
-async def _with_retries(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
+async def _with_retries(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
     pause = FIRST_PAUSE
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return await _once_still(change, config, streams)
         except NotReachableError:
             # The same create or update twice is one; a second delete could hit a stream that somebody made since.
-            if isinstance(change, Delete) or attempt == ATTEMPTS:
+            if isinstance(change, Delete | DeleteConsumer) or attempt == ATTEMPTS:
                 raise
         except ServerError as failure:
-            if isinstance(change, Delete) and failure.err_code == STREAM_NOT_FOUND:
+            if isinstance(change, Delete | DeleteConsumer) and failure.err_code in {
+                STREAM_NOT_FOUND,
+                CONSUMER_NOT_FOUND,
+            }:
                 return None  # somebody else was faster: it is as the plan wants it
             if failure.err_code not in TEMPORARILY_UNAVAILABLE or attempt == ATTEMPTS:
                 raise
@@ -250,7 +264,7 @@ async def _with_retries(change: Change, config: StreamConfig, streams: StreamAdm
     return None
 
 
-async def _once_still(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
+async def _once_still(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
     """Ask; while servers refuse because the stream still moves, which they do until its former servers let it go, again."""
     until = time.monotonic() + MOVE_PATIENCE
     while True:
@@ -262,7 +276,9 @@ async def _once_still(change: Change, config: StreamConfig, streams: StreamAdmin
         await asyncio.sleep(FIRST_PAUSE)
 
 
-async def _request(change: Change, config: StreamConfig, streams: StreamAdmin) -> None:
+async def _request(change: Change, config: StreamConfig | ConsumerConfig, streams: StreamAdmin) -> None:
+    if isinstance(config, ConsumerConfig):
+        return await _request_consumer(change, config, streams)
     match change:
         case Create():
             await streams.create(config)
@@ -270,3 +286,14 @@ async def _request(change: Change, config: StreamConfig, streams: StreamAdmin) -
             await streams.update(config)
         case Delete():
             await streams.delete(config.name)
+    return None
+
+
+async def _request_consumer(change: Change, config: ConsumerConfig, streams: StreamAdmin) -> None:
+    match change:
+        case CreateConsumer():
+            await streams.create_consumer(config)
+        case UpdateConsumer():
+            await streams.update_consumer(config)
+        case DeleteConsumer():
+            await streams.delete_consumer(config)

@@ -12,6 +12,7 @@ from vstream.plan.risk import Risk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vstream.model.consumers import ConsumerConfig
     from vstream.model.json import Json
     from vstream.model.streams import StreamConfig
     from vstream.plan.gates import Gate
@@ -28,13 +29,16 @@ class Phase(IntEnum):
     """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
     SOURCED_COPIES = 5
     """It sources from where that ended."""
-    MAPPINGS = 6
-    DROPPED_SOURCES = 7
+    CONSUMERS = 6
+    """Before the mappings: whoever is sent to a stream finds its consumers there."""
+    MAPPINGS = 7
+    DELETED_CONSUMERS = 8
+    DROPPED_SOURCES = 9
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 8
-    DELETED_ORDER_STREAMS = 9
-    DELETED_WRITE_STREAMS = 10
-    RETIRED_SERVERS = 11
+    DELETED_READ_STREAMS = 10
+    DELETED_ORDER_STREAMS = 11
+    DELETED_WRITE_STREAMS = 12
+    RETIRED_SERVERS = 13
 
 
 class Handover(Enum):
@@ -94,6 +98,33 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateConsumer:
+    """A durable that does not exist yet."""
+
+    config: ConsumerConfig
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumer:
+    """A durable that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
+
+    config: ConsumerConfig
+    region: str
+    fields: tuple[FieldChange, ...]
+    adopts: bool = False
+    """Whether it becomes vstream's with this change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteConsumer:
+    """A durable of this topology that the topology no longer has, on a stream that stays."""
+
+    config: ConsumerConfig
+    region: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """A stream that cannot be brought to what the topology says, why, and what to do."""
 
@@ -121,7 +152,8 @@ class RuleChange:
     after: tuple[str, ...] | None
 
 
-Change: TypeAlias = "Create | Update | Delete"
+StreamChange: TypeAlias = "Create | Update | Delete"
+Change: TypeAlias = "StreamChange | CreateConsumer | UpdateConsumer | DeleteConsumer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +189,7 @@ class Plan:
     @property
     def touches_many(self) -> bool:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
-        touched = sum(not isinstance(change, Create) for change in self.changes)
+        touched = sum(isinstance(change, Update | Delete) for change in self.changes)
         return self.owned > _FEW and touched > self.owned * _MANY
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
@@ -172,17 +204,23 @@ _MANY = 0.3
 def risk_of(change: Change) -> Risk:
     """The worst risk of a change."""
     match change:
-        case Create():
+        case Create() | CreateConsumer():
             return Risk.SAFE
-        case Update():
+        case Update() | UpdateConsumer():
             order = list(Risk)
             return max((field.risk for field in change.fields), key=order.index, default=Risk.SAFE)
-        case Delete():
+        case Delete() | DeleteConsumer():
             return Risk.DATA_LOSS
 
 
 def phase_of(change: Change) -> Phase:
     """When a change is carried out."""
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        return Phase.DELETED_CONSUMERS if isinstance(change, DeleteConsumer) else Phase.CONSUMERS
+    return _phase_of_stream(change)
+
+
+def _phase_of_stream(change: StreamChange) -> Phase:
     created, deleted = _PHASES[change.role] if change.role else (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS)
     match change:
         case Delete():

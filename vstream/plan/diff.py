@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, copies, profiles, resourcing
+from vstream.plan import begin, consumers, copies, profiles, resourcing
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -30,7 +30,8 @@ from vstream.subjects import overlaps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.artifacts import PhysicalConsumer, PhysicalStream
+    from vstream.model.consumers import ObservedConsumer
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.streams import ObservedStream
@@ -48,6 +49,10 @@ class Observed:
     unread_servers: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     """Servers that the topology does not have."""
+    consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
+    """Stream → name, of the streams that durables of the topology are on, or were."""
+    silent_consumers: tuple[str, ...] = ()
+    """Those that exist, and that no server answered for: `foo-read-west > reader`."""
 
 
 def spell_destinations(mapping: SubjectMapping) -> tuple[str, ...]:
@@ -68,13 +73,14 @@ def diff(
     *,
     adopt: frozenset[str] = frozenset(),
     server_version: ServerVersion = copies.SINCE,
+    durables: Sequence[PhysicalConsumer] = (),
 ) -> Plan:
     """
     The plan that brings *observed* to *desired*.
 
     *adopt* names streams that vstream did not create and may take over; the name
     `all` stands for every one that the topology needs. *server_version* is the
-    oldest that a server can have.
+    oldest that a server can have, *durables* the consumers that are to exist.
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
@@ -110,6 +116,16 @@ def diff(
         elif outcome is not None:
             changes.append(outcome)
     changes.extend(_delete(one) for name, one in sorted(owned.items()) if name not in wanted)
+    durable_changes, durable_blocked = consumers.compare(
+        topology,
+        durables,
+        observed.consumers,
+        silent={*observed.missing, *observed.silent_consumers},
+        stays=wanted,
+        adopt=adopt,
+    )
+    changes.extend(durable_changes)
+    blocked.extend(durable_blocked)
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     return Plan(
         topology=topology,
@@ -128,7 +144,13 @@ def diff(
 def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mapping[str, Json]]) -> str:
     """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
     streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
-    state = [streams, sorted(wanted & set(observed.missing)), {k: dict(v) for k, v in observed.rules.items()}]
+    durables = {
+        one.config.name: [consumers.canonical(one.config.fields), one.created]
+        for some in observed.consumers.values()
+        for one in some.values()
+    }
+    silent = sorted((wanted & set(observed.missing)) | set(observed.silent_consumers))
+    state = [streams, silent, {k: dict(v) for k, v in observed.rules.items()}, durables]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from vstream.model.consumers import ConsumerConfig
     from vstream.model.streams import StreamConfig
     from vstream.plan.gates import Gate
 
 
 class StreamAdmin(Protocol):
     """
-    Changes streams.
+    Changes streams and consumers.
 
     Each method raises ServerError if the servers refuse (nothing has changed), and
     NotReachableError if there was no answer (it may have happened).
@@ -31,6 +32,15 @@ class StreamAdmin(Protocol):
 
     async def delete(self, name: str) -> None:
         """Delete a stream and its messages."""
+
+    async def create_consumer(self, config: ConsumerConfig) -> None:
+        """Create a durable. Creating one that exists with this very configuration succeeds and changes nothing."""
+
+    async def update_consumer(self, config: ConsumerConfig) -> None:
+        """Give a durable this whole configuration."""
+
+    async def delete_consumer(self, config: ConsumerConfig) -> None:
+        """Delete a durable, and with it how far it was."""
 
 
 class MappingAdmin(Protocol):

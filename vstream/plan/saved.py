@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import PlanError
+from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Role
 from vstream.plan.changes import (
     Blocked,
     Create,
+    CreateConsumer,
     Delete,
+    DeleteConsumer,
     FieldChange,
     Handover,
     Note,
     Plan,
     RuleChange,
     Update,
+    UpdateConsumer,
     risk_of,
 )
 from vstream.plan.gates import Gate, GateKind
@@ -28,6 +32,8 @@ from vstream.plan.stages import as_dict as stage_as_dict
 from vstream.plan.stages import stages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vstream.plan.changes import Change
 
 FORMAT = 1
@@ -68,6 +74,8 @@ def to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def _change(change: Change) -> dict[str, Any]:
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        return _consumer_change(change)
     common = {
         "name": change.config.name,
         "region": change.region,
@@ -81,12 +89,39 @@ def _change(change: Change) -> dict[str, Any]:
         case Delete():
             return {"action": "delete", **common, "messages": change.messages}
         case Update():
-            fields = [
-                {"field": one.field, "before": one.before, "after": one.after, "risk": one.risk.value, "why": one.why}
-                for one in change.fields
-            ]
             handover = {"handover": change.handover.value} if change.handover else {}
+            fields = _fields(change.fields)
             return {"action": "update", **common, "adopts": change.adopts, **handover, "fields": fields}
+
+
+def _fields(fields: Sequence[FieldChange]) -> list[dict[str, Any]]:
+    return [
+        {"field": one.field, "before": one.before, "after": one.after, "risk": one.risk.value, "why": one.why}
+        for one in fields
+    ]
+
+
+def _consumer_change(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> dict[str, Any]:
+    common = {
+        "name": change.config.name,
+        "stream": change.config.stream,
+        "consumer": change.config.durable,
+        "region": change.region,
+        "risk": risk_of(change).value,
+        "config": change.config.fields,
+    }
+    match change:
+        case CreateConsumer():
+            return {"action": "create consumer", **common}
+        case DeleteConsumer():
+            return {"action": "delete consumer", **common}
+        case UpdateConsumer():
+            return {
+                "action": "update consumer",
+                **common,
+                "adopts": change.adopts,
+                "fields": _fields(change.fields),
+            }
 
 
 def dump(saved: SavedPlan) -> str:
@@ -154,6 +189,8 @@ def _plan(data: dict[str, Any]) -> Plan:
 
 
 def _read_change(data: dict[str, Any]) -> Change:
+    if "consumer" in data:
+        return _read_consumer_change(data)
     config = StreamConfig(name=data["name"], fields=data["config"])
     role = Role(data["role"]) if data["role"] else None
     if data["action"] == "delete":
@@ -167,10 +204,25 @@ def _read_change(data: dict[str, Any]) -> Change:
         role=role,
         adopts=data["adopts"],
         handover=Handover(data["handover"]) if "handover" in data else None,
-        fields=tuple(
-            FieldChange(
-                field=one["field"], before=one["before"], after=one["after"], risk=Risk(one["risk"]), why=one["why"]
-            )
-            for one in data["fields"]
-        ),
+        fields=_read_fields(data["fields"]),
+    )
+
+
+def _read_fields(fields: Sequence[dict[str, Any]]) -> tuple[FieldChange, ...]:
+    return tuple(
+        FieldChange(
+            field=one["field"], before=one["before"], after=one["after"], risk=Risk(one["risk"]), why=one["why"]
+        )
+        for one in fields
+    )
+
+
+def _read_consumer_change(data: dict[str, Any]) -> Change:
+    config = ConsumerConfig(stream=data["stream"], durable=data["consumer"], fields=data["config"])
+    if data["action"] == "create consumer":
+        return CreateConsumer(config=config, region=data["region"])
+    if data["action"] == "delete consumer":
+        return DeleteConsumer(config=config, region=data["region"])
+    return UpdateConsumer(
+        config=config, region=data["region"], adopts=data["adopts"], fields=_read_fields(data["fields"])
     )

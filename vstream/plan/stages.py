@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.plan.changes import Create, Delete, Phase, Update
+from vstream.plan.changes import Create, CreateConsumer, Delete, DeleteConsumer, Phase, Update, UpdateConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,9 @@ _TITLES = {
     Phase.READ_STREAMS: "read streams",
     Phase.STOPPED_COPIES: "readers stop",
     Phase.SOURCED_COPIES: "readers source on",
+    Phase.CONSUMERS: "consumers",
     Phase.MAPPINGS: "mappings",
+    Phase.DELETED_CONSUMERS: "consumers go",
     Phase.DROPPED_SOURCES: "sources go",
     Phase.DELETED_READ_STREAMS: "read streams go",
     Phase.DELETED_ORDER_STREAMS: "order streams go",
@@ -55,7 +57,11 @@ class Stage:
     @property
     def counts(self) -> str:
         """How much is done: `2 to create, 1 to update`."""
-        kinds = ((Create, "create"), (Update, "update"), (Delete, "delete"))
+        kinds = (
+            (Create | CreateConsumer, "create"),
+            (Update | UpdateConsumer, "update"),
+            (Delete | DeleteConsumer, "delete"),
+        )
         parts = [
             f"{number:,} to {verb}"
             for kind, verb in kinds

@@ -17,12 +17,14 @@ from vstream.model.artifacts import (
     PASSWORDS_PATH,
     Artifact,
     Bundle,
+    PhysicalConsumer,
     PhysicalStream,
     ServerAddress,
 )
+from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Routing
-from vstream.render import physical
+from vstream.render import physical, wiring
 from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
@@ -30,12 +32,12 @@ from vstream.syntax import natsconf
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
-    from vstream.model.topology import PhysicalPart, Region, Topology, VirtualStream
+    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
 
 
 def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
@@ -73,12 +75,13 @@ def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Se
     *templates* are directories, searched in order for each file. Raises
     InvalidInputError if a template is missing, fails, or writes something that
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
-    VS401 (servers), VS402 (contexts).
+    VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
     renderer = _Renderer(environment(templates))
     mappings = mapping_set(topology)
     artifacts = [
         *renderer.streams(topology),
+        *renderer.consumers(topology),
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
         renderer.mappings(topology, mappings),
@@ -90,6 +93,7 @@ def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Se
         streams=tuple(renderer.parsed_streams),
         mappings=renderer.parsed_mappings,
         servers=tuple(addresses),
+        consumers=tuple(renderer.parsed_consumers),
     )
 
 
@@ -98,6 +102,7 @@ class _Renderer:
         self._env = env
         self.diagnostics: list[Diagnostic] = []
         self.parsed_streams: list[PhysicalStream] = []
+        self.parsed_consumers: list[PhysicalConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
 
     def _fail(self, code: str, template: str, message: str, line: int = 1) -> None:
@@ -172,6 +177,29 @@ class _Renderer:
         )
         return Artifact(path=path, text=text, origin=("streams", stream.name))
 
+    def consumers(self, topology: Topology) -> Iterator[Artifact]:
+        template = "consumer.json.j2"
+        for stream in topology.streams:
+            for region in stream.regions:
+                on = naming.read_in(stream, region)
+                for consumer in stream.consumers:
+                    if region not in consumer.regions:
+                        continue
+                    view = physical.consumer_view(topology, stream, region, consumer)
+                    text = self._text("VS240", template, view)
+                    fields = None if text is None else self._json("VS240", template, text)
+                    if text is None or fields is None:
+                        return
+                    if problem := physical.consumer_problem(fields, consumer.name, view["metadata"]):
+                        self._fail("VS240", template, problem)
+                        return
+                    path = f"consumers/{region}/{on}.{consumer.name}.json"
+                    config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
+                    self.parsed_consumers.append(
+                        PhysicalConsumer(config=config, virtual=stream.name, region=region, path=path)
+                    )
+                    yield Artifact(path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name))
+
     def _json(self, code: str, template: str, text: str) -> dict[str, Json] | None:
         try:
             value = json.loads(text, parse_constant=_refuse_constant)
@@ -245,10 +273,10 @@ class _Renderer:
                     "server": address.server,
                     "address": address,
                     "jetstream": jetstream[address.server.name],
-                    "routes": _routes(address, members[address.cluster_name]),
+                    "routes": wiring.routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(addresses) > 1,
-                    "gateways": _gateways(address, members) if len(members) > 1 else [],
+                    "gateways": wiring.gateways(address, members) if len(members) > 1 else [],
                     "has_accounts": topology.routing is Routing.ACCOUNTS,
                 },
             )
@@ -263,7 +291,7 @@ class _Renderer:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
-            text = self._text("VS402", "context.json.j2", _context_view(topology, region, addresses))
+            text = self._text("VS402", "context.json.j2", wiring.context(topology, region, addresses))
             if text is not None and self._json("VS402", "context.json.j2", text) is not None:
                 yield Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)
@@ -278,62 +306,8 @@ def _within(root: natsconf.ConfMap | None, path: tuple[str, ...]) -> natsconf.Co
     return found if isinstance(found, natsconf.ConfMap) else None
 
 
-def _routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
-    """
-    Whom *address* dials within its cluster, of *members*: the same list for all of them, as nobody dials itself.
-
-    But through its own front a server would not know itself, so there it is left out,
-    unless it is alone: a clustered JetStream does not start without a route.
-    """
-    if not address.route_front:
-        return [one.route_url for one in members]
-    others = [one.route_url for one in members if one is not address]
-    return others or [f"nats://{address.peer_host}:{address.cluster}"]
-
-
-def _gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
-    """The clusters that the server at *address* dials, its own included, and where."""
-    return [
-        {"name": cluster, "urls": [one.gateway_url for one in _dialled(address, servers)]}
-        for cluster, servers in members.items()
-    ]
-
-
-def _dialled(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
-    """
-    Those of one cluster's *servers* that *address* shall dial: of the stretch cluster the member in its region.
-
-    A gateway picks any of the addresses that it is given. Through a member elsewhere, each publish
-    would cross to that region first, and then perhaps to the leader's in a third.
-    """
-    near = [one for one in servers if one.is_stretch and one.region == address.region]
-    return servers if address.is_stretch else near or servers
-
-
 def _refuse_constant(name: str) -> Json:
     raise ValueError(f"`{name}` is no JSON value")
-
-
-def _context_view(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
-    endpoint = region.endpoint
-    urls = [f"nats://{one.host}:{one.client}" for one in addresses if one.region == region.name and not one.is_stretch]
-    credentials: list[tuple[str, str]] = []
-    if endpoint is not None:
-        urls = list(endpoint.urls) or urls
-        known = {
-            "creds": endpoint.creds,
-            "nkey": endpoint.nkey,
-            "user": endpoint.user,
-            "ca": endpoint.tls_ca,
-            "cert": endpoint.tls_cert,
-            "key": endpoint.tls_key,
-        }
-        credentials = [(field, value) for field, value in known.items() if value]
-    return {
-        "description": f"region {region.name} of {topology.name}",
-        "url": ",".join(urls),
-        "credentials": credentials,
-    }
 
 
 def _template_line(error: BaseException) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.model.json import Json
-    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
+    from vstream.model.topology import Consumer, PhysicalPart, Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,27 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
         ROLE_KEY: part.role.value,
         **({ROUTING_KEY: topology.routing.value} if topology.routing is not Routing.MAPPED else {}),
     }
+
+
+def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
+    """What the durable *consumer* in *region* is rendered from."""
+    said = consumer.fields["metadata"]
+    ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
+    return {
+        "name": consumer.name,
+        "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
+        "metadata": dict(sorted({**(said if isinstance(said, dict) else {}), **ownership}.items())),
+    }
+
+
+def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[str, Json]) -> str | None:
+    """What of a rendered consumer is not what the rest of vstream relies on."""
+    if fields.get("durable_name") != name or fields.get("name", name) != name:
+        return f"the consumer `{name}` comes out with another `durable_name` or `name`"
+    found = fields.get("metadata")
+    if not isinstance(found, dict) or found.get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
+        return f"the consumer `{name}` comes out without its metadata `{TOPOLOGY_KEY}`"
+    return None
 
 
 _WANTED = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.model.topology import (
     DEDUPE_OFF_SINCE,
     Consistency,
+    Consumer,
     Endpoint,
     JetStreamLimits,
     Link,
@@ -31,9 +32,18 @@ if TYPE_CHECKING:
 
     from vstream.model.json import Json
     from vstream.syntax.yaml import Path
-    from vstream.topology.document import LevelDocument, RegionDocument, StreamDocument, TopologyDocument
+    from vstream.topology.document import (
+        ConsumerDocument,
+        LevelDocument,
+        RegionDocument,
+        StreamDocument,
+        TopologyDocument,
+    )
 
 _TWO_MINUTES = 120 * 10**9
+_HALF_A_MINUTE = 30 * 10**9
+_MANY_PENDING = 1_000
+"""What servers fill in, unless a stream or an account says otherwise (server/consumer.go, setConsumerConfigDefaults)."""
 _SURVIVES_ONE = 3
 """Replicas: the fewest of which one can be lost without stopping."""
 _SURVIVES_TWO = 5
@@ -149,6 +159,39 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         consistency=consistency,
         routing=Routing(document.routing),
         canary=stream.canary,
+        consumers=tuple(_consumer(one, consumer, regions) for one, consumer in stream.consumers.items()),
+    )
+
+
+def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> Consumer:
+    """Everything is said, so that no default of a server, an account or a stream decides."""
+    fields: dict[str, Json] = {
+        "deliver_policy": consumer.deliver_policy,
+        "ack_policy": consumer.ack_policy,
+        "replay_policy": "instant",
+        "max_deliver": consumer.max_deliver,
+        "max_waiting": consumer.max_waiting,
+        "num_replicas": consumer.replicas or 0,  # as many as the stream has
+    }
+    if consumer.ack_policy != "none":
+        fields["ack_wait"] = consumer.backoff[0] if consumer.backoff else consumer.ack_wait or _HALF_A_MINUTE
+        fields["max_ack_pending"] = consumer.max_ack_pending or _MANY_PENDING
+    optional = {
+        "backoff": list(consumer.backoff),
+        "description": consumer.description,
+        "filter_subjects": list(consumer.filter_subjects),
+        "headers_only": consumer.headers_only,
+        "mem_storage": consumer.memory,
+    }
+    return Consumer(
+        name=name,
+        regions=tuple(one for one in regions if consumer.regions == "all" or one in consumer.regions),
+        fields={
+            **fields,
+            **{field: value for field, value in optional.items() if value},
+            **consumer.config,
+            "metadata": dict(consumer.metadata),
+        },
     )
 
 

@@ -33,6 +33,8 @@ from vstream.topology.values import (
     Text,
     Variable,
     Version,
+    Wait,
+    Waits,
     Window,
 )
 
@@ -177,6 +179,37 @@ class LevelDocument(SettingsDocument):
     """Settings of the ordering stream only (`ordered`)."""
 
 
+class ConsumerDocument(_Closed):
+    """A durable pull consumer, in every region on the stream that is read there."""
+
+    regions: RegionNames = "all"
+    """Where it exists, of the regions of its stream."""
+    filter_subjects: Names = ()
+    """What it takes, of the stream's subjects. Default: everything."""
+    deliver_policy: Literal["all", "new", "last", "last_per_subject"] = "all"
+    """Where it begins when it is created."""
+    ack_policy: Literal["explicit", "all", "none"] = "explicit"
+    ack_wait: Wait | None = None
+    """After which time an unacknowledged message is delivered again. Default: 30s."""
+    max_deliver: Count = -1
+    """How often a message is delivered at most."""
+    backoff: Waits = ()
+    """How long each delivery waits for its acknowledgement, instead of `ack_wait`."""
+    max_ack_pending: Count | None = None
+    """How many messages may be unacknowledged. Default: 1000."""
+    max_waiting: Annotated[int, Field(ge=1, le=65535)] = 512
+    """How many pull requests may wait."""
+    replicas: Annotated[int, Field(ge=1, le=5)] | None = None
+    """Copies of its state, 1 to 5. Default: as many as its stream has."""
+    memory: bool = False
+    """Whether its state is kept in memory, and lost when its servers stop."""
+    headers_only: bool = False
+    description: str | None = None
+    metadata: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    """Any other field of the JetStream consumer configuration, in the server's spelling and units."""
+
+
 class StreamDocument(LevelDocument):
     """One virtual stream."""
 
@@ -197,6 +230,8 @@ class StreamDocument(LevelDocument):
     """Presets to start from; later ones win."""
     overrides: dict[Name, LevelDocument] = {}
     """Settings that differ in one region."""
+    consumers: dict[Name, ConsumerDocument] = {}
+    """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
 
 
 class TopologyDocument(_Closed):

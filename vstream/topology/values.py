@@ -76,6 +76,21 @@ def _window(value: object) -> int:
     return _duration(value)
 
 
+def _wait(value: object) -> int:
+    if value == units.UNLIMITED:
+        raise PydanticCustomError("duration", "a wait has an end: write it like `30s`")
+    wait = _duration(value)
+    if wait == 0:
+        raise PydanticCustomError("duration", "to a server, no time at all means its default: leave it out")
+    return wait
+
+
+def _waits(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("waits", "expected a list of durations, such as `[1s, 5s, 30s]`")
+    return tuple(value)
+
+
 def _link_time(value: object) -> int:
     return _parsed("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
 
@@ -274,6 +289,8 @@ Age = Annotated[int, BeforeValidator(_age), WithJsonSchema({"type": "string", "p
 Window = Annotated[
     int, BeforeValidator(_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
+Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})]
+Waits = Annotated[tuple[Wait, ...], BeforeValidator(_waits)]
 LinkTime = Annotated[
     int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]

@@ -1,4 +1,4 @@
-"""A plan, and what became of it, as text or Markdown."""
+"""A plan as text or Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from rich.text import Text
 
 from vstream.model.topology import Routing
-from vstream.plan.changes import Create, Delete, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.changes import (
+    Create,
+    CreateConsumer,
+    Delete,
+    DeleteConsumer,
+    Phase,
+    Plan,
+    Update,
+    UpdateConsumer,
+    phase_of,
+    risk_of,
+)
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
 from vstream.topology.units import format_duration, format_size
@@ -21,17 +32,24 @@ if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
     from vstream.model.json import Json
     from vstream.model.topology import Topology
-    from vstream.plan.apply import Applied
     from vstream.plan.changes import Change, FieldChange, RuleChange
 
 _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
-_DURATIONS = frozenset({"max_age", "duplicate_window", "subject_delete_marker_ttl"})
+_DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_delete_marker_ttl"})
 _SIZES = frozenset({"max_bytes", "max_msg_size"})
 _SHOWN_OF_CREATE = ("subjects", "num_replicas", "storage", "max_age", "max_bytes", "max_msgs_per_subject")
 _MANY_RULES = 50
 """Each costs every message of every client of the account some tens of nanoseconds, and far more the API's own."""
 _FEW = 20
 """How many equal lines are shown before the rest is counted."""
+
+
+_COUNTED: tuple[tuple[type[Change], str, str, str], ...] = (
+    (Create, "streams", "+", "green"),
+    (Update, "streams", "~", "yellow"),
+    (CreateConsumer, "consumers", "+", "green"),
+    (UpdateConsumer, "consumers", "~", "yellow"),
+)
 
 
 class _FieldLine(NamedTuple):
@@ -102,16 +120,16 @@ def text(plan: Plan) -> Iterator[Text]:
     More than a few changes of one kind are counted, except those that lose or double messages.
     """
     counted: set[type[Change]] = set()
-    for kind, sign, style in ((Create, "+", "green"), (Update, "~", "yellow")):
+    for kind, noun, sign, style in _COUNTED:
         alike = [change for change in plan.changes if isinstance(change, kind) and not risk_of(change).is_destructive]
         if len(alike) > _FEW:
             counted.add(kind)
             shown = ", ".join(change.config.name for change in alike[:3])
             yield Text.assemble(
                 (f"  {sign} ", style),
-                f"{len(alike):,} streams to {_verb(alike[0])}: {shown}, … (`--format json` lists all)",
+                f"{len(alike):,} {noun} to {_verb(alike[0])}: {shown}, … (`--format json` lists all)",
             )
-            yield from _common_lines(alike)
+            yield from _common_lines(alike, noun.removesuffix("s"))
     for change in plan.changes:
         if type(change) not in counted or risk_of(change).is_destructive:
             yield from _change_lines(change)
@@ -144,14 +162,14 @@ def _stage_lines(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(f"   {number:2} ", (stage.title, "bold"), f"  {stage.counts}" if stage.counts else "")
 
 
-def _common_lines(changes: Sequence[Change]) -> Iterator[Text]:
-    """What many updates do: each field once, with the number of streams."""
+def _common_lines(changes: Sequence[Change], noun: str) -> Iterator[Text]:
+    """What many updates do: each field once, with the number of those that it changes of."""
     fields = Counter(
         _FieldLine(
             field.field, value(field.field, field.before), value(field.field, field.after), field.risk, field.why
         )
         for change in changes
-        if isinstance(change, Update)
+        if isinstance(change, Update | UpdateConsumer)
         for field in change.fields
     )
     by_field: dict[tuple[str, Risk, str], list[tuple[_FieldLine, int]]] = {}
@@ -161,11 +179,14 @@ def _common_lines(changes: Sequence[Change]) -> Iterator[Text]:
         total = sum(number for _, number in lines)
         what = f"{lines[0][0].before} → {lines[0][0].after}" if len(lines) == 1 else f"{len(lines):,} different values"
         yield Text.assemble(
-            f"      {name}: {what}  ", (f"{risk.value}: {why}", _RISK_STYLE[risk]), f"  ({_count(total, 'stream')})"
+            f"      {name}: {what}  ", (f"{risk.value}: {why}", _RISK_STYLE[risk]), f"  ({_count(total, noun)})"
         )
 
 
 def _change_lines(change: Change) -> Iterator[Text]:
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        yield from _consumer_lines(change)
+        return
     name = (change.config.name, "bold")
     where = f"  {change.role.value if change.role else 'unknown'} stream in {change.region or '?'}"
     match change:
@@ -194,6 +215,25 @@ def _change_lines(change: Change) -> Iterator[Text]:
             )
         case _:
             assert_never(change)
+
+
+def _consumer_lines(change: CreateConsumer | UpdateConsumer | DeleteConsumer) -> Iterator[Text]:
+    name, where = (change.config.name, "bold"), f"  consumer in {change.region or '?'}"
+    match change:
+        case CreateConsumer():
+            shown = [
+                f"{field} {value(field, change.config.fields[field])}"
+                for field in ("filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver")
+                if change.config.fields.get(field) not in (None, -1)
+            ]
+            yield Text.assemble(("  + ", "green"), name, where)
+            yield Text(f"      {' · '.join(shown)}", style="dim")
+        case UpdateConsumer():
+            yield Text.assemble(("  ~ ", "yellow"), name, where, " (adopted)" if change.adopts else "")
+            for field in change.fields:
+                yield _field_line(field)
+        case DeleteConsumer():
+            yield Text.assemble(("  - ", "bold red"), name, where, ("  data loss: how far it is", "bold red"))
 
 
 def _field_line(change: FieldChange) -> Text:
@@ -236,7 +276,7 @@ def markdown(plan: Plan) -> str:
     if plan.changes or plan.blocked:
         lines += ["| | stream | region | change | risk |", "|---|---|---|---|---|"]
     for change in plan.changes:
-        if isinstance(change, Update):
+        if isinstance(change, Update | UpdateConsumer):
             details = "<br>".join(
                 _cell(f"`{one.field}`: {value(one.field, one.before)} → {value(one.field, one.after)} ({one.why})")
                 for one in change.fields
@@ -265,48 +305,13 @@ def markdown(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def applied(result: Applied) -> Iterator[Text]:
-    """What was done, what was not, and what nobody knows."""
-    done = f"Applied: {_count(len(result.done), 'stream')}"
-    if result.mappings_loaded:
-        done += ", mappings loaded on every server"
-    if result.retired:
-        done += f", {', '.join(result.retired)} stopped and gone from the meta group"
-    yield Text(done + ".", style="bold green" if result.is_complete else "bold")
-    groups = (
-        ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
-        ("refused", result.refused, "bold red"),
-        ("not tried", result.skipped, "yellow"),
-    )
-    for label, changes, style in groups:
-        if changes:
-            names = ", ".join(change.config.name for change in changes[:5])
-            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
-            yield Text.assemble((f"{label}: ", style), names, more)
-    if result.mappings_pending:
-        yield Text(
-            "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
-        )
-        yield Text("then run `vstream apply` again for what had to wait.")
-    for shut in result.shut:
-        yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
-        yield Text(f"  {shut.missing}")
-    if result.shut:
-        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
-    if result.waits_for:
-        yield Text(
-            "Nothing was removed: it is not known whether the mappings of "
-            f"{', '.join(result.waits_for)} still lead there."
-        )
-
-
 def _verb(change: Change) -> str:
     match change:
-        case Create():
+        case Create() | CreateConsumer():
             return "create"
-        case Update():
+        case Update() | UpdateConsumer():
             return "update"
-        case Delete():
+        case Delete() | DeleteConsumer():
             return "delete"
         case _:
             assert_never(change)

@@ -39,6 +39,8 @@ def screen(picture: Picture, *, width: int) -> RenderableType:
     lines = streams(picture, width=width)
     if lines is not None:
         parts.append(lines)
+    if picture.consumers:
+        parts.append(consumers(picture, width=width))
     return Group(*parts, *problems(picture))
 
 
@@ -149,6 +151,25 @@ def streams(picture: Picture, *, width: int) -> Table | None:
         if width >= _NARROW:
             row.append("?" if one.bytes is None else size(one.bytes))
         table.add_row(*row)
+    return table
+
+
+def consumers(picture: Picture, *, width: int) -> Table:
+    """The topology's durables: all of a few, else a screenful, those that lack something first."""
+    table = Table(box=box.SIMPLE_HEAD, title="consumers", title_justify="left", title_style="bold", pad_edge=False)
+    for heading in ("consumer", "region"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
+        table.add_column(heading, justify="right", no_wrap=True)
+    worst = sorted(picture.consumers, key=lambda one: (one.exists is True, -(one.pending or 0)))
+    shown = picture.consumers if len(picture.consumers) <= _MANY else worst[:_MANY]
+    for one in shown:
+        if one.exists:
+            numbers = [one.pending, one.unacknowledged, *(() if width < _NARROW else (one.redelivered, one.waiting))]
+            cells = [Text("?" if number is None else f"{number:,}") for number in numbers]
+        else:
+            cells = [Text("none" if one.exists is False else "?", style="bold red")]
+        table.add_row(f"{one.virtual} > {one.name}", one.region, *cells)
     return table
 
 

@@ -38,7 +38,9 @@ def _configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
         if isinstance(one, dict):
             path: Path = (index,) if isinstance(data, list) else ()
             inner = one.get("config")
-            yield (*path, "config") if isinstance(inner, dict) else path, inner if isinstance(inner, dict) else one
+            fields = inner if isinstance(inner, dict) else one
+            if "durable_name" not in fields:  # that is a consumer
+                yield (*path, "config") if isinstance(inner, dict) else path, fields
 
 
 def _stream_file(name: str, fields: dict[str, Json], prefix: Path, source: SourceMap) -> StreamFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.topology.connections import bad_connection
+from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
 from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
     bad_duplicate_window,
@@ -75,5 +76,8 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     bad_link,
     routing_unfit,
     root_unfit,
+    consumer_cannot,
+    consumer_takes_nothing,
+    consumer_nowhere,
 )
 """In the order of their codes."""

@@ -66,6 +66,14 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
             yield ("streams", name, "home"), stream.home, f"stream `{name}` has its home in", False
         for region in stream.overrides:
             yield ("streams", name, "overrides", region), region, f"stream `{name}` overrides", True
+        for durable, consumer in stream.consumers.items():
+            for index, region in enumerate(consumer.regions if consumer.regions != "all" else ()):
+                yield (
+                    ("streams", name, "consumers", durable, "regions", index),
+                    region,
+                    f"consumer `{durable}` of stream `{name}` uses",
+                    False,
+                )
     for region in document.connect:
         yield ("connect", region), region, "`connect` names", True
     members = document.stretch.members if document.stretch else "all"

@@ -1,0 +1,140 @@
+"""Durables in a plan: what is compared, in which order things are done, what servers would refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered
+from vstream.model.artifacts import Bundle
+from vstream.model.consumers import FAILOVER_KEY, ConsumerConfig
+from vstream.plan import saved
+from vstream.plan.apply import apply
+from vstream.plan.changes import CreateConsumer, DeleteConsumer, Phase, Plan, UpdateConsumer
+from vstream.plan.diff import Observed, diff
+
+STREAM = "foo-read-west"
+
+
+def wanted(**settings: Any) -> Bundle:
+    return rendered({"foo": {"subjects": ["foo.>"], "consumers": {"reader": settings}}})
+
+
+def plan(of: Bundle, observed: Observed, *adopt: str) -> Plan:
+    return diff("acme", of.streams, of.mappings, observed, adopt=frozenset(adopt), durables=of.consumers)
+
+
+async def world(of: Bundle) -> FakeServers:
+    servers = FakeServers()
+    await apply(plan(of, servers.observed()), servers, servers.loader(of), servers)
+    return servers
+
+
+def seen(servers: FakeServers, **fields: Any) -> Observed:
+    """The servers, where somebody has changed *fields* of the consumer in west."""
+    one = servers.consumers[STREAM]["reader"]
+    config = ConsumerConfig(stream=STREAM, durable="reader", fields={**one.config.fields, **fields})
+    servers.consumers[STREAM]["reader"] = replace(one, config=config)
+    return servers.observed()
+
+
+async def test_a_durable_comes_in_every_region_after_the_streams_and_before_the_mappings() -> None:
+    servers = await world(wanted())
+    created = [call for call in servers.calls if call.endswith("> reader")]
+    assert {f"create foo-read-{region} > reader" for region in ("west", "central", "east")} == set(created)
+    assert Phase.SOURCED_COPIES < Phase.CONSUMERS < Phase.MAPPINGS
+    assert servers.calls.index("create foo-read-east") < min(map(servers.calls.index, created))
+    assert plan(wanted(), servers.observed()).is_empty
+
+
+async def test_what_servers_fill_in_is_no_difference() -> None:
+    servers = await world(wanted(ack_policy="none"))
+    observed = seen(servers, max_deliver=-1, max_waiting=512, filter_subjects=None, metadata_of_nobody=None)
+    assert plan(wanted(ack_policy="none"), observed).is_empty
+
+
+async def test_one_filter_is_the_same_in_both_spellings() -> None:
+    servers = await world(wanted(filter_subjects=["foo.a"]))
+    observed = seen(servers, filter_subjects=None, filter_subject="foo.a")
+    assert plan(wanted(filter_subjects=["foo.a"]), observed).is_empty
+
+
+async def test_a_changed_wait_is_an_update_that_keeps_what_vstream_does_not_know() -> None:
+    servers = await world(wanted())
+    (change,) = plan(wanted(), seen(servers, ack_wait=5 * 10**9, brand_new=True)).changes
+    assert isinstance(change, UpdateConsumer)
+    assert [(one.field, one.before, one.after) for one in change.fields] == [("ack_wait", 5 * 10**9, 30 * 10**9)]
+    assert change.config.fields["brand_new"] is True
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("deliver_policy", "new"), ("ack_policy", "all"), ("max_waiting", 5), ("mem_storage", True)]
+)
+async def test_what_servers_cannot_change_is_blocked_with_the_reason(field: str, value: Any) -> None:
+    servers = await world(wanted())
+    (blocked,) = plan(wanted(), seen(servers, **{field: value})).blocked
+    assert field in blocked.reason
+    assert blocked.name == f"{STREAM} > reader"
+
+
+async def test_a_consumer_of_somebody_else_is_blocked_until_it_is_adopted() -> None:
+    servers = await world(wanted())
+    observed = seen(servers, metadata={})
+    (blocked,) = plan(wanted(), observed).blocked
+    assert "vstream did not create it" in blocked.reason
+    (change,) = plan(wanted(), observed, f"{STREAM} > reader").changes
+    assert isinstance(change, UpdateConsumer)
+    assert change.adopts
+
+
+async def test_a_durable_that_the_topology_no_longer_has_goes_after_the_mappings_and_is_destructive() -> None:
+    servers = await world(wanted())
+    made = plan(rendered(), servers.observed())
+    assert made.is_destructive
+    assert {type(change) for change in made.changes} == {DeleteConsumer}
+    assert len(made.in_phase(Phase.DELETED_CONSUMERS)) == 3
+    await apply(made, servers, servers.loader(rendered()), servers)
+    assert plan(rendered(), servers.observed()).is_empty
+
+
+async def test_consumers_of_others_and_of_streams_that_go_are_left_alone() -> None:
+    servers = await world(wanted())
+    seen(servers, metadata={})
+    made = plan(rendered(), servers.observed())
+    assert {change.config.name for change in made.changes} == {"foo-read-central > reader", "foo-read-east > reader"}
+    gone = plan(rendered({}), servers.observed())
+    assert not [change for change in gone.changes if isinstance(change, DeleteConsumer)]
+
+
+async def test_one_that_nobody_answered_for_is_blocked_and_not_made_again() -> None:
+    servers = await world(wanted())
+    observed = servers.observed()
+    silent = replace(
+        observed,
+        consumers={name: {} if name == STREAM else some for name, some in observed.consumers.items()},
+        silent_consumers=(f"{STREAM} > reader",),
+    )
+    made = plan(wanted(), silent)
+    assert [one.name for one in made.blocked] == [f"{STREAM} > reader"]
+    assert not made.changes
+
+
+async def test_where_a_failed_over_consumer_began_is_no_drift() -> None:
+    servers = await world(wanted())
+    metadata = {**servers.consumers[STREAM]["reader"].config.metadata, FAILOVER_KEY: "east at 7"}
+    observed = seen(servers, deliver_policy="by_start_sequence", opt_start_seq=7, metadata=metadata)
+    assert plan(wanted(), observed).is_empty
+
+
+async def test_a_plan_with_consumers_survives_its_file() -> None:
+    servers = await world(wanted())
+    made = plan(wanted(ack_wait="5s"), seen(servers, metadata={**servers.consumers[STREAM]["reader"].config.metadata}))
+    del servers.consumers["foo-read-east"]
+    mixed = plan(wanted(ack_wait="5s"), servers.observed())
+    assert {type(change) for change in mixed.changes} == {CreateConsumer, UpdateConsumer}
+    for one in (made, mixed):
+        text = saved.dump(saved.SavedPlan(plan=one, topology_file="t.yaml", topology_text="", lab=None))
+        assert saved.load(text, "plan.json").plan == one
+    assert made.observed != mixed.observed

@@ -1,0 +1,289 @@
+"""Durables of virtual streams: what servers would refuse, or take and never deliver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream import subjects as algebra
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.syntax.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.syntax.yaml import Path
+    from vstream.topology.document import ConsumerDocument, StreamDocument
+
+_OWNED = {
+    "name": "it is the key under `consumers`",
+    "durable_name": "it is the key under `consumers`",
+    "deliver_subject": "each region would push its own copy of every message to it",
+    "deliver_group": "it concerns consumers that push",
+    "flow_control": "it concerns consumers that push",
+    "idle_heartbeat": "it concerns consumers that push",
+    "opt_start_seq": "the same message has another sequence in each region; see `vstream consumer failover`",
+    "direct": "it is for servers themselves",
+    "sourcing": "it is for servers themselves",
+}
+"""Keys that cannot mean the same in every region, and why."""
+_WORDS = {
+    "mem_storage": "memory",
+    "num_replicas": "replicas",
+    "filter_subject": "filter_subjects",
+    **{
+        word: word
+        for word in (
+            "filter_subjects", "deliver_policy", "ack_policy", "ack_wait", "max_deliver", "backoff", "max_ack_pending",
+            "max_waiting", "headers_only", "description", "metadata",
+        )
+    },
+}  # fmt: skip
+"""Keys that have a word in the language."""
+_SINCE = {"pause_until": (2, 11), "priority_groups": (2, 11), "priority_policy": (2, 11), "priority_timeout": (2, 11)}
+_MAX_DESCRIPTION = 4 * 1024
+
+
+def _all(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, ConsumerDocument]]:
+    """Every consumer as written: its path, its stream's name, its stream, itself."""
+    for name, stream in subject.document.streams.items():
+        for durable, consumer in stream.consumers.items():
+            yield ("streams", name, "consumers", durable), name, stream, consumer
+
+
+@rule("VS138", "consumer-cannot", Severity.ERROR)
+def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A consumer is asked for something that servers refuse, or that cannot mean the same in every region.
+
+    ## Why is this bad?
+    Servers refuse the consumer, and `apply` stops there. Where they would take it, such as a sequence to
+    begin at, it would be another message in each region.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        write: {max_age: 1h}
+        consumers:
+          reader: {backoff: [1s, 5s, 30s], max_deliver: 2}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        write: {max_age: 1h}
+        consumers:
+          reader: {backoff: [1s, 5s, 30s], max_deliver: 10}
+    ```
+    """
+    for path, _, _, consumer in _all(subject):
+        yield from _passed_on(subject, path, consumer)
+        waits, times = len(consumer.backoff), consumer.max_deliver
+        if waits and times != -1 and waits > times:
+            yield Finding(
+                at=(*path, "max_deliver"),
+                message=f"it delivers {times} times at most, and `backoff` has {waits} waits",
+                hint=f"raise `max_deliver` to {waits} or more, or shorten `backoff`",
+            )
+        if consumer.backoff and consumer.ack_wait is not None:
+            yield Finding(
+                at=(*path, "ack_wait"),
+                message="`backoff` says how long deliveries wait, so `ack_wait` has no effect",
+                hint="remove one of the two",
+                on_key=True,
+            )
+        for word in ("ack_wait", "backoff", "max_ack_pending") if consumer.ack_policy == "none" else ():
+            if getattr(consumer, word):
+                yield Finding(
+                    at=(*path, word),
+                    message=f"nothing is acknowledged (`ack_policy: none`), so `{word}` has no effect",
+                    hint="remove it, or write `ack_policy: explicit`",
+                    on_key=True,
+                )
+        if consumer.deliver_policy == "last_per_subject" and not consumer.filter_subjects:
+            yield Finding(
+                at=(*path, "deliver_policy"),
+                message="servers take `last_per_subject` only with subjects to filter by",
+                hint="write `filter_subjects`, such as all subjects of the stream",
+            )
+        if len((consumer.description or "").encode()) > _MAX_DESCRIPTION:
+            yield Finding(
+                at=(*path, "description"),
+                message=f"a description of more than {_MAX_DESCRIPTION:,} bytes, servers take no more",
+                hint="shorten it",
+            )
+    yield from _too_many_replicas(subject)
+
+
+def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Finding]:
+    for key in consumer.config:
+        name, at = key.lower(), (*path, "config", key)
+        since = _SINCE.get(name)
+        if name in _OWNED:
+            yield Finding(at=at, message=f"`{key}` cannot be set: {_OWNED[name]}", hint="remove it", on_key=True)
+        elif name in _WORDS:
+            yield Finding(
+                at=at,
+                message=f"`{key}` has a word of its own in the topology language",
+                hint=f"write `{_WORDS[name]}` beside `config`",
+                on_key=True,
+            )
+        elif since and subject.topology.server_version < since:
+            needed = ".".join(map(str, since))
+            yield Finding(
+                at=at,
+                message=f"`{key}` needs nats-server {needed}",
+                hint=f'raise `server_version` to "{needed}" if all servers are that new',
+                on_key=True,
+            )
+    for key in consumer.metadata:
+        if key.startswith(("vstream.", "_nats.")):
+            yield Finding(
+                at=(*path, "metadata", key),
+                message=f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}",
+                hint="choose another prefix",
+                on_key=True,
+            )
+
+
+def _too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
+    for stream in subject.topology.streams:
+        for consumer in stream.consumers:
+            wanted = consumer.fields["num_replicas"]
+            for region in consumer.regions:
+                settings = stream.read.get(region) or next(iter(stream.origin.values()), None)
+                has = settings.fields["num_replicas"] if settings else None
+                if isinstance(wanted, int) and isinstance(has, int) and wanted > has:
+                    yield Finding(
+                        at=("streams", stream.name, "consumers", consumer.name, "replicas"),
+                        message=f"{wanted} replicas, and its stream has {has} in region `{region}`",
+                        hint="leave `replicas` out: then it has as many as its stream",
+                    )
+                    break
+
+
+@rule("VS139", "consumer-takes-nothing", Severity.ERROR)
+def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A consumer's filter matches nothing of its stream, is no subject, or lies within another filter of it.
+
+    ## Why is this bad?
+    Filters are virtual subjects, as clients publish them. Servers create a consumer whose filter matches
+    nothing, and it never delivers anything. They refuse a filter that lies within another.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        write: {max_age: 1h}
+        consumers:
+          reader: {filter_subjects: [_vs.foo.west.foo.new]}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        write: {max_age: 1h}
+        consumers:
+          reader: {filter_subjects: [foo.new]}
+    ```
+    """
+    for path, name, stream, consumer in _all(subject):
+        valid = [one for one in consumer.filter_subjects if algebra.is_valid(one)]
+        for index, one in enumerate(consumer.filter_subjects):
+            at: Path = (*path, "filter_subjects", index)
+            before = [other for other in consumer.filter_subjects[:index] if other in valid]
+            same = next((other for other in before if one in valid and _is_within(one, other)), None)
+            if not algebra.is_valid(one):
+                yield Finding(
+                    at=at,
+                    message=f"{shown(one)} is no valid subject",
+                    hint="tokens are separated by single dots and hold no spaces; `>` comes last",
+                )
+            elif not any(algebra.overlaps(one, other) for other in stream.subjects if algebra.is_valid(other)):
+                yield Finding(
+                    at=at,
+                    message=f"`{one}` matches nothing of stream `{name}`",
+                    hint=f"its subjects are {', '.join(f'`{one}`' for one in stream.subjects)}",
+                )
+            elif same is not None:
+                yield Finding(
+                    at=at,
+                    message=f"one of `{one}` and `{same}` holds the other: servers refuse that",
+                    hint="remove the narrower one",
+                )
+
+
+def _is_within(one: str, other: str) -> bool:
+    return algebra.is_subset(one, other) or algebra.is_subset(other, one)
+
+
+@rule("VS140", "consumer-nowhere", Severity.ERROR)
+def consumer_nowhere(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A consumer is wanted in a region in which its stream does not exist.
+
+    ## Why is this bad?
+    There is nothing that it could be on.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        regions: [west]
+        write: {max_age: 1h}
+        consumers:
+          reader: {regions: [east]}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo:
+        subjects: [foo.>]
+        regions: [west]
+        write: {max_age: 1h}
+        consumers:
+          reader: {regions: [west]}
+    ```
+    """
+    document = subject.document
+    for path, name, stream, consumer in _all(subject):
+        exists = tuple(document.regions) if stream.regions == "all" else stream.regions
+        for index, region in enumerate(() if consumer.regions == "all" else consumer.regions):
+            if region in document.regions and region not in exists:
+                yield Finding(
+                    at=(*path, "regions", index),
+                    message=f"stream `{name}` does not exist in region `{region}`",
+                    hint=f"it is in {', '.join(f'`{one}`' for one in exists)}",
+                )

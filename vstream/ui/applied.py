@@ -1,0 +1,56 @@
+"""What became of a plan, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from vstream.model.streams import StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.plan.apply import Applied
+
+
+def text(result: Applied) -> Iterator[Text]:
+    """What was done, what was not, and what nobody knows."""
+    streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
+    done = f"Applied: {_count(len(streams), 'stream')}"
+    if len(streams) < len(result.done):
+        done += f", {_count(len(result.done) - len(streams), 'consumer')}"
+    if result.mappings_loaded:
+        done += ", mappings loaded on every server"
+    if result.retired:
+        done += f", {', '.join(result.retired)} stopped and gone from the meta group"
+    yield Text(done + ".", style="bold green" if result.is_complete else "bold")
+    groups = (
+        ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
+        ("refused", result.refused, "bold red"),
+        ("not tried", result.skipped, "yellow"),
+    )
+    for label, changes, style in groups:
+        if changes:
+            names = ", ".join(change.config.name for change in changes[:5])
+            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
+            yield Text.assemble((f"{label}: ", style), names, more)
+    if result.mappings_pending:
+        yield Text(
+            "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
+        )
+        yield Text("then run `vstream apply` again for what had to wait.")
+    for shut in result.shut:
+        yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
+        yield Text(f"  {shut.missing}")
+    if result.shut:
+        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
+    if result.waits_for:
+        yield Text(
+            "Nothing was removed: it is not known whether the mappings of "
+            f"{', '.join(result.waits_for)} still lead there."
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
