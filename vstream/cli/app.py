@@ -14,6 +14,7 @@ from vstream.cli import (
     audit,
     beacon,
     chaos,
+    consumer,
     doctor,
     drift,
     explain,
@@ -80,6 +81,7 @@ app.command("doctor")(doctor.command)
 app.command("drift")(drift.command)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)
+app.add_typer(consumer.app, name="consumer")
 app.add_typer(lab.app, name="lab")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(scenario.app, name="scenario")

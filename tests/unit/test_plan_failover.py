@@ -1,0 +1,85 @@
+"""Where a position is in a stream that has the same messages in another order."""
+
+from __future__ import annotations
+
+import random
+
+from vstream.plan.failover import Step, Walk
+
+ORIGINS = ("w", "c", "e")
+
+
+def walked(steps: list[Step], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str) -> Walk:
+    walk = Walk(position, taken or {}, filters)
+    for step in reversed(steps):
+        if walk.is_over:
+            break
+        walk.take(step)
+    return walk
+
+
+def stream(*messages: str) -> list[Step]:
+    """`w3` is the third message of origin w."""
+    return [
+        Step(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
+        for seq, one in enumerate(messages, 1)
+    ]
+
+
+def test_delivery_begins_with_the_first_message_that_was_not_acknowledged() -> None:
+    found = walked(stream("w1", "c1", "w2", "c2", "w3"), {"w": 2, "c": 0}).landing("s", 5)
+    assert (found.start, found.again, found.ahead) == (2, 1, 4)
+
+
+def test_where_everything_was_acknowledged_it_begins_after_the_end() -> None:
+    found = walked(stream("w1", "c1", "w2"), {"w": 2, "c": 1}).landing("s", 3)
+    assert (found.start, found.again, found.ahead) == (4, 0, 0)
+
+
+def test_only_what_the_consumer_takes_is_counted() -> None:
+    found = walked(stream("c1", "w1", "w2", "c2"), {"w": 2, "c": 0}, None, "foo.w1").landing("s", 4)
+    assert (found.start, found.again, found.ahead) == (1, 1, 1)
+
+
+def test_what_does_not_say_where_it_came_from_counts_as_not_acknowledged() -> None:
+    found = walked(stream("w1", "?1", "w2"), {"w": 2}).landing("s", 3)
+    assert found.start == 4  # it stands before what was certainly acknowledged
+    found = walked(stream("w1", "?1"), {"w": 1}).landing("s", 2)
+    assert found.start == 2
+
+
+def test_an_origin_that_the_stream_has_nothing_newer_of_is_not_looked_for() -> None:
+    steps = stream(*(f"w{number}" for number in range(1, 50)))
+    walk = walked(steps, {"w": 48, "c": 7}, {"c": 7})
+    assert walk.is_over
+    assert walk.landing("s", 49).start == 49
+
+
+def test_nothing_is_ever_skipped_and_the_count_is_exact() -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        counts = {origin: chance.randrange(0, 9) for origin in ORIGINS}
+
+        def merged(counts: dict[str, int] = counts) -> list[str]:
+            """The messages of all origins, each origin's in order."""
+            order = [origin for origin, number in counts.items() for _ in range(number)]
+            chance.shuffle(order)
+            seen: dict[str, int] = {}
+            found = []
+            for origin in order:
+                seen[origin] = seen.get(origin, 0) + 1
+                found.append(f"{origin}{seen[origin]}")
+            return found
+
+        there, here = merged(), merged()
+        floor = chance.randrange(0, len(there) + 1)
+        acknowledged = set(there[:floor])
+        position = {
+            origin: max((int(one[1:]) for one in acknowledged if one[0] == origin), default=0) for origin in ORIGINS
+        }
+        taken = {origin: number for origin, number in counts.items() if chance.random() < 0.5}
+        found = walked(stream(*here), position, taken).landing("s", len(here))
+        delivered = here[found.start - 1 :]
+        assert set(there) - acknowledged <= set(delivered)
+        assert found.again == len(acknowledged & set(delivered))
+        assert found.ahead == len(delivered)
