@@ -86,8 +86,10 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(fil
     assert applied.code == 0, applied.out + applied.err
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
-    probed = vstream("probe", file)
+    probed = vstream("probe", file, "--forms")
     assert probed.code == 0, probed.out + probed.err
+    # STREAM.INFO, and the forms and pulls that find a message.
+    assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
     secrets = nobody_else_reads_the_passwords()
     assert not any(secret in text for secret in secrets for text in (up.out, up.err, applied.out, planned.out))
 

@@ -68,9 +68,12 @@ def test_apply_empty_plan_and_probe_on_every_version(work: Path, version: str, n
     assert applied.code == 0, applied.out + applied.err
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
-    probed = vstream("probe", file, "--format", "json")
+    probed = vstream("probe", file, "--forms", "--format", "json")
     report = json.loads(probed.out)
     assert probed.code == 0, probed.out
+    older = {check["form"] for check in report["checks"] if check["detail"].startswith("not on this server")}
+    assert ({"batch", "multi_last, up_to_time", "start time"} <= older) is (promised == "2.10")
+    assert (older == set()) is (promised != "2.10")
     for stream in ("foo", "orders"):
         pairs = {
             (check["origin"], check["region"])
@@ -90,7 +93,7 @@ def test_the_blogs_example(work: Path) -> None:
     assert "Applied: 6 streams." in vstream("apply", file, "--yes").out
     probed = vstream("probe", file)
     assert probed.code == 0, probed.out
-    assert probed.out.count(" ms") == 9
+    assert probed.out.count(" ms") == 9 + 2 * 3  # each pair, and each region's own writes in two ways
     assert "PASS" in probed.out
     assert vstream("plan", file, "--detailed-exitcode").code == 0
 

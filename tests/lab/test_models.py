@@ -90,10 +90,15 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
     started(file, version)
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
-    probed = vstream("probe", file, "--format", "json")
+    probed = vstream("probe", file, "--forms", "--format", "json")
     assert probed.code == 0, probed.out
     report = json.loads(probed.out)
-    assert report["counts"]["skipped"] == 0
+    assert {check["form"] for check in report["checks"] if check["status"] == "skipped"} == {"more than 1024 subjects"}
+    created = {
+        (one["stream"], one["detail"]) for one in report["checks"] if one["form"] == "create by the virtual name"
+    }
+    mapped = "10056: by the physical name"
+    assert created == {("sensors", mapped), ("ledger", mapped), ("stock", "created"), ("prices", "created")}
     pairs = [check for check in report["checks"] if check["hop"] == "canary"]
     assert len(pairs) == 4 * len(REGIONS) ** 2
     async with connected() as connections:

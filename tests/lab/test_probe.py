@@ -73,6 +73,39 @@ async def test_all_is_green_and_nothing_is_left(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
 
 
+async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
+    await world.create_all()
+    subjects = 1030
+    for number in range(subjects):
+        await world.publish("west", f"foo.{number}")
+
+    async def missing() -> str | None:
+        counts = await world.messages()
+        return None if all(counts[physical(Role.READ, region)] == subjects for region in REGIONS) else str(counts)
+
+    await until(missing)
+    steps: list[Progress] = []
+    report = await world.probe(all_forms=True, on_progress=steps.append)
+    assert bad(report) == {}
+    assert {step.total for step in steps} == {len(report.checks)}
+    assert {check.status for check in report.checks} == {Status.OK}
+    for hop in (Hop.FORM, Hop.PULL, Hop.OWN_READ):
+        answered = {(check.region, check.answered_by) for check in of(report, hop) if check.answered_by}
+        assert answered == {(region, f"foo-read-{region}") for region in REGIONS}
+    details = {check.form: check.detail for check in report.checks if check.form}
+    assert details["more than 1024 subjects"] == "413"
+    assert details["consumer deleted meanwhile"] == "409"
+    for region in REGIONS:
+        assert (await world.api(f"CONSUMER.NAMES.foo-read-{region}"))["consumers"] == []
+
+    # A form that has a rule of its own, and only that, leads elsewhere.
+    await world.load_mappings("west", crossed(f"{API}.DIRECT.GET.foo.>"))
+    report = await world.probe(all_forms=True)
+    failed = {(check.form, check.region): check for check in report.checks if check.status is Status.FAILED}
+    assert set(failed) == {("subject appended", "west")}
+    assert "the read stream of region `east`" in failed["subject appended", "west"].detail
+
+
 async def test_messages_of_users_stay_and_name_who_answers(world: World) -> None:
     await world.create_all()
     for region in REGIONS:
@@ -206,8 +239,10 @@ async def test_a_read_stream_that_is_gone(world: World) -> None:
 
 async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
-    report = await world.probe(deadline=3.0)
+    report = await world.probe(deadline=3.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
+    skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
+    assert skipped == {"nobody answers Direct Get: see the direct_get check of this region"}
     assert bad(report)["direct_get", None, "east"].detail == "nobody answers: `allow_direct` of `foo-read-east` is off"
     # They did arrive there, and were removed although the probe never saw them.
     removed = [check.detail for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-read-east"]

@@ -136,6 +136,7 @@ class World:
         connections: Mapping[str, Connection | NotReachableError] | None = None,
         regions: Sequence[str] | None = None,
         on_progress: Callable[[Progress], None] = lambda _: None,
+        all_forms: bool = False,
     ) -> ProbeReport:
         """Sourcing over gateways was seen to begin 39 s after a restart: the deadline lets it."""
         return await run(
@@ -144,6 +145,7 @@ class World:
             regions=regions,
             deadline=deadline,
             on_progress=on_progress,
+            all_forms=all_forms,
         )
 
 

@@ -24,15 +24,19 @@ def command(
     region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region.")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds until a canary must have arrived everywhere.", min=0.1)] = 30,
     output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
+    forms: Annotated[
+        bool, typer.Option("--forms", help="Every form of Direct Get and of pull requests too, by the virtual name.")
+    ] = False,
     lab: inputs.LabName = None,
 ) -> None:
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
 
     Publishes only on the `canary` subjects that the topology agrees on, and deletes
-    what it published. Exits with 1 unless everything that was checked is well.
+    what it published; `--forms` makes a consumer of its own in each region, and deletes it.
+    Exits with 1 unless everything that was checked is well.
 
-    Examples: `vstream probe`, `vstream probe -s foo --format junit > probe.xml`
+    Examples: `vstream probe`, `vstream probe --forms`, `vstream probe -s foo --format junit > probe.xml`
     """
     from vstream.probe.junit import to_junit  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
@@ -49,7 +53,7 @@ def command(
     ):
         raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
     where = inputs.target(wanted, lab)
-    report = run_to_end(_probe(wanted, where, stream, region, deadline))
+    report = run_to_end(_probe(wanted, where, stream, region, deadline, all_forms=forms))
     if output == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     elif output == "junit":
@@ -60,6 +64,8 @@ def command(
         matrix = view.matrix(report)
         if matrix is not None:
             console.out().print(matrix)
+        for table in view.tables(report):
+            console.out().print(table)
         for line in view.problems(report):
             console.out().print(line)
     if not report.passed:
@@ -72,6 +78,8 @@ async def _probe(
     streams: Sequence[str] | None,
     regions: Sequence[str] | None,
     deadline: float,
+    *,
+    all_forms: bool,
 ) -> ProbeReport:
     from vstream.jetstream.observe import connect_all  # noqa: PLC0415
     from vstream.probe.checks import run  # noqa: PLC0415
@@ -85,7 +93,13 @@ async def _probe(
 
         async with connect_all(topology, where.endpoints) as connections:
             return await run(
-                topology, connections, streams=streams, regions=regions, deadline=deadline, on_progress=show
+                topology,
+                connections,
+                streams=streams,
+                regions=regions,
+                deadline=deadline,
+                on_progress=show,
+                all_forms=all_forms,
             )
 
 

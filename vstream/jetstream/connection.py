@@ -18,11 +18,12 @@ from nats.aio.client import Client
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from vstream.model.topology import Endpoint
 
 CONNECT_TIMEOUT = 5.0
+_NO_RESPONDERS = 503
 REQUEST_TIMEOUT = 5.0
 _INSIST = 0.1
 """Seconds until a task is cancelled again: Python 3.11 forgets a cancellation in the moment in which a socket connects."""
@@ -136,6 +137,41 @@ class Connection:
             reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
         return Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply)
+
+    async def collect(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        is_last: Callable[[Reply], bool],
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> tuple[Reply, ...]:
+        """
+        One request, and every answer up to that for which *is_last* holds.
+
+        Raises NoRespondersError where nobody listens, NotReachableError where the last
+        answer has not come within *timeout* seconds, and says how many came.
+        """
+        inbox, answers = self._client.new_inbox(), list[Reply]()
+        try:
+            subscription = await self._client.subscribe(inbox)
+            try:
+                await self._client.publish(subject, payload, reply=inbox)
+                async with asyncio.timeout(timeout):
+                    while not answers or not is_last(answers[-1]):
+                        message = await subscription.next_msg(timeout=timeout)
+                        answer = Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply)
+                        if answer.status == _NO_RESPONDERS:
+                            raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`")
+                        answers.append(answer)
+            finally:
+                if self._client.is_connected:
+                    await subscription.unsubscribe()
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            came = f"{len(answers)} answers, and not the last" if answers else "no answer"
+            reason = f"{came} within {timeout:g} s" if _is_timeout(error) else _reason(error)
+            raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
+        return tuple(answers)
 
     async def request_json(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float = REQUEST_TIMEOUT

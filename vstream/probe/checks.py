@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.topology import Role
-from vstream.probe import hops
+from vstream.probe import forms, hops, pulls
+from vstream.probe.asking import Budget
 from vstream.probe.cleanup import Cleanup
 from vstream.probe.flight import Flight
+from vstream.probe.ownreads import WAYS
 from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
 from vstream.probe.target import Target
 from vstream.topology import naming
@@ -26,6 +29,8 @@ _Result = TypeVar("_Result")
 
 _IN_FLIGHT = 32
 """Requests at a time: more make servers slower, not faster."""
+_ASKING = 15.0
+"""Seconds that all forms of one stream may take, whatever is left until the deadline. They need 2 s."""
 _NO_CANARY = "no canary: no subject was agreed on for it"
 
 
@@ -37,13 +42,16 @@ async def run(
     regions: Sequence[str] | None = None,
     deadline: float,
     on_progress: Callable[[Progress], None],
+    all_forms: bool = False,
 ) -> ProbeReport:
     """
     Probe *streams* in *regions*, or all of them, and report every check in the order of the topology.
 
+    With *all_forms*, every form of Direct Get and of pull requests is tried too, while the canaries are there.
+
     *connections* are by region; where one could not be made, its error stands in
     its place and is reported. *deadline* is in seconds from now; what has no answer
-    by then is unknown, and cleaning up canaries may take `cleanup.PATIENCE` seconds
+    by then is unknown; forms have 15 s in any case, and cleaning up canaries may take `cleanup.PATIENCE` seconds
     more for each batch of streams. Where the task is cancelled, canaries are removed first: the
     checks of that cleanup go to *on_progress*, which is called as each check ends.
 
@@ -52,7 +60,7 @@ async def run(
     """
     chosen_streams = _chosen("stream", streams, {stream.name: stream for stream in topology.streams})
     chosen_regions = _chosen("region", regions, {region.name: region.name for region in topology.regions})
-    probe = _Probe(topology, connections, chosen_regions, time.monotonic() + deadline, on_progress)
+    probe = _Probe(topology, connections, chosen_regions, time.monotonic() + deadline, on_progress, all_forms=all_forms)
     checks = await probe.run(chosen_streams)
     return ProbeReport(topology=topology.name, regions=tuple(chosen_regions), checks=checks)
 
@@ -65,8 +73,11 @@ class _Probe:
         regions: Sequence[str],
         deadline: float,
         on_progress: Callable[[Progress], None],
+        *,
+        all_forms: bool,
     ) -> None:
         self._topology = topology
+        self._all_forms = all_forms
         self._reached = {
             region: connection
             for region, connection in connections.items()
@@ -110,12 +121,13 @@ class _Probe:
         """How many checks there will be."""
         regions = self._of(stream)
         reached = [region for region in regions if region in self._reached]
-        checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2)
+        tried = (forms.NUMBER + len(pulls.NAMES)) if self._all_forms else 0
+        checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
         if _grounded(stream) is not None:
             return checks + 1
         # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
         copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
-        return checks + len(regions) ** 2 + 2 * len(reached) + (copies if reached else 0)
+        return checks + len(regions) ** 2 + (2 + len(WAYS)) * len(reached) + (copies if reached else 0)
 
     def _done(self, checks: Iterable[Check]) -> None:
         for check in checks:
@@ -148,9 +160,11 @@ class _Probe:
                 stream=stream.name, region=None, hop=Hop.CANARY, status=Status.SKIPPED, detail=detail, hint=hint
             )
             self._done([check])
+            if self._all_forms:
+                await self._ask_all(self._targets(stream), None)
             return
         regions = self._of(stream)
-        targets = {region: target for region in regions if (target := self._target(stream, region)) is not None}
+        targets = self._targets(stream)
         if not targets:
             self._done(_unpaired(stream, regions, targets))
             return
@@ -158,6 +172,8 @@ class _Probe:
         cleanup = Cleanup(self._topology, stream, flight, self._reached)
         try:
             await flight.fly(self._canary_slots)
+            if self._all_forms:
+                await self._ask_all(targets, flight)
         except BaseException:
             cleaned, _ = await _uninterrupted(cleanup.run(self._cleanup_slots))
             self._done(cleaned)
@@ -166,6 +182,28 @@ class _Probe:
         self._done([*flight.checks(), *_unpaired(stream, regions, targets), *cleaned])
         if interruption is not None:
             raise interruption
+
+    async def _ask_all(self, targets: Mapping[str, Target], flight: Flight | None) -> None:
+        """Every form in each region, of the canaries of *flight* where there are any: also after a canary that never came."""
+        until = max(self._deadline, time.monotonic() + _ASKING)
+        async with asyncio.TaskGroup() as tasks:
+            for target in targets.values():
+                tasks.create_task(self._ask(replace(target, deadline=until), flight))
+
+    async def _ask(self, target: Target, flight: Flight | None) -> None:
+        async with self._slots[target.region]:
+            reader = flight.readers[target.region] if flight else None
+            facts = reader.facts if reader else None
+            own = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
+            budget = Budget()
+            self._done(await forms.direct_gets(target, facts, own.subject if own else None, budget))
+            subject, from_seq = target.stream.canary or forms.NOWHERE, facts.last_seq + 1 if facts else 1
+            arrived = len(reader.seen) if reader else 0
+            self._done(await pulls.pulls(target, subject, from_seq, arrived, self._run_id, budget))
+
+    def _targets(self, stream: VirtualStream) -> dict[str, Target]:
+        """By region, those of the chosen regions of *stream* that are reached."""
+        return {region: target for region in self._of(stream) if (target := self._target(stream, region)) is not None}
 
     def _target(self, stream: VirtualStream, region: str) -> Target | None:
         connection = self._reached.get(region)

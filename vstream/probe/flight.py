@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct
 from vstream.probe.hops import EXPECTED_STREAM, WRONG_STREAM, ack_of, copy_info
+from vstream.probe.ownreads import WAYS, OwnRead
 from vstream.probe.report import Check, Hop, Status
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
 from vstream.topology import naming
@@ -37,6 +38,8 @@ FIRST_PAUSE = 0.005
 _LAST_PAUSE = 0.05
 _SLOW_PAUSE = 0.25
 _GROWTH = 1.5
+_OWN_PATIENCE = 5.0
+"""Seconds in which a region may serve what was published there: one without a leader must not hold up the probe."""
 _PROMPT = 1.0
 """Seconds in which canaries arrive where all is well. Then the probe looks less often, and other streams may begin."""
 
@@ -64,6 +67,8 @@ class Canary:
     """On the monotonic clock."""
     publish: Check | None = None
     """None until the publish has ended."""
+    own_reads: tuple[OwnRead, ...] = ()
+    """Once it is stored: when it is served where it was published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +123,18 @@ class Flight:
             if all(reader.facts is None for reader in self.readers.values()):
                 return
             async with asyncio.TaskGroup() as tasks:
-                for canary in self.canaries.values():
-                    tasks.create_task(self._publish(canary))
                 until = time.monotonic() + _PROMPT
+                for canary in self.canaries.values():
+                    tasks.create_task(self._publish(canary, until))
                 for reader in self.readers.values():
                     tasks.create_task(self._watch(reader, until, _LAST_PAUSE))
         async with asyncio.TaskGroup() as tasks:
             for reader in self.readers.values():
                 tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE))
+            for canary in self.canaries.values():
+                until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_PATIENCE)
+                for own in canary.own_reads:
+                    tasks.create_task(own.watch(until, _SLOW_PAUSE))
 
     def checks(self) -> list[Check]:
         """What came of it: for each origin its publish, and its arrival in each region."""
@@ -143,6 +152,10 @@ class Flight:
                 )
             )
             found += [_arrival(canary, reader) for reader in self.readers.values()]
+            found += [own.check() for own in canary.own_reads] or [
+                target.check(Hop.OWN_READ, Status.SKIPPED, "there is no canary to read", origin=canary.origin, form=way)
+                for way in WAYS
+            ]
         return found
 
     async def _begin(self, reader: Reader) -> None:
@@ -156,8 +169,10 @@ class Flight:
         else:
             reader.next_seq = dict.fromkeys(self.canaries, reader.facts.last_seq + 1)
 
-    async def _publish(self, canary: Canary) -> None:
-        target = self.readers[canary.origin].target
+    async def _publish(self, canary: Canary, until: float) -> None:
+        """Publish *canary*, and look where it is served at once, until *until*."""
+        reader = self.readers[canary.origin]
+        target = reader.target
 
         async def ask(timeout: float) -> Reply:
             canary.fate = Fate.UNKNOWN  # from here on it may be stored, whatever happens to this task
@@ -191,6 +206,22 @@ class Flight:
             answered_by=canary.stream or None,
             elapsed_ms=elapsed_ms,
         )
+        if canary.fate is Fate.STORED and reader.facts is not None:
+            canary.own_reads = tuple(
+                OwnRead(
+                    target=target,
+                    way=way,
+                    subject=canary.subject,
+                    token=canary.token,
+                    header=CANARY_HEADER,
+                    next_seq=reader.facts.last_seq + 1,
+                    acked_at=canary.acked_at,
+                )
+                for way in WAYS
+            )
+            async with asyncio.TaskGroup() as tasks:
+                for own in canary.own_reads:
+                    tasks.create_task(own.watch(until, _LAST_PAUSE))
 
     async def _watch(self, reader: Reader, until: float, longest_pause: float) -> None:
         """Look for what has not arrived yet, until *until*, at intervals that grow to *longest_pause* seconds."""

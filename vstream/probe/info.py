@@ -32,6 +32,8 @@ class StreamFacts:
     subjects: tuple[str, ...]
     sources: tuple[str, ...]
     """The streams that it takes messages from, the one that it mirrors included."""
+    subject_count: int
+    """How many different subjects its messages have."""
     keeps_per_subject: int
     """`max_msgs_per_subject`; 0 or less: no limit."""
 
@@ -58,6 +60,7 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
             sources=tuple(
                 taken_from(source) for source in (*(config.get("sources") or ()), config.get("mirror")) if source
             ),
+            subject_count=int(state.get("num_subjects", 0)),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )
     except (KeyError, TypeError, ValueError) as problem:

@@ -37,7 +37,7 @@ def _case(check: Check) -> TestCase:
 
 
 def _name(check: Check) -> str:
-    parts = [check.hop.value]
+    parts = [check.hop.value, *([check.form] if check.form else [])]
     if check.subject is not None and check.origin is None:
         parts.append(check.subject)
     if check.origin is not None:

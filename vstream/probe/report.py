@@ -28,6 +28,12 @@ class Hop(Enum):
     """A canary is stored in its region of origin."""
     CANARY = "canary"
     """A canary of one region arrives in the read stream of one region."""
+    OWN_READ = "own_read"
+    """How long after its acknowledgement a canary is served where it was published: measured, and no promise."""
+    FORM = "form"
+    """A form of Direct Get (ADR-31) on the virtual name is answered as it should be."""
+    PULL = "pull"
+    """A pull request (ADR-13) on the virtual name is answered as it should be."""
     CLEANUP = "cleanup"
     """No canary is left in a physical stream."""
 
@@ -59,6 +65,8 @@ class Check:
     """Where a canary was published."""
     subject: str | None = None
     """The subject that was published on."""
+    form: str | None = None
+    """Which of several forms of a request it was."""
     hint: str | None = None
     """What to look at; only where the status is not ok."""
     answered_by: str | None = None
@@ -74,6 +82,7 @@ class Check:
             "hop": self.hop.value,
             "origin": self.origin,
             "subject": self.subject,
+            "form": self.form,
             "status": self.status.value,
             "detail": self.detail,
             "hint": self.hint,

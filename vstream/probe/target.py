@@ -99,6 +99,7 @@ class Target:
         *,
         origin: str | None = None,
         subject: str | None = None,
+        form: str | None = None,
         hint: str | None = None,
         answered_by: str | None = None,
         elapsed_ms: float | None = None,
@@ -112,17 +113,26 @@ class Target:
             detail=detail,
             origin=origin,
             subject=subject,
+            form=form,
             hint=hint,
             answered_by=answered_by,
             elapsed_ms=elapsed_ms,
         )
 
-    def problem(self, hop: Hop, error: VstreamError, *, subject: str | None = None, hint: str | None = None) -> Check:
+    def problem(
+        self,
+        hop: Hop,
+        error: VstreamError,
+        *,
+        subject: str | None = None,
+        form: str | None = None,
+        hint: str | None = None,
+    ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
         status = Status.UNKNOWN if isinstance(error, OutOfTimeError) else Status.FAILED
         if isinstance(error, ServerError) and error.err_code == _LEADERLESS:
             hint = "the JetStream meta group has no leader: is the majority of all servers up and linked?"
-        return self.check(hop, status, error.message, subject=subject, hint=error.hint or hint)
+        return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 
     def whose(self, name: str) -> str:
         """Which stream *name* is, seen from this virtual stream."""

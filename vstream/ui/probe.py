@@ -27,6 +27,7 @@ _LOCAL_HOPS = (
     (Hop.STREAM_INFO, "STREAM.INFO"),
     (Hop.DIRECT_GET, "Direct Get"),
 )
+_FORMS = ((Hop.FORM, "Direct Get"), (Hop.PULL, "pull requests"))
 _MANY_STREAMS = 20
 _PRECISE_BELOW_MS = 10
 
@@ -104,7 +105,66 @@ def _time_cell(row: Mapping[str, float | None], reader: str, *, was_tried: bool)
         return Text("– not tried", style="dim")
     if time is None:
         return Text("✗ missing", style="bold red")
-    return Text(f"✓ {time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"✓ {time:,.0f} ms", style="green")
+    return Text(f"✓ {_milliseconds(time)}", style="green")
+
+
+def _milliseconds(time: float) -> str:
+    return f"{time:,.1f} ms" if time < _PRECISE_BELOW_MS else f"{time:,.0f} ms"
+
+
+def tables(report: ProbeReport) -> Iterator[Table]:
+    """How soon own writes are read; and each form of a request in each region, for each stream. Of many streams none."""
+    if len(report.streams) > _MANY_STREAMS:
+        return
+    own = [check for check in report.checks if check.hop is Hop.OWN_READ and check.elapsed_ms is not None]
+    if own:
+        yield _own_reads(own)
+    for stream in report.streams:
+        for hop, title in _FORMS:
+            checks = [check for check in report.checks if (check.stream, check.hop) == (stream, hop)]
+            if checks:
+                yield _forms(report, checks, f"{title} by the name `{stream}`: who answers, in each region")
+
+
+def _own_reads(checks: Sequence[Check]) -> Table:
+    """From the acknowledgement of a publish until it is served where it was published."""
+    ways = list(dict.fromkeys(check.form for check in checks))
+    title = "own writes: from the acknowledgement until they are read there"
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for name in ("stream", "region"):
+        table.add_column(name, no_wrap=True)
+    for way in ways:
+        table.add_column(way or "", overflow="fold")
+    cells = {(check.stream, check.region, check.form): check for check in checks}
+    for stream, region in dict.fromkeys((check.stream, check.region) for check in checks):
+        found = [cells.get((stream, region, way)) for way in ways]
+        table.add_row(
+            stream,
+            region,
+            *("-" if one is None else f"{_milliseconds(one.elapsed_ms or 0.0)} {one.answered_by}" for one in found),
+        )
+    return table
+
+
+def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:
+    """Form × region."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table.add_column("form", no_wrap=True)
+    regions = [region for region in report.regions if any(check.region == region for check in checks)]
+    for region in regions:
+        table.add_column(region, overflow="fold")
+    cells = {(check.form, check.region): check for check in checks}
+    for form in dict.fromkeys(check.form for check in checks):
+        table.add_row(form, *(_form_cell(cells.get((form, region))) for region in regions))
+    return table
+
+
+def _form_cell(check: Check | None) -> Text:
+    if check is None:
+        return Text("-", style="dim")
+    mark, style = _MARK[check.status]
+    said = (check.answered_by or check.detail) if check.status is Status.OK else check.status.value
+    return Text.assemble((mark, style), f" {said}")
 
 
 def problems(report: ProbeReport) -> Iterator[Text]:
@@ -117,7 +177,7 @@ def problems(report: ProbeReport) -> Iterator[Text]:
                 if check.origin and check.region
                 else check.origin or check.region or ""
             )
-            hop = check.hop.value.replace("_", " ")
+            hop = " ".join(filter(None, (check.hop.value.replace("_", " "), f"({check.form})" if check.form else "")))
             yield Text.assemble((f"{mark} ", style), (check.stream, "bold"), f" {route} {hop}: {check.detail}")
             if check.hint:
                 yield Text.assemble(("  hint: ", "bold cyan"), check.hint)

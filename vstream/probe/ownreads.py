@@ -1,0 +1,102 @@
+"""
+Read-your-writes, measured: how long after its acknowledgement a canary is served where it was published.
+
+By the virtual name, in the two ways that applications read single messages. What is found
+is a measurement and never a failure: that a message arrives at all is what canaries show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.jetstream import direct
+from vstream.probe.report import Check, Hop, Status
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.probe.target import Target
+
+BY_LEADER = "STREAM.MSG.GET"
+BY_ANY = "DIRECT.GET"
+WAYS = (BY_LEADER, BY_ANY)
+
+_FIRST_PAUSE = 0.001
+_GROWTH = 1.5
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnRead:
+    """One canary that is looked for in one way, in the region that published it. *acked_at* is on the monotonic clock."""
+
+    target: Target
+    way: str
+    subject: str
+    token: str
+    header: str
+    next_seq: int
+    acked_at: float
+    looks: int = 0
+    answered_by: str | None = None
+    elapsed_ms: float | None = None
+    trouble: str = ""
+
+    async def watch(self, until: float, longest_pause: float) -> None:
+        """Look until it is served, or until *until*, at intervals that grow to *longest_pause* seconds."""
+        pause = _FIRST_PAUSE
+        while self.elapsed_ms is None:
+            try:
+                await self._look()
+            except VstreamError as error:
+                self.trouble = error.message
+            left = until - time.monotonic()
+            if self.elapsed_ms is not None or left <= 0:
+                return
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * _GROWTH, longest_pause)
+
+    async def _look(self) -> None:
+        self.looks += 1
+        get: Callable[..., Awaitable[DirectMessage | None]] = (
+            direct.leader_next_by_subject if self.way == BY_LEADER else direct.next_by_subject
+        )
+        connection: Connection = self.target.connection
+        while True:
+            message, _ = await self.target.timed(
+                lambda timeout: get(connection, self.target.stream.name, self.subject, self.next_seq, timeout=timeout)
+            )
+            self.trouble = ""
+            if message is None:
+                return
+            if message.headers.get(self.header) == self.token:
+                self.elapsed_ms = (time.monotonic() - self.acked_at) * 1000
+                by_name = message.stream if self.way == BY_ANY else naming.local_name(self.target.named)
+                expected = self.target.read if self.way == BY_ANY else self.target.named
+                self.answered_by = naming.answered_as(by_name, expected)
+                return
+            self.next_seq = message.seq + 1
+
+    def check(self) -> Check:
+        """What was measured."""
+        if self.elapsed_ms is None:
+            status, detail = Status.SKIPPED, f"not served after {self.looks} looks"
+            detail = f"{detail}: {self.trouble}" if self.trouble else detail
+        else:
+            looks = "at the first look" if self.looks == 1 else f"at look {self.looks}"
+            status, detail = Status.OK, f"served {looks}, {self.elapsed_ms:.1f} ms after the acknowledgement"
+        return self.target.check(
+            Hop.OWN_READ,
+            status,
+            detail,
+            origin=self.target.region,
+            form=self.way,
+            answered_by=self.answered_by,
+            elapsed_ms=self.elapsed_ms,
+        )
