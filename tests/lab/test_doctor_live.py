@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab,
 from vstream.doctor.codes import PAGES
 from vstream.doctor.examine import Examined, examine
 from vstream.doctor.finding import Finding
+from vstream.doctor.repair import Copy, LostEnd, Refill
+from vstream.errors import VstreamError
+from vstream.jetstream import direct, refill, tails
 from vstream.jetstream.gather import gather
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
@@ -132,8 +136,10 @@ async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path
             assert tool.poll() is None
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
-        for _ in range(3):
-            await world.publish("west", "foo.lost")
+        for number in range(3):
+            await world.connections["west"].request(
+                f"foo.lost.{number}", b"%d" % number, headers={"Nats-Msg-Id": f"id-{number}"}
+            )
         await arrived(world, 9, "central", "east")
         assert tool.wait(120) == 0
     healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
@@ -143,6 +149,72 @@ async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path
     evidence = " ".join(one.evidence for one in found["VD301"])
     assert "`foo-read-east` has taken sequence 5 of `foo-write-west`, which ends at 2" in evidence
     assert "`lag: 0`" in evidence
+    await repaired(world, file)
+
+
+async def repaired(world: World, file: Path) -> None:
+    """Of the three messages, one is with nobody any more, as if it had been a canary."""
+    for region in ("central", "east"):
+        (seq,) = [seq for seq, origin in (await lost(world, region)).items() if origin[:2] == ("foo.lost.1", b"1")]
+        await world.api(f"STREAM.MSG.DELETE.foo-read-{region}", {"seq": seq})
+    shown = vstream("repair", file, "--lab", LAB)
+    assert shown.code == 1, shown.err
+    assert (
+        "refill  foo-write-west in west: it ends at 2, and foo-read-central, foo-read-east have taken up to 5"
+        in shown.out
+    )
+    assert "publish 2 messages again, as foo-read-central has them" in shown.out
+    assert "and an empty one on `foo._canary.west` for sequence 4" in shown.out
+    assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 2
+    asked = json.loads(vstream("repair", file, "--lab", LAB, "--format", "json").out)
+    assert [(one["origin"], one["copies"], one["absent"]) for one in asked["refills"]] == [("foo-write-west", 2, [4])]
+
+    done = vstream("repair", file, "--lab", LAB, "--yes")
+    assert done.code == 0, done.err
+    assert (await world.api("STREAM.INFO.foo-write-west"))["state"]["last_seq"] == 5
+    # What is published now arrives everywhere, and where they were lost, the lost ones are back as they were.
+    await world.connections["west"].request("foo.lost.3", b"3")
+    wanted = {("foo.lost.0", b"0", 3, "id-0"), ("foo.lost.2", b"2", 5, "id-2"), ("foo.lost.3", b"3", 6, None)}
+
+    async def missing() -> str | None:
+        found = {region: set((await lost(world, region)).values()) for region in REGIONS}
+        return None if all(each == wanted for each in found.values()) else str(found)
+
+    await until(missing, within=90)
+    again = vstream("repair", file, "--lab", LAB)
+    assert (again.code, again.out) == (0, "Nothing to repair: every write stream is where its readers have seen it.\n")
+
+
+async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) -> None:
+    """What readers took stands here in their place; on the servers, it takes a power loss to come to this."""
+    await world.create_all()
+    for number, data in ((1, b"1"), (2, b"2"), (3, b"another"), (4, b"one more")):
+        await world.connections["west"].request(f"foo.{number}", data)
+    end = LostEnd(virtual="foo", origin="foo-write-west", place="west", last=4, taken=5, readers=("foo-read-east",))
+    taken = {
+        number: Copy(seq=number, subject=f"foo.{number}", headers={}, data=b"%d" % number, reader="foo-read-east")
+        for number in range(1, 6)
+    }
+    assert await refill._rewritten(topology(), end, taken, world.connections) == 3
+    blocked = Refill(lost=end, copies=(taken[5],), absent=(), filler=None, rewritten=3).blocked
+    assert blocked is not None
+    assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked
+    # Nor is anything published where it does not belong.
+    wrong = Refill(lost=replace(end, last=2), copies=tuple(taken.values()), absent=(), filler=None, rewritten=None)
+    with pytest.raises(VstreamError, match="did not take sequence 3: wrong last sequence: 4; 0 of 3 lost messages"):
+        await refill.refill(wrong, world.connections["west"], lambda *_: None)
+    assert (await world.messages())["foo-write-west"] == 4
+
+
+async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, str | None]]:
+    """By its sequence there, what a region holds on `foo.lost.>`: subject, payload, sequence at its origin, message id."""
+    found: dict[int, tuple[str, bytes, int, str | None]] = {}
+    connection, seq = world.connections[region], 1
+    while (one := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
+        origin = tails.origin_of(one, ("foo-write-west",))[1]
+        found[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
+        seq = one.seq + 1
+    return found
 
 
 async def test_a_server_with_other_rules(world: World) -> None:

@@ -26,6 +26,7 @@ from vstream.cli import (
     plan,
     probe,
     render,
+    repair,
     resolve,
     resync,
     scenario,
@@ -82,6 +83,7 @@ app.command("drift")(drift.command)
 app.command("audit")(audit.command)
 app.command("resync")(resync.command)
 app.add_typer(consumer.app, name="consumer")
+app.command("repair")(repair.command)
 app.add_typer(lab.app, name="lab")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(scenario.app, name="scenario")

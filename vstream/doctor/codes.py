@@ -119,10 +119,13 @@ PAGES: Final = (
         `lag` is 0.
 
         ## What to do
-        Stop publishing in that region. Move the sequence past the highest position of all readers before anybody writes:
-        `nats stream purge NAME --seq POSITION+1` (an API request STREAM.PURGE with `seq`); what a slower reader has not
-        taken yet is removed by that, so let all readers that answer catch up first. What the write stream has lost is
-        still in the other regions' read streams: `vstream audit` names it. `sync_interval: always` prevents the first cause.
+        Stop publishing in that region, and run `vstream repair`: it shows, and with `--yes` publishes, what is gone, as
+        the other regions' read streams hold it, under the sequences that it had. Readers pass what they have, those that
+        lacked it take it, and what is published next arrives. Each message names the one before it: if somebody else
+        publishes meanwhile, the repair stops, and nothing is overwritten. Sequences that nobody holds, such as those of
+        probes, are filled on the stream's `canary` subject; without one, the sequence can be moved by
+        `nats stream purge NAME --seq POSITION+1`, which drops what slower readers have not taken.
+        `sync_interval: always` prevents the first cause.
         """,
     ),
     _page(

@@ -54,7 +54,7 @@ def _pair(pair: Pair, facts: Facts) -> Iterator[Finding]:
             code="VD301",
             about=pair.origin,
             evidence=f"{pair.detail}; {said}",
-            do=f"no publishes there until its sequence is past {pair.cursor:,}",
+            do=f"no publishes there until its sequence is past {pair.cursor:,}; `vstream repair`",
         )
     elif pair.state is State.LOSSY:
         yield Finding(code="VD302", about=pair.reader, evidence=f"{pair.detail}; {said}", do="`vstream audit`")
