@@ -78,7 +78,7 @@ def test_mappings_that_are_not_loaded_yet_keep_what_they_lead_to(
         "--allow-destructive",
     )
     assert ran.code == 1, ran.out + ran.err
-    assert "The mappings are yours to load" in ran.out
+    assert "mappings.cfg is yours to load" in ran.out
     assert vstream("plan", tmp_path / "lab.yaml", "--detailed-exitcode").code == 0
 
 

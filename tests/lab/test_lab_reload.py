@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,29 +25,33 @@ GOOD = """mappings: {
 """
 
 
+async def rules(url: str) -> Any:
+    return (await monitoring.account_detail(url)).get("mappings", {})
+
+
 @pytest.mark.parametrize("version", [None, pytest.param("2.10.26", marks=pytest.mark.versions)])
 async def test_new_mappings_are_loaded_and_bad_ones_leave_everything_as_it_was(version: str | None) -> None:
     await lab.up("a", topology(2, 1), render, binary=binaries.locate(version), on_progress=silent)
     urls = [url for endpoint in lab.endpoints("a").values() for url in endpoint.monitor]
-    assert [await monitoring.account_mappings(url) for url in urls] == [{}, {}]
+    assert [await rules(url) for url in urls] == [{}, {}]
 
     reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
     assert (reloaded.loaded, reloaded.refused) == (("r0-0", "r1-0"), {})
-    loaded = await monitoring.account_mappings(urls[0])
+    loaded = await rules(urls[0])
     assert loaded["bar.*"] == [{"subject": "baz.{{wildcard(1)}}", "weight": 100}]
     assert {"subject": "_vs.foo.r0.foo.>", "weight": 100, "cluster": "c0"} in loaded["foo.>"]
 
     with pytest.raises(LabError, match=r"refuses the configuration of server `r0-0`: .*mappings\.cfg"):
         await lab.reload("a", render(lab.addresses("a"), mappings='mappings: { "x": '))
     assert (lab_directory("a").conf / "mappings.cfg").read_text() == GOOD
-    assert [await monitoring.account_mappings(url) for url in urls] == [loaded, loaded]
+    assert [await rules(url) for url in urls] == [loaded, loaded]
 
     await NatsServer(lab_directory("a"), "r1-0").stop()
     reloaded = await lab.reload("a", render(lab.addresses("a"), mappings=GOOD))
     assert reloaded.loaded == ("r0-0",)
     assert reloaded.refused == {"r1-0": "server `r1-0` does not run"}
     with pytest.raises(ServerError, match="Account nope does not exist"):
-        await monitoring.account_mappings(urls[0], "nope")
+        await monitoring.account_detail(urls[0], "nope")
     await lab.down("a")
 
 

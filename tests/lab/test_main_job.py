@@ -124,7 +124,7 @@ def test_a_topology_changes_and_the_servers_follow(work: Path) -> None:
     file.write_text(SMALL + "  bar: {subjects: [bar.>], canary: bar._canary.*}\n")
     grown = vstream("apply", file, "--yes")
     assert grown.code == 0, grown.out + grown.err
-    assert "mappings loaded on every server" in grown.out
+    assert "mappings.cfg loaded on every server" in grown.out
     assert vstream("probe", file, "-s", "bar").code == 0
 
     # A limit that removes messages needs to be allowed by name.
@@ -298,7 +298,7 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     file.write_text(SMALL.replace("invoices.>]", "invoices.>, bills.*]"))
     changed = vstream("apply", file, "--yes", "--allow-many")
     assert changed.code == 0, changed.out + changed.err
-    assert "mappings loaded on every server" in changed.out
+    assert "mappings.cfg loaded on every server" in changed.out
     (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)
     for server in lab["servers"]:
         conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"

@@ -51,6 +51,7 @@ def render(addresses: Sequence[ServerAddress], mappings: str = NO_MAPPINGS, extr
         artifacts=(Artifact(path="mappings.cfg", text=mappings), *configs),
         streams=(),
         mappings=(),
+        accounts=(),
         servers=tuple(addresses),
     )
 

@@ -11,6 +11,8 @@ from vstream.lint.inputs import Source, gather
 from vstream.lint.registry import Rule, run
 from vstream.lint.rules import servers, streams
 from vstream.load import load
+from vstream.model.accounts import NO_PASSWORDS
+from vstream.model.artifacts import PASSWORDS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,9 +30,9 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     """What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read."""
 
     def read(name: str) -> bytes:
-        if name not in files:
+        if name not in files and name != PASSWORDS_PATH:
             raise FileNotFoundError(name)
-        return files[name].encode()
+        return files.get(name, NO_PASSWORDS).encode()
 
     gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
     assert [one.message for one in gathered.diagnostics] == []

@@ -150,7 +150,7 @@ async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> N
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
     assert not [call for call in servers.calls if call.startswith("delete")]
-    shown = " ".join(line.plain for line in outcome.text(applied))
+    shown = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
     assert "is at 3 of 9" in shown
     servers.shut.clear()
     assert (await run(servers, regions(TWO))).is_complete

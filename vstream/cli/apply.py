@@ -12,6 +12,7 @@ from vstream.cli import inputs
 from vstream.cli.outcome import FAILED, NO
 from vstream.cli.plan import Adopt, Planned, compare, make
 from vstream.cli.running import run
+from vstream.model.artifacts import loaded_path
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
@@ -68,7 +69,7 @@ def command(
         # Nobody knows how long the question stood there.
         run(_require_unchanged(planned, frozenset(adopt or ())))
     applied, left = run(_carry_out(planned, gate_timeout))
-    for line in outcome.text(applied):
+    for line in outcome.text(applied, loaded_path(planned.topology.routing)):
         console.out().print(line)
     if applied.shut:
         raise typer.Exit(NO)

@@ -34,7 +34,7 @@ def command(
     """
     Whether the servers are still what the topology says, for cron. Changes nothing.
 
-    Streams field by field, the mapping rules that each server has loaded, the clusters
+    Streams field by field, the mapping rules and accounts that each server has loaded, the clusters
     that streams live in, the members of the meta group, and versions. Exits with 0 if
     there is no difference, with 1 if there is, with 3 if that cannot be known.
 

@@ -117,6 +117,7 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
         bundle.streams,
         bundle.mappings,
         replace(observed, leaving=where.leaving),
+        accounts=bundle.accounts,
         adopt=adopt,
         server_version=topology.server_version,
         durables=bundle.consumers,

@@ -177,28 +177,30 @@ PAGES: Final = (
         "VD402",
         "half-reloaded",
         """
-        Servers have loaded different mapping rules.
+        Servers have loaded different mapping rules, or other accounts.
 
         ## Why is this bad?
         A publish is mapped by the server that its client is connected to: some clients write into the right stream, and
         others nowhere, without an error where they do not wait for an acknowledgement.
 
         ## What to do
-        Put `mappings.cfg` on every server and reload each: `nats-server --signal reload`. A reload is refused as a whole if
-        anything in the file cannot be reloaded, such as `gateway`: the server's log says so.
+        Put `mappings.cfg` (with `routing: accounts`: `accounts.cfg`) on every server and reload each: `nats-server --signal
+        reload`. A reload is refused as a whole if anything in the file cannot be reloaded, such as `gateway`: the server's log
+        says so. What a new account imports is served from the second reload on.
         """,
     ),
     _page(
         "VD403",
         "other-rules",
         """
-        All servers have loaded mapping rules, and they are not those of the topology.
+        All servers have loaded mapping rules or accounts, and they are not those of the topology.
 
         ## Why is this bad?
         Clients are sent where the topology does not mean them to go, or nowhere.
 
         ## What to do
-        `vstream render`, put `mappings.cfg` on every server, reload. `vstream plan` shows each rule.
+        `vstream render`, put `mappings.cfg` (or `accounts.cfg`) on every server, reload. `vstream plan` shows each rule, and of
+        accounts each import and export.
         """,
     ),
     _page(

@@ -6,8 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.doctor.finding import Finding
+from vstream.model.artifacts import loaded_path
 from vstream.picture.wording import listed
 from vstream.plan.diff import Observed, diff
+from vstream.plan.loaded import RULE, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +60,8 @@ def _gateways(topology: Topology, facts: Facts) -> Iterator[Finding]:
 
 def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
     loaded = {server.name: server.rules for server in facts.servers if server.rules is not None}
-    changes = diff(topology.name, bundle.streams, bundle.mappings, Observed(streams={}, rules=loaded)).rules
+    observed = Observed(streams={}, rules=loaded)
+    changes = diff(topology.name, bundle.streams, bundle.mappings, observed, accounts=bundle.accounts).rules
     by_servers: dict[tuple[str, ...], list[str]] = {}
     wrong: dict[str, set[str]] = {}
     for change in changes:
@@ -67,13 +70,14 @@ def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding
         by_servers.setdefault(tuple(sorted(some_servers)), []).append(source)
     for names, sources in by_servers.items():
         some = set(names) < loaded.keys()
-        number = f"{len(sources)} {'rule' if len(sources) == 1 else 'rules'}"
+        one, many = ("rule", "rules") if {*map(kind_of, sources)} == {RULE} else ("entry", "entries")
+        number = f"{len(sources)} {one if len(sources) == 1 else many}"
         others = f", unlike the other {len(loaded) - len(names)}" if some else ""
         yield Finding(
             code="VD402" if some else "VD403",
             about=listed(list(names)),
             evidence=f"{number} not as the topology says{others}: {listed(sources)}",
-            do="put `mappings.cfg` there and reload: `nats-server --signal reload`",
+            do=f"put `{loaded_path(topology.routing)}` there and reload: `nats-server --signal reload`",
         )
 
 

@@ -19,6 +19,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import gaps, monitoring, observe, tails
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.loaded import hidden_accounts, loaded_on
 from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
 from vstream.picture.shape import Durable, Part, all_parts, durables
 
@@ -238,10 +239,10 @@ class _Round:
         if not self._is_deep:
             return None
         try:
-            loaded = await observe.server_rules(url, await asyncio.shield(self._account), self._left())
+            account = await asyncio.shield(self._account)
+            return await loaded_on(url, account, hidden_accounts(self._topology), self._left())
         except ServerError:
             return {}  # no such account there: nothing has used it since the server started
-        return loaded
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerFacts]) -> None:
         """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""

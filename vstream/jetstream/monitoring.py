@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from vstream.errors import NotReachableError, ServerError
+from vstream.topology.naming import probe_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,21 +112,23 @@ async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[s
     return frozenset(route["remote_name"] for route in routes if route.get("remote_name"))
 
 
-async def account_mappings(
-    url_base: str, account: str = "$G", timeout: float = TIMEOUT
-) -> Mapping[str, list[dict[str, Any]]]:
+async def account_detail(url_base: str, account: str = "$G", timeout: float = TIMEOUT) -> Mapping[str, Any]:
     """
-    The subject mappings that the server has loaded for *account*: for each source its destinations.
+    What the server has loaded of *account*: `mappings`, `exports`, `imports`; a key is left out where it has none.
 
-    A destination is `{"subject": …, "weight": 0..100}`, with a `cluster` where it
-    holds for one cluster only. Where every destination names a cluster, the
-    server itself adds the source at 100 % for all other clusters. Raises
-    ServerError if there is no such account.
+    Mappings are for each source its destinations: `{"subject": …, "weight": 0..100}`, with a `cluster` where one
+    holds for one cluster only. Where every destination names a cluster, the server itself adds the source at
+    100 % for all other clusters. Raises ServerError if there is no such account.
     """
     answer = await get(url_base, f"/accountz?acc={quote(account, safe='')}", timeout)
-    # The server leaves the key out where there is nothing to say.
-    loaded: Mapping[str, list[dict[str, Any]]] = (answer.get("account_detail") or {}).get("mappings") or {}
-    return loaded
+    return answer.get("account_detail") or {}
+
+
+async def listens(url_base: str, account: str, pattern: str, timeout: float = TIMEOUT) -> bool:
+    """Whether anything on the server itself subscribes to exactly *pattern* in *account*. Raises as `get`."""
+    literal = quote(probe_subject(pattern), safe="")
+    answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
+    return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
 
 
 async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:

@@ -1,23 +1,24 @@
-"""What the servers of all regions say right now: streams, and the mapping rules that each server has loaded."""
+"""What the servers of all regions say right now: streams, and the mapping rules and accounts that each has loaded."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
 from vstream.model.streams import REGION_KEY, ROLE_KEY
 from vstream.model.topology import Role
-from vstream.plan.diff import Observed, spell
+from vstream.plan.diff import Observed
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from vstream.model.consumers import ObservedConsumer
     from vstream.model.streams import ObservedStream
@@ -108,18 +109,21 @@ async def observe(
     accounts = naming.accounts_of(topology)
     if accounts != (None,) and account != naming.CLIENT_ACCOUNT:
         return await _observed_elsewhere(topology, connection, account)
-    (streams, missing), per_region = await asyncio.gather(
-        _listed(topology, connections, JetStreamAdmin(connection)),
-        asyncio.gather(
-            *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
-            *(_leaving_rules(endpoint, account) for endpoint in leaving),
-        ),
+    per_region = await asyncio.gather(
+        *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
+        *(_leaving_rules(topology, endpoint, account) for endpoint in leaving),
     )
     rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
     unread: list[str] = []
     for loaded, silent in per_region:
         rules.update(loaded)
         unread.extend(silent)
+    here = rules.get(connection.server_name)
+    asked = (
+        *(one for one in accounts if one is None or is_reachable(one, here)),
+        *(leaving_accounts(topology, here) if accounts != (None,) else ()),
+    )
+    streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
     consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
     return Observed(
@@ -187,10 +191,13 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
 
 
 async def _listed(
-    topology: Topology, connections: Mapping[str, Connection | NotReachableError], admin: JetStreamAdmin
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    admin: JetStreamAdmin,
+    accounts: Sequence[str | None],
 ) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
     """
-    All streams, and those that did not answer.
+    All streams of *accounts*, and those that did not answer.
 
     A stream that was just moved or scaled, or whose servers have just started, has
     no leader for a moment: where its region can be reached, it is asked for again.
@@ -207,7 +214,7 @@ async def _listed(
     }
     deadline = time.monotonic() + _ELECTION
     while True:
-        streams, missing = await admin.streams(naming.accounts_of(topology))
+        streams, missing = await admin.streams(accounts)
         if awaited.isdisjoint(missing) or time.monotonic() > deadline:
             return streams, missing
         await asyncio.sleep(_PAUSE)
@@ -227,7 +234,7 @@ async def _region_rules(
     endpoint = endpoints.get(region)
     if endpoint is None or not endpoint.monitor:
         return {}, names
-    answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
+    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
     expected = topology.region(region).cluster
     stretch = topology.stretch
     # A member of the stretch cluster stands in this region, and loads the same mappings.
@@ -248,42 +255,19 @@ async def _region_rules(
 
 
 async def _leaving_rules(
-    endpoint: Endpoint, account: str
+    topology: Topology, endpoint: Endpoint, account: str
 ) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
     """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
-    answers = await asyncio.gather(*(_server_rules(url, account) for url in endpoint.monitor))
+    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
     return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
 
 
-async def _server_rules(url: str, account: str) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
+async def _server_rules(
+    topology: Topology, url: str, account: str
+) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
     try:
-        return await asyncio.gather(monitoring.varz(url), server_rules(url, account, monitoring.TIMEOUT))
+        return await asyncio.gather(
+            monitoring.varz(url), loaded_on(url, account, hidden_accounts(topology), monitoring.TIMEOUT)
+        )
     except VstreamError:
         return None
-
-
-async def server_rules(url: str, account: str, timeout: float) -> dict[str, tuple[str, ...]]:
-    """The mapping rules that the server has loaded for *account*, spelled as a plan does. Raises as `monitoring.get`."""
-    loaded = await monitoring.account_mappings(url, account, timeout)
-    return {source: _spelled(source, destinations) for source, destinations in loaded.items()}
-
-
-def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
-    # Where every destination names a cluster, servers list the source itself for all other clusters.
-    identity = {source, _dollar(source), naming.with_placeholders(source)}
-    return tuple(
-        sorted(
-            spell(one.get("cluster"), int(one.get("weight", 0)), str(one.get("subject", "")))
-            for one in destinations
-            if one.get("cluster") or one.get("subject") not in identity
-        )
-    )
-
-
-def _dollar(source: str) -> str:
-    """The server's own spelling of a wildcard source as a destination: `foo.$1` for `foo.*`."""
-    tokens, number = [], 0
-    for token in source.split("."):
-        number += token == "*"
-        tokens.append(f"${number}" if token == "*" else token)
-    return ".".join(tokens)

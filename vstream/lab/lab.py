@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
+from vstream.jetstream.loaded import idle
 from vstream.lab import conf, passwords, records, starting
 from vstream.lab.binaries import locate, program
 from vstream.lab.keeper import Keeper
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from vstream.lab.binaries import Program
     from vstream.lab.linkstate import Backend, LinkState, Pair
     from vstream.lab.state import LabDirectory
+    from vstream.model.accounts import Account
     from vstream.model.artifacts import Bundle, ServerAddress
     from vstream.model.topology import Topology
 
@@ -163,7 +165,10 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
         binaries = {name: program.binary for name, program in record.programs.items()}
         await conf.replace(directory, passwords.completed(directory.conf, bundle.artifacts), binaries=binaries)
         outcomes = await asyncio.gather(
-            *(_reloaded(directory, address, binaries[address.server.name]) for address in record.servers)
+            *(
+                _reloaded(directory, address, binaries[address.server.name], bundle.accounts)
+                for address in record.servers
+            )
         )
     by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
     return Reloaded(
@@ -178,13 +183,17 @@ async def reload_mappings(name: str, bundle: Bundle) -> Reloaded:
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
 
 
-async def _reloaded(directory: LabDirectory, address: ServerAddress, binary: Path) -> str | None:
+async def _reloaded(
+    directory: LabDirectory, address: ServerAddress, binary: Path, accounts: Sequence[Account]
+) -> str | None:
     """None once the server at *address* has reloaded, else why it has not."""
     server = NatsServer(directory, address.server.name)
     if not server.is_running():
         return f"server `{server.name}` does not run"
     try:
         await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
+        if await idle(monitor_url(address), accounts, _RELOAD_TIMEOUT):
+            await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
     except VstreamError as error:
         return error.message
     return None

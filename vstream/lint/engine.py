@@ -10,6 +10,8 @@ from vstream.errors import InvalidInputError
 from vstream.lint import registry, suppress
 from vstream.lint.inputs import Shown, Source, gather
 from vstream.lint.rules import WORKSPACE_RULES
+from vstream.model.accounts import NO_PASSWORDS
+from vstream.model.artifacts import PASSWORDS_PATH
 from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
 
@@ -173,15 +175,15 @@ class _Declared:
             files.append(Source(name=file, content=artifact.text.encode(), is_named=False))
             span = self._document.source.key(artifact.origin) if artifact.origin else self._document.source.value(())
             self.shown[file] = Shown(span=span, what=f"in `{artifact.path}`, which it renders to")
-        gathered: Gathered = gather(files, read=_nothing)
+        gathered: Gathered = gather(files, read=_included)
         self.texts |= gathered.texts
         yield from gathered.diagnostics
         yield from _judge(gathered.workspace(topology, server_version))
 
 
-def _nothing(_name: str) -> bytes:
-    """Server configurations include the mappings, which are checked on their own, once."""
-    return b""
+def _included(name: str) -> bytes:
+    """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
+    return NO_PASSWORDS.encode() if name.endswith(PASSWORDS_PATH) else b""
 
 
 def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:

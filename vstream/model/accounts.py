@@ -17,6 +17,9 @@ def password_variable(user: str) -> str:
 
 PASSWORDS = tuple(map(password_variable, (*USERS, SYSTEM_USER)))
 
+NO_PASSWORDS = "".join(f'{one}: "$2a$11$none"\n' for one in PASSWORDS)
+"""What stands for the file with the passwords where a configuration is only read."""
+
 
 class Shared(Enum):
     """What is shared between two accounts."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vstream.model.topology import Routing
+
 if TYPE_CHECKING:
+    from vstream.model.accounts import Account
     from vstream.model.consumers import ConsumerConfig
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.streams import StreamConfig
@@ -18,6 +21,11 @@ ACCOUNTS_PATH = "accounts.cfg"
 """With `routing: accounts`, what every server includes."""
 PASSWORDS_PATH = "passwords.cfg"
 """What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
+
+
+def loaded_path(routing: Routing) -> str:
+    """What of a bundle every server loads, and loads again while it runs."""
+    return ACCOUNTS_PATH if routing is Routing.ACCOUNTS else MAPPINGS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +111,8 @@ class Bundle:
     artifacts: tuple[Artifact, ...]
     streams: tuple[PhysicalStream, ...]
     mappings: tuple[SubjectMapping, ...]
+    accounts: tuple[Account, ...]
+    """What they share, without their users. None with `routing: mapped`."""
     servers: tuple[ServerAddress, ...]
     consumers: tuple[PhysicalConsumer, ...] = ()
 

@@ -68,7 +68,7 @@ class Applied:
     skipped: tuple[Change, ...] = ()
     mappings_loaded: bool = False
     mappings_pending: bool = False
-    """Whether servers still have other rules loaded, which only whoever runs them can change."""
+    """Whether servers still have other rules or accounts loaded, which only whoever runs them can change."""
     waits_for: tuple[str, ...] = ()
     """Servers of which nobody knows what they have loaded, so that removals were skipped."""
     shut: tuple[Shut, ...] = ()
@@ -101,9 +101,10 @@ async def apply(
 
     A phase begins once its gates hold; one that does not within *patience* seconds
     ends it. *mappings* is None where vstream cannot make servers load them: then
-    everything that must wait for them is skipped, as it is where a server's loaded
-    rules are unknown: it may still send publishes to what would be removed. So do
-    servers that leave where *servers* is None. Never raises for what servers answer.
+    everything that must wait for them is skipped, which is all of it where accounts come
+    first. So is what is removed where a server's loaded rules are unknown: it may still
+    send publishes there, and so are servers that leave where *servers* is None. Never
+    raises for what servers answer.
     """
     run = _Run(streams, gauges, on_done, on_wait, patience)
     is_loaded = is_pending = False
@@ -112,10 +113,10 @@ async def apply(
         changes = plan.in_phase(phase)
         if phase > Phase.MAPPINGS and changes and not is_loaded:
             waits_for = plan.unread_servers
-        is_waiting = phase > Phase.MAPPINGS and (is_pending or bool(waits_for))
+        is_waiting = is_pending or (phase > Phase.MAPPINGS and bool(waits_for))
         if run.is_going_on and not is_waiting:
             await run.hold(plan, phase)
-        if phase is Phase.MAPPINGS:
+        if phase is plan.loaded_in:
             if run.is_going_on and plan.rules:
                 if mappings is None:
                     is_pending = True

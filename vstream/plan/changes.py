@@ -7,6 +7,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.model.topology import Role
+from vstream.plan.loaded import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 class Phase(IntEnum):
     """When a change is carried out. What is needed comes first, what others still need goes last."""
 
+    ACCOUNTS = 0
+    """What servers load if it only adds to the accounts that they have: a stream may need it to reach others."""
     WRITE_STREAMS = 1
     """Origins too: whatever clients publish into."""
     ORDER_STREAMS = 2
@@ -144,12 +147,26 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """A mapping rule that some servers have not loaded as the topology says. None means that there is no such rule."""
+    """
+    What some servers have not loaded as the topology says. None means that there is nothing of the kind.
+
+    *source* is that of a mapping rule, or the key of an entry of accounts (`vstream.plan.loaded`).
+    """
 
     source: str
     servers: tuple[str, ...]
     before: tuple[str, ...] | None
     after: tuple[str, ...] | None
+
+    @property
+    def kind(self) -> str:
+        """`mapping`, `import`, `export`, `account` or `users`."""
+        return kind_of(self.source)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether what is loaded stays, too. Users may have less than before: they are replaced together."""
+        return self.after is not None and (self.kind == USERS or {*(self.before or ())} <= {*self.after})
 
 
 StreamChange: TypeAlias = "Create | Update | Delete"
@@ -167,7 +184,7 @@ class Plan:
     blocked: tuple[Blocked, ...] = ()
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
-    """Servers whose loaded mappings could not be read."""
+    """Servers of which it could not be read what they have loaded."""
     leaving: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, and that the topology does not have."""
     gates: tuple[Gate, ...] = ()
@@ -191,6 +208,12 @@ class Plan:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
         return self.owned > _FEW and touched > self.owned * _MANY
+
+    @property
+    def loaded_in(self) -> Phase:
+        """When servers load what they lack: first where that takes nothing from accounts, else once streams are there."""
+        is_first = any(rule.kind != RULE for rule in self.rules) and all(rule.only_adds for rule in self.rules)
+        return Phase.ACCOUNTS if is_first else Phase.MAPPINGS
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
         """The changes of one phase, in order."""

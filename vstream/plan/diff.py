@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, consumers, copies, profiles, resourcing
+from vstream.plan import begin, consumers, copies, profiles, resourcing, rules
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -19,17 +19,17 @@ from vstream.plan.changes import (
     FieldChange,
     Note,
     Plan,
-    RuleChange,
     Update,
     phase_of,
 )
 from vstream.plan.gates import gates_of
+from vstream.plan.loaded import Entries, entries
 from vstream.plan.risk import classify, classify_source, refusal
-from vstream.subjects import overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from vstream.model.accounts import Account
     from vstream.model.artifacts import PhysicalConsumer, PhysicalStream
     from vstream.model.consumers import ObservedConsumer
     from vstream.model.json import Json
@@ -45,7 +45,10 @@ class Observed:
     streams: Mapping[str, ObservedStream]
     missing: tuple[str, ...] = ()
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Server → mapping source → destinations, each spelled as by `spell_destinations`."""
+    """
+    Server → what it has loaded: mapping source → destinations, each spelled as by `spell_destinations`,
+    and the entries of accounts (`vstream.plan.loaded`).
+    """
     unread_servers: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     """Servers that the topology does not have."""
@@ -71,6 +74,7 @@ def diff(
     mappings: Sequence[SubjectMapping],
     observed: Observed,
     *,
+    accounts: Sequence[Account] = (),
     adopt: frozenset[str] = frozenset(),
     server_version: ServerVersion = copies.SINCE,
     durables: Sequence[PhysicalConsumer] = (),
@@ -115,7 +119,9 @@ def diff(
                 changes.extend(steps)
         elif outcome is not None:
             changes.append(outcome)
-    changes.extend(_delete(one) for name, one in sorted(owned.items()) if name not in wanted)
+    gone = {name: one for name, one in owned.items() if name not in wanted}
+    blocked.extend(profiles.out_of_reach(gone, accounts))
+    changes.extend(_delete(one) for _, one in sorted(gone.items()))
     durable_changes, durable_blocked = consumers.compare(
         topology,
         durables,
@@ -127,12 +133,15 @@ def diff(
     changes.extend(durable_changes)
     blocked.extend(durable_blocked)
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
+    loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
+    unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
+    blocked.extend(profiles.in_two_steps(unlike))
     return Plan(
         topology=topology,
         observed=_fingerprint(wanted, observed, forms),
         changes=tuple(changes),
         blocked=tuple(sorted(blocked, key=lambda one: one.name)),
-        rules=tuple(_rule_changes(mappings, observed.rules, _ours(desired, owned, forms))),
+        rules=unlike,
         unread_servers=observed.unread_servers,
         leaving=observed.leaving,
         gates=gates_of(changes, desired, observed.streams),
@@ -293,49 +302,6 @@ def _delete(found: ObservedStream) -> Delete:
     metadata = found.config.metadata
     role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
     return Delete(config=found.config, region=metadata.get(REGION_KEY), role=role, messages=found.messages)
-
-
-def _ours(
-    desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
-) -> _Ours:
-    # Nothing of ours maps to an origin: clients publish on its subjects, and whoever maps to them is a client.
-    mapped = {name for name, one in owned.items() if one.config.metadata.get(ROLE_KEY) != Role.ORIGIN.value}
-    names = {stream.config.name for stream in desired if stream.role is not Role.ORIGIN}
-    return _Ours(names | mapped, [forms[name] for name in mapped])
-
-
-class _Ours:
-    """Tells a rule that leads to this topology's streams, of now or of before, from somebody else's."""
-
-    def __init__(self, names: set[str], owned: Iterable[Mapping[str, Json]]) -> None:
-        self._names = names
-        listed = [form["subjects"] for form in owned]
-        self._subjects = [str(subject) for subjects in listed if isinstance(subjects, list) for subject in subjects]
-
-    def leads(self, destinations: tuple[str, ...]) -> bool:
-        return any(self._is_ours(destination.rpartition(" ")[2]) for destination in destinations)
-
-    def _is_ours(self, subject: str) -> bool:
-        tokens = ["*" if "{{" in token or token.startswith("$") else token for token in subject.split(".")]
-        if not self._names.isdisjoint(tokens):
-            return True
-        pattern = ".".join(tokens)
-        return any(overlaps(pattern, one) for one in self._subjects)
-
-
-def _rule_changes(
-    mappings: Sequence[SubjectMapping], loaded: Mapping[str, Mapping[str, tuple[str, ...]]], ours: _Ours
-) -> Iterator[RuleChange]:
-    desired = {mapping.source: spell_destinations(mapping) for mapping in mappings}
-    different: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
-    for server, rules in sorted(loaded.items()):
-        for source in sorted(desired.keys() | rules.keys()):
-            before = rules.get(source)
-            # Rules of others live in the same account: they are none of our business.
-            if before != desired.get(source) and (source in desired or ours.leads(before or ())):
-                different.setdefault((source, before), []).append(server)
-    for (source, before), servers in different.items():
-        yield RuleChange(source=source, servers=tuple(servers), before=before, after=desired.get(source))
 
 
 def _map(value: Json) -> Mapping[str, Json]:

@@ -1,18 +1,27 @@
-"""A live topology stays in the routing profile that it was made with: the streams of another have other names and accounts."""
+"""
+What a routing profile does not allow a plan to do.
+
+A live topology stays in the profile that it was made with: the streams of another have other names and accounts.
+With `accounts` all of them are one text, which servers load at one moment of a plan: what is new must be loaded before
+its streams are made, what goes must stay until its streams are gone.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import REGION_KEY, ROUTING_KEY
+from vstream.model.streams import IN_ACCOUNT, REGION_KEY, ROUTING_KEY
 from vstream.model.topology import Routing
 from vstream.plan.changes import Blocked
+from vstream.plan.loaded import ACCOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from vstream.model.accounts import Account
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.streams import ObservedStream
+    from vstream.plan.changes import RuleChange
 
 _MAPPED = Routing.MAPPED.value
 
@@ -31,3 +40,33 @@ def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]
         for name, one in sorted(owned.items())
         if desired and one.config.metadata.get(ROUTING_KEY) != routing
     )
+
+
+def out_of_reach(gone: Mapping[str, ObservedStream], accounts: Sequence[Account]) -> Iterator[Blocked]:
+    """Of the streams that go, those whose account would go before them."""
+    kept = {account.name for account in accounts}
+    for name, one in sorted(gone.items()):
+        account, separator, _ = name.rpartition(IN_ACCOUNT)
+        if separator and account not in kept:
+            yield Blocked(
+                name=name,
+                region=one.config.metadata.get(REGION_KEY),
+                reason=f"its account `{account}` would be gone before others have taken everything of it",
+                hint="keep the region for now, and take it out of the `regions` of each stream; "
+                "once that is applied, take it out of the topology",
+            )
+
+
+def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
+    """Accounts that are new, where something else goes at the same time."""
+    if all(rule.only_adds for rule in rules):
+        return
+    for rule in rules:
+        if rule.kind == ACCOUNT and rule.before is None:
+            yield Blocked(
+                name=rule.source.partition(" ")[2],
+                region=None,
+                reason="the account is new, which servers load before streams are made; other things go, which they "
+                "load afterwards",
+                hint="take two steps: apply what is new first, then what goes",
+            )

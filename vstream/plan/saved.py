@@ -61,7 +61,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
             {"name": one.name, "region": one.region, "reason": one.reason, "hint": one.hint} for one in plan.blocked
         ],
         "mappings": [
-            {"source": one.source, "servers": one.servers, "before": one.before, "after": one.after}
+            {"kind": one.kind, "source": one.source, "servers": one.servers, "before": one.before, "after": one.after}
             for one in plan.rules
         ],
         "unread_servers": plan.unread_servers,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vstream.plan.gates import Gate
 
 _TITLES = {
+    Phase.ACCOUNTS: "accounts",
     Phase.WRITE_STREAMS: "write streams",
     Phase.ORDER_STREAMS: "order streams",
     Phase.READ_STREAMS: "read streams",
@@ -82,7 +83,7 @@ def stages(plan: Plan) -> Iterator[Stage]:
             phase=phase,
             gates=tuple(gate for gate in plan.gates if gate.before is phase),
             changes=plan.in_phase(phase),
-            rules=plan.rules if phase is Phase.MAPPINGS else (),
+            rules=plan.rules if phase is plan.loaded_in else (),
             servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
             waits_for_mappings=phase > Phase.MAPPINGS and not waits,

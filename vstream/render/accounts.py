@@ -269,11 +269,14 @@ def users(topology: Topology) -> tuple[User, ...]:
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
-    canaries = tuple(
+    tried = tuple(
         subject if stream.consistency.has_origin else f"{at}.{subject}"
         for stream in topology.streams
         for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects))
+        if not any(algebra.is_subset(subject, root) for root in topology.roots)
     )
+    # All of a root, so that a new stream below it changes nothing that servers load.
+    canaries = (*(f"{at}.{root}" for root in topology.roots), *tried)
     looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in _LOOKS)
     return (
         _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading)),

@@ -9,17 +9,17 @@ import jinja2
 
 from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.errors import InvalidInputError
+from vstream.mapping.accounts import read_accounts, unsaid
 from vstream.mapping.conf import read_mappings
-from vstream.model.accounts import PASSWORDS
+from vstream.model.accounts import NO_PASSWORDS
 from vstream.model.artifacts import (
-    ACCOUNTS_PATH,
-    MAPPINGS_PATH,
     PASSWORDS_PATH,
     Artifact,
     Bundle,
     PhysicalConsumer,
     PhysicalStream,
     ServerAddress,
+    loaded_path,
 )
 from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from vstream.model.accounts import Account
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.topology import PhysicalPart, Topology, VirtualStream
@@ -92,6 +93,7 @@ def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Se
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         streams=tuple(renderer.parsed_streams),
         mappings=renderer.parsed_mappings,
+        accounts=renderer.parsed_accounts,
         servers=tuple(addresses),
         consumers=tuple(renderer.parsed_consumers),
     )
@@ -104,6 +106,7 @@ class _Renderer:
         self.parsed_streams: list[PhysicalStream] = []
         self.parsed_consumers: list[PhysicalConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
+        self.parsed_accounts: tuple[Account, ...] = ()
 
     def _fail(self, code: str, template: str, message: str, line: int = 1) -> None:
         self.diagnostics.append(
@@ -216,7 +219,7 @@ class _Renderer:
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         is_whole = topology.routing is Routing.ACCOUNTS
-        path = ACCOUNTS_PATH if is_whole else MAPPINGS_PATH
+        path = loaded_path(topology.routing)
         template = f"{path}.j2"
         view = {
             "topology": topology,
@@ -224,10 +227,16 @@ class _Renderer:
             "accounts": accounts(topology) if is_whole else (),
             "denied": (f"{naming.API_OF}.>",),
             "passwords": PASSWORDS_PATH,
+            "mark": naming.MARK,
         }
         text = self._text("VS301", template, view) or ""
-        if not self.diagnostics:
+        root = None if self.diagnostics else self._conf("VS301", template, text)
+        if is_whole and (whole := _within(root, ("accounts",))):
+            # Of the text itself, so that what a template of yours adds counts too.
+            text = self._text("VS301", template, {**view, "mark": f"{naming.MARK}.{unsaid(whole)}"}) or ""
             root = self._conf("VS301", template, text)
+            self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
+        if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
             around = _within(root, ("accounts", naming.CLIENT_ACCOUNT) if is_whole else ())
             block = around.get("mappings") if around else None
@@ -247,9 +256,8 @@ class _Renderer:
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
-        passwords = "".join(f'{one}: ""\n' for one in PASSWORDS)
         document = natsconf.parse(
-            text, template, include=lambda path, _file: (path, passwords if path == PASSWORDS_PATH else "")
+            text, template, include=lambda path, _file: (path, NO_PASSWORDS if path == PASSWORDS_PATH else "")
         )
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.

@@ -115,7 +115,14 @@ async def _apply(stage: Stage) -> None:
     topology, bundle = stage.topology, stage.bundle
     async with connect_all(topology, stage.endpoints) as connections:
         observed = await observe(topology, connections, stage.endpoints)
-        plan = diff(topology.name, bundle.streams, bundle.mappings, observed, server_version=topology.server_version)
+        plan = diff(
+            topology.name,
+            bundle.streams,
+            bundle.mappings,
+            observed,
+            accounts=bundle.accounts,
+            server_version=topology.server_version,
+        )
         if plan.blocked:
             first = plan.blocked[0]
             raise VstreamError(

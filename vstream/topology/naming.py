@@ -39,6 +39,8 @@ API_OF = f"{PHYSICAL_PREFIX}.api"
 """There, the JetStream API of a hidden account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
 DELIVERED = f"{PHYSICAL_PREFIX}.to"
 """What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
+MARK = f"{PHYSICAL_PREFIX}.text"
+"""An export that nobody uses is called `_vs.text.<digest>`: of what servers do not tell of the accounts they have loaded."""
 API = "$JS.API"
 
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from vstream.plan.apply import Applied
 
 
-def text(result: Applied) -> Iterator[Text]:
-    """What was done, what was not, and what nobody knows."""
+def text(result: Applied, file: str) -> Iterator[Text]:
+    """What was done, what was not, and what nobody knows. *file* is what servers load."""
     streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
     done = f"Applied: {_count(len(streams), 'stream')}"
     if len(streams) < len(result.done):
         done += f", {_count(len(result.done) - len(streams), 'consumer')}"
     if result.mappings_loaded:
-        done += ", mappings loaded on every server"
+        done += f", {file} loaded on every server"
     if result.retired:
         done += f", {', '.join(result.retired)} stopped and gone from the meta group"
     yield Text(done + ".", style="bold green" if result.is_complete else "bold")
@@ -36,9 +36,7 @@ def text(result: Applied) -> Iterator[Text]:
             more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
-        yield Text(
-            "The mappings are yours to load: ship mappings.cfg (`vstream render`) to every server and reload it,"
-        )
+        yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each,")
         yield Text("then run `vstream apply` again for what had to wait.")
     for shut in result.shut:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")

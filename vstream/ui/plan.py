@@ -22,9 +22,11 @@ from vstream.plan.changes import (
     phase_of,
     risk_of,
 )
+from vstream.plan.loaded import RULE
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
 from vstream.topology.units import format_duration, format_size
+from vstream.ui import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
     from vstream.model.json import Json
     from vstream.model.topology import Topology
-    from vstream.plan.changes import Change, FieldChange, RuleChange
+    from vstream.plan.changes import Change, FieldChange
 
 _RISK_STYLE = {Risk.SAFE: "green", Risk.DISRUPTIVE: "yellow", Risk.RESOURCING: "bold red", Risk.DATA_LOSS: "bold red"}
 _DURATIONS = frozenset({"ack_wait", "max_age", "duplicate_window", "subject_delete_marker_ttl"})
@@ -96,9 +98,8 @@ def summary(plan: Plan) -> str:
         parts.append(f"{len(plan.blocked)} blocked")
     text = f"Plan: {', '.join(parts)}"
     if plan.rules:
-        sources = {rule.source for rule in plan.rules}
         servers = {server for rule in plan.rules for server in rule.servers}
-        text += f"; {_count(len(sources), 'mapping rule')} to load on {_count(len(servers), 'server')}"
+        text += f"; {loaded.counted(plan)} to load on {_count(len(servers), 'server')}"
     if plan.leaving:
         text += f"; {_count(len(plan.leaving), 'server')} to stop"
     return text + "."
@@ -136,7 +137,7 @@ def text(plan: Plan) -> Iterator[Text]:
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
-    yield from _rule_lines(plan)
+    yield from loaded.lines(plan)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     if plan.unread_servers:
@@ -243,31 +244,13 @@ def _field_line(change: FieldChange) -> Text:
     )
 
 
-def _rule_lines(plan: Plan) -> Iterator[Text]:
-    for rule in plan.rules[:_FEW]:
-        sign, style = ("+", "green") if rule.before is None else ("-", "red") if rule.after is None else ("~", "yellow")
-        yield Text.assemble((f"  {sign} ", style), ("mapping ", ""), (rule.source, "bold"), f"  on {_servers(rule)}")
-        for before in rule.before or ():
-            if rule.after is not None and before not in rule.after:
-                yield Text(f"      - {before}", style="dim")
-        for after in rule.after or ():
-            if rule.before is not None and after not in rule.before:
-                yield Text(f"      + {after}", style="dim")
-    if len(plan.rules) > _FEW:
-        yield Text(f"    … and {len(plan.rules) - _FEW:,} more mapping rules", style="dim")
-
-
 def _unread(plan: Plan) -> str:
     said = (
-        f"loaded mappings could not be read on {', '.join(plan.unread_servers)}: "
+        f"what is loaded could not be read on {', '.join(plan.unread_servers)}: "
         "does `monitor` under `connect` list every server, and do all of them run?"
     )
     waiting = sum(phase_of(change) > Phase.MAPPINGS for change in plan.changes)
     return f"{said} Until then {_count(waiting, 'removal')} must wait." if waiting else said
-
-
-def _servers(rule: RuleChange) -> str:
-    return ", ".join(rule.servers) if len(rule.servers) <= 3 else _count(len(rule.servers), "server")  # noqa: PLR2004
 
 
 def markdown(plan: Plan) -> str:
@@ -288,10 +271,13 @@ def markdown(plan: Plan) -> str:
         )
     lines += [f"| ! | `{one.name}` | {one.region or '?'} | blocked: {_cell(one.reason)} | |" for one in plan.blocked]
     if plan.rules:
-        lines += ["", "| | mapping | servers |", "|---|---|---|"]
+        lines += ["", "| | loaded | servers |", "|---|---|---|"]
         for rule in plan.rules:
             sign = "+" if rule.before is None else "-" if rule.after is None else "~"
-            lines.append(f"| {sign} | `{_cell(rule.source)}` | {', '.join(rule.servers)} |")
+            kind, (about, _) = loaded.named(rule)
+            lines.append(
+                f"| {sign} | {kind if rule.kind != RULE else ''}`{_cell(about)}` | {', '.join(rule.servers)} |"
+            )
     found = list(stages(plan))
     if len(found) > 1:
         lines += ["", "| stage | what | begins once |", "|---|---|---|"]

@@ -1,0 +1,139 @@
+"""Accounts in plans: what servers have loaded of them, when they load what is new, and what does not go in one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered, topology
+from vstream.load import bundle
+from vstream.model.accounts import Shared
+from vstream.model.artifacts import Bundle
+from vstream.plan import loaded
+from vstream.plan.changes import Phase, Plan
+from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.stages import stages
+
+TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
+THREE = {**TWO, "south": {"servers": 1}}
+FOO = {"foo": {"subjects": ["foo.>"]}}
+ROOTED = {**FOO, "one": {"subjects": ["v.one.>"], "canary": "v.one._canary.*"}}
+HOMED = {**FOO, "rates": {"subjects": ["rates.>"], "consistency": "homed", "home": "west"}}
+CLIENTS = frozenset({"APP", "W_west", "W_east", "R_west", "R_east"})
+
+
+def accounts(streams: dict[str, Any], regions: dict[str, Any], **over: Any) -> Bundle:
+    return rendered(streams, regions=regions, routing="accounts", roots=["v.>"], server_version="2.12", **over)
+
+
+def entries(of: Bundle) -> dict[str, tuple[str, ...]]:
+    return {
+        **{mapping.source: spell_destinations(mapping) for mapping in of.mappings},
+        **loaded.entries(of.accounts),
+    }
+
+
+async def planned(before: Bundle, after: Bundle) -> Plan:
+    """The plan for *after* where servers are as *before* says."""
+    servers = FakeServers()
+    for stream in before.streams:
+        await servers.create(stream.config)
+    rules = {address.server.name: entries(before) for address in before.servers}
+    observed = Observed(streams=servers.streams_by_name, rules=rules)
+    return diff("acme", after.streams, after.mappings, observed, accounts=after.accounts, server_version=(2, 12))
+
+
+async def test_what_is_loaded_as_it_should_be_needs_nothing() -> None:
+    of = accounts(HOMED, TWO)
+    assert (await planned(of, of)).is_empty
+
+
+async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> None:
+    plan = await planned(accounts(FOO, TWO), accounts(HOMED, THREE))
+    assert plan.blocked == ()
+    assert plan.loaded_in is Phase.ACCOUNTS
+    assert next(iter(stages(plan))).title == "accounts"
+    assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
+        rule.source for rule in plan.rules
+    }
+
+
+async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:
+    plan = await planned(accounts(HOMED, TWO), accounts(FOO, TWO))
+    assert plan.loaded_in is Phase.MAPPINGS
+    assert plan.blocked == ()
+    assert [stage.title for stage in stages(plan)] == ["mappings", "read streams go", "write streams go"]
+
+
+async def test_a_stream_below_a_root_changes_nothing_that_servers_load() -> None:
+    plan = await planned(accounts(FOO, TWO), accounts(ROOTED, TWO))
+    assert plan.rules == ()
+    assert len(plan.changes) == 4
+
+
+async def test_users_are_compared_though_servers_do_not_tell_them() -> None:
+    streams = {"foo": {"subjects": ["foo.>"], "canary": "foo._canary.*"}}
+    plan = await planned(accounts(FOO, TWO), accounts(streams, TWO))
+    assert [rule.source for rule in plan.rules] == ["users"]
+    assert plan.rules[0].servers == ("east-1", "west-1")
+
+
+@pytest.mark.parametrize("before", [HOMED, FOO])
+async def test_a_region_does_not_go_before_its_streams(before: dict[str, Any]) -> None:
+    plan = await planned(accounts(before, THREE), accounts(before, TWO))
+    assert {one.name for one in plan.blocked} >= {"R_south/foo", "W_south/foo"}
+    empty = {name: {**stream, "regions": ["west", "east"]} for name, stream in before.items()}
+    assert (await planned(accounts(before, THREE), accounts(empty, THREE))).blocked == ()
+    assert (await planned(accounts(empty, THREE), accounts(before, TWO))).blocked == ()
+
+
+async def test_a_new_account_is_not_loaded_together_with_what_goes() -> None:
+    plan = await planned(accounts(HOMED, TWO), accounts(FOO, THREE))
+    assert {one.name for one in plan.blocked} == {"W_south", "R_south"}
+
+
+def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
+    """In the shape of `/accountz?acc=R_east` of 2.15.1."""
+    detail = {
+        "jetstream_enabled": True,
+        "exports": [
+            {"subject": "$JS.API.DIRECT.GET.>", "type": "service", "response_type": "Streamed",
+             "approved_accounts": ["APP"]},
+            {"subject": "_INBOX.>", "type": "stream", "approved_accounts": ["APP"]},
+        ],
+        "imports": [
+            {"subject": "$JS.API.>", "account": "$SYS", "type": "service", "local_subject": "$JS.API.>"},
+            {"subject": "theirs.>", "account": "OTHER", "type": "service", "local_subject": "theirs.>"},
+            {"subject": "$JS.FC.>", "account": "W_west", "type": "service", "local_subject": "$JS.FC.>"},
+            {"subject": "_vs.to.W_west.R_east.>", "account": "W_west", "type": "stream",
+             "local_subject": "_vs.to.W_west.R_east.>"},
+        ],
+    }  # fmt: skip
+    told = loaded.entries([loaded.account_loaded("R_east", detail, CLIENTS)])
+    wanted = loaded.entries(accounts(FOO, TWO).accounts)
+    assert set(told) == {
+        "account R_east",
+        "export R_east $JS.API.DIRECT.GET.>",
+        "export R_east _INBOX.>",
+        "import R_east $JS.FC.>",
+        "import R_east _vs.to.W_west.R_east.>",
+    }
+    several = "import R_east $JS.FC.>"
+    assert told[several] == ("service $JS.FC.> of W_west",)
+    assert set(told[several]) < set(wanted.pop(several))
+    assert {key: wanted[key] for key in told if key != several} == {key: told[key] for key in told if key != several}
+
+
+def test_what_the_text_says_is_what_was_meant() -> None:
+    from vstream.render.accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
+
+    wanted = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
+    read = bundle(wanted).accounts
+    assert [(one.name, one.has_jetstream, one.imports) for one in read] == [
+        (one.name, one.has_jetstream, one.imports) for one in meant(wanted)
+    ]
+    assert [one.exports for one in read[1:]] == [one.exports for one in meant(wanted)[1:]]
+    (mark,) = read[0].exports
+    assert mark.shared is Shared.STREAM
+    assert mark.subject.startswith("_vs.text.")

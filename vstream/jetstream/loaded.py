@@ -1,0 +1,108 @@
+"""What one server has loaded of mapping rules and accounts, spelled as a plan does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import ServerError
+from vstream.jetstream import monitoring
+from vstream.model.accounts import Shared
+from vstream.plan.diff import spell
+from vstream.plan.loaded import Entries, account_loaded, entries
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.model.accounts import Account
+    from vstream.model.topology import Topology
+
+
+def hidden_accounts(topology: Topology) -> tuple[str, ...]:
+    """The accounts that *topology* has besides that of clients; none with `routing: mapped`."""
+    return tuple(account for account in naming.accounts_of(topology) if account is not None)
+
+
+def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
+    """Whether a server that has *loaded* this hands requests on to the hidden *account*; it may if that is unknown."""
+    return loaded is None or f"import {naming.CLIENT_ACCOUNT} {naming.api_prefix(account)}.>" in loaded
+
+
+def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None) -> tuple[str, ...]:
+    """Hidden accounts that a server which has *loaded* this hands requests on to, and that *topology* has no more."""
+    before = f"import {naming.CLIENT_ACCOUNT} {naming.API_OF}."
+    found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
+    return tuple(sorted(found - {*hidden_accounts(topology)}))
+
+
+async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
+    """
+    What the server that monitors at *url* has loaded for *account*: its mapping rules.
+
+    If there are *hidden* accounts, also what all of them export and import; one that the server does not have
+    is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
+    `monitoring.get`, each request after *timeout* seconds.
+    """
+    detail, *others = await asyncio.gather(
+        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in hidden)
+    )
+    rules: Mapping[str, list[dict[str, Any]]] = detail.get("mappings") or {}
+    ours = frozenset((account, *hidden))
+    details = ((account, detail), *zip(hidden, others, strict=True)) if hidden else ()
+    loaded = [account_loaded(name, one, ours) for name, one in details if one is not None]
+    dead = await idle(url, loaded, timeout)
+    return {
+        **{source: _spelled(source, destinations) for source, destinations in rules.items()},
+        **entries([_without_services(one) if one.name in dead else one for one in loaded]),
+    }
+
+
+async def idle(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
+    """
+    Those of *accounts* whose imported services the server at *url* knows, and does not serve.
+
+    After a reload that made an account (2.11 to 2.15.1): it listens for what that imports from the next reload on
+    (server/server.go, configureAccounts: not while reloading, and not for accounts that it did not have).
+    """
+    services = {
+        account.name: one.to or one.subject
+        for account in accounts
+        for one in account.imports
+        if one.shared is Shared.SERVICE
+    }
+    served = await asyncio.gather(*(monitoring.listens(url, *one, timeout) for one in services.items()))
+    return frozenset(name for name, is_served in zip(services, served, strict=True) if not is_served)
+
+
+def _without_services(account: Account) -> Account:
+    return replace(account, imports=tuple(one for one in account.imports if one.shared is not Shared.SERVICE))
+
+
+async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
+    try:
+        return await monitoring.account_detail(url, account, timeout)
+    except ServerError:
+        return None
+
+
+def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
+    # Where every destination names a cluster, servers list the source itself for all other clusters.
+    identity = {source, _dollar(source), naming.with_placeholders(source)}
+    return tuple(
+        sorted(
+            spell(one.get("cluster"), int(one.get("weight", 0)), str(one.get("subject", "")))
+            for one in destinations
+            if one.get("cluster") or one.get("subject") not in identity
+        )
+    )
+
+
+def _dollar(source: str) -> str:
+    """The server's own spelling of a wildcard source as a destination: `foo.$1` for `foo.*`."""
+    tokens, number = [], 0
+    for token in source.split("."):
+        number += token == "*"
+        tokens.append(f"${number}" if token == "*" else token)
+    return ".".join(tokens)
