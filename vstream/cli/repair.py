@@ -34,7 +34,7 @@ def command(
     readers still hold what is gone. It is published again under the sequences that it had,
     each message naming the one before it, so that nobody else's message can come between.
     Shows what it would do, and does it with `--yes`. Exits with 0 if there is nothing
-    (left) to repair, with 1 if there is.
+    (left) to repair, with 1 if there is, or if not all streams answer.
 
     Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --format json`
     """
@@ -47,7 +47,7 @@ def command(
     wanted = inputs.load(topology).require()
     where = inputs.target(wanted, lab)
     picture, found = run(_look(wanted, where, deadline))
-    standing = [pair for pair in picture.pairs if pair.state is State.SILENT]
+    standing = [pair for pair in picture.pairs if pair.state in {State.SILENT, State.UNKNOWN}]
     if output == "text":
         console.say(f"{wanted.name} on {where.description}")
         for line in view.text(found, standing):

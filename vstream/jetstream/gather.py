@@ -22,6 +22,7 @@ from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, loaded_on
 from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
 from vstream.picture.shape import Durable, Part, all_parts, durables
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -287,7 +288,8 @@ class _Round:
         if time.monotonic() > self._deadline:
             return False
         try:
-            self._streams[name] = stream_facts(await admin.info(name, timeout=patience))
+            # A stream of a hidden account calls itself what it is called there.
+            self._streams[name] = replace(stream_facts(await admin.info(name, timeout=patience)), name=name)
         except ServerError as error:
             if error.err_code == _NOT_FOUND:
                 self._absent.add(name)
@@ -300,7 +302,8 @@ class _Round:
         connection = self._connections.get(region)
         if connection is None:
             return RegionFacts(name=region, problem=self._problems[region])
-        away = [stream.name for stream in self._topology.streams if stream.origin and region in stream.regions]
+        streams = [stream for stream in self._topology.streams if stream.origin and region in stream.regions]
+        away = [naming.written_in(stream, region) for stream in streams]
         control, reached = await asyncio.gather(
             _control(connection, self._left()),
             asyncio.gather(*(_origin(JetStreamAdmin(connection), name, self._left()) for name in away)),

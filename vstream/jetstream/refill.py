@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.doctor.repair import Copy, Refill
@@ -42,7 +43,7 @@ async def look(
 
     Raises VstreamError if a reader does not answer.
     """
-    stream = next(one for one in topology.streams if one.name == lost.virtual)
+    stream = _stream(topology, lost)
     known: dict[int, Copy] = {}
     wanted = range(lost.last + 1, lost.taken + 1)
     for reader in lost.readers:
@@ -98,17 +99,19 @@ async def _rewritten(
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
     connection = tails.connection_to(connections, lost.place)
+    subject = partial(naming.published_subject, topology.naming, _stream(topology, lost))
     for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
         own = await tails.get(connection, lost.origin, seq, PATIENCE)
         if own is None:
             continue
-        subject = own.subject
-        if subject.startswith(f"{naming.PHYSICAL_PREFIX}."):
-            subject = naming.virtual_subject(topology.naming, subject)
-        if own.data == known[seq].data and subject in {known[seq].subject, own.subject}:
+        if own.data == known[seq].data and subject(own.subject) == known[seq].subject:
             break
         first = seq
     return first
+
+
+def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
+    return next(one for one in topology.streams if one.name == lost.virtual)
 
 
 def region_of(topology: Topology, lost: LostEnd) -> str:

@@ -101,7 +101,7 @@ class _Search:
         origin = stream_facts(info)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
-            oldest = await following(connection, origin.name, max(cursor + 1, origin.first_seq), self._left())
+            oldest = await following(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
         return Tail(
             last=origin.last_seq,
             first=origin.first_seq,
@@ -124,12 +124,13 @@ class _Search:
         last = await get(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
         if last is None:
             return None, False
-        subject = naming.virtual_subject(self._topology.naming, last.subject)
+        stream = next(one for one in self._topology.streams if one.name == feed.virtual)
+        subject = naming.published_subject(self._topology.naming, stream, last.subject)
         there = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
         )
-        stream, seq = origin_of(there, self._streams)
-        return (seq, seq == last.seq) if stream == feed.origin.name else (None, False)
+        origin, seq = origin_of(there, self._streams)
+        return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: Feed) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""

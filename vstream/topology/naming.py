@@ -209,6 +209,13 @@ def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: st
     return physical_subject(kind, stream.name, region, subject)
 
 
+def published_subject(kind: Naming, stream: VirtualStream, subject: str) -> str:
+    """The inverse of `stored_subject`, for the literal subject of a message that is first stored."""
+    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
+        return subject
+    return virtual_subject(kind, subject)
+
+
 def written_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that takes what is published in *region*."""
     return origin_name(stream) or physical_name(stream, Role.WRITE, region)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from vstream.doctor.repair import sequences
+from vstream.picture.report import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def text(found: Sequence[Refill], standing: Sequence[Pair]) -> Iterator[Text]:
-    """Each stream that has lost its end, and what would be published; then sources that a `resync` wakes."""
+    """Each stream that has lost its end, and what would be published; then pairs that stand still or say nothing."""
     for one in found:
         lost = one.lost
         yield Text.assemble(
@@ -33,7 +34,10 @@ def text(found: Sequence[Refill], standing: Sequence[Pair]) -> Iterator[Text]:
         if one.absent:
             yield Text(f"        and an empty one on `{one.filler}` for {sequences(one.absent)}, which no reader holds")
     for pair in standing:
-        yield Text.assemble(("resync  ", "bold cyan"), (pair.reader, "bold"), f": {pair.detail}; `vstream resync`")
+        do = "`vstream resync`" if pair.state is State.SILENT else "start its servers, and look again"
+        yield Text.assemble(
+            (f"{pair.state.value:8}", "bold cyan"), (f"{pair.origin} → {pair.reader}", "bold"), f": {pair.detail}; {do}"
+        )
     if not found and not standing:
         yield Text("Nothing to repair: every write stream is where its readers have seen it.", style="bold green")
 
