@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from vstream.audit import routes
 from vstream.audit.local import table
 from vstream.audit.schema import MESSAGES
+from vstream.model.streams import IN_ACCOUNT, as_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,7 +49,8 @@ origin, null where nothing says it; *key* the subject as clients of the virtual 
 it, null for a row of an origin whose transforms are not known.
 """
 
-_EXTERNAL = "(:[0-9A-Za-z]{8})?(:C=[0-9A-Za-z]{8})?$"
+_MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
+_EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """What servers append to the name of a stream in another account, and of a consumer that was made for it."""
 _ACK_PREFIX = "$JS.ACK."
 _ACK_LONG = 11
@@ -66,7 +68,7 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    arrived = _read(rows.where(~F.col("is_origin")))
+    arrived = _read(rows.where(~F.col("is_origin")), _hidden(cut))
     known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
     gathered = arrived.join(F.broadcast(known), ["virtual", "origin"])
     told = _told(messages.sparkSession, gathered, cut)
@@ -142,7 +144,22 @@ def _best(found: set[tuple[bool, routes.Route]]) -> list[routes.Route]:
     return [way for _, way in sorted(found, key=lambda one: (one[0], one[1].steps, one[1].whole or ()))]
 
 
-def _read(rows: DataFrame) -> DataFrame:
+def _hidden(cut: Cut) -> Column | None:
+    """What servers call streams of hidden accounts → how they are called in the tables; None if there are none."""
+    names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
+    known = [(as_source(name), name) for name in sorted(names) if IN_ACCOUNT in name]
+    return F.create_map(*(F.lit(text) for pair in known for text in pair)) if known else None
+
+
+def _origin(said: Column, hidden: Column | None) -> Column:
+    """The stream that a header calls *said*."""
+    plain = F.regexp_replace(said, _EXTERNAL, "")
+    return (
+        plain if hidden is None else F.coalesce(F.try_element_at(hidden, F.regexp_replace(said, _MADE_FOR, "")), plain)
+    )
+
+
+def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
     """*rows* of streams that take from others, with what their headers say."""
     source = F.col("source")
     words, tokens = F.split(source, " "), F.split(source, r"\.")
@@ -167,7 +184,7 @@ def _read(rows: DataFrame) -> DataFrame:
         "subject",
         "msg_id",
         "digest",
-        F.when(is_mirrored, F.col("mirror")).when(is_good, F.regexp_replace(name, _EXTERNAL, "")).alias("origin"),
+        F.when(is_mirrored, F.col("mirror")).when(is_good, _origin(name, hidden)).alias("origin"),
         F.when(is_mirrored, F.col("seq")).when(is_good, seq).alias("origin_seq"),
         word(2).alias("filters"),
         word(3).alias("destinations"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vstream.audit.routes import SEPARATOR, route
 from vstream.audit.source.client import api, connect
 from vstream.errors import VstreamError
+from vstream.model.streams import taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,10 +87,10 @@ def _ways(streams: Sequence[PhysicalStream]) -> dict[str, list[Route]]:
             )
             if way is None:
                 raise VstreamError(
-                    f"what `{one.config.name}` makes of the subjects of `{source['name']}` is not known",
+                    f"what `{one.config.name}` makes of the subjects of `{taken_from(source)}` is not known",
                     hint="audit it without --sample",
                 )
-            ways.setdefault(str(source["name"]), []).append(way)
+            ways.setdefault(taken_from(source), []).append(way)
     return ways
 
 
@@ -110,7 +111,7 @@ def _held(one: Cut, access: Access) -> list[str]:
     with connect(access) as client:
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
-            answer = api(client, access, f"STREAM.INFO.{one.wanted.stream}", body)
+            answer = api(client, access.of(one.wanted.stream), f"STREAM.INFO.{one.wanted.name}", body)
             page = answer["state"].get("subjects") or {}
             subjects += page
             if not page or len(subjects) >= int(answer.get("total") or 0):

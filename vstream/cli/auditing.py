@@ -12,7 +12,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.errors import NotReachableError, VstreamError
-from vstream.model.topology import Routing
+from vstream.model.accounts import AUDIT_USER
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -134,13 +134,9 @@ class Live(Source):
     def __init__(self, wanted: Request, path: Path) -> None:
         super().__init__(wanted)
         self._topology: Topology = inputs.load(path).require()
-        if self._topology.routing is Routing.ACCOUNTS:
-            raise VstreamError(
-                f"`{path}` has `routing: accounts`, and an audit cannot read hidden accounts yet",
-                hint="captures of `vstream scenario run` can be audited; `vstream status` compares positions",
-            )
         _check_streams(wanted.streams, {one.name for one in self._topology.streams})
         self._target = inputs.target(self._topology, wanted.lab)
+        self._endpoints = inputs.endpoints_as(self._topology, self._target, AUDIT_USER)
         bundle = inputs.bundle_for(self._topology, self._target, wanted.templates)
         self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
 
@@ -149,7 +145,7 @@ class Live(Source):
         from vstream.audit.frames import stored  # noqa: PLC0415
 
         with tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch:
-            return stored(self._streams, self._target.endpoints, Path(scratch))
+            return stored(self._streams, self._endpoints, Path(scratch))
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Read the streams, and judge what they hold."""
@@ -179,7 +175,7 @@ class Live(Source):
         return Follower(
             spark=spark,
             streams=self._streams,
-            endpoints=self._target.endpoints,
+            endpoints=self._endpoints,
             scratch=scratch,
             context=self._context(),
             window_ns=self._wanted.since_ns or WINDOW_NS,
@@ -201,7 +197,7 @@ class Live(Source):
 
         wanted = self._wanted
         since_ns = time.time_ns() - wanted.since_ns if wanted.since_ns else None
-        found = live(spark, self._streams, self._target.endpoints, scratch, since_ns=since_ns, subjects=wanted.sample)
+        found = live(spark, self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=wanted.sample)
         # Servers are read once: what is judged twice has to be the same.
         place = wanted.tables
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):

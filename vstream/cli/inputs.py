@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.errors import LabError, VstreamError
+from vstream.model.accounts import password_variable
+from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +96,28 @@ def target(topology: Topology, lab_name: str | None) -> Target:
         f"no servers for topology `{topology.name}`: it has no `connect`, and no lab of it is running",
         hint="`vstream lab up` starts a lab; `connect` in the topology names real servers",
     )
+
+
+def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:
+    """
+    How *user* of the rendered accounts reaches the regions: one that may do what is needed, and nothing else.
+
+    In a lab, or where its password is in the variable that servers read it from too. Otherwise, and without such
+    accounts, as `connect` says.
+    """
+    from vstream.lab import lab  # noqa: PLC0415
+
+    if topology.routing is Routing.MAPPED:
+        return where.endpoints
+    if where.lab is not None:
+        return lab.endpoints(where.lab, user)
+    variable = password_variable(user)
+    if variable not in os.environ:
+        return where.endpoints
+    return {
+        region: replace(one, user=user, password=None, password_env=variable) if one.user else one
+        for region, one in where.endpoints.items()
+    }
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:

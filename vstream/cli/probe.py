@@ -10,6 +10,7 @@ import typer
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
 from vstream.cli.running import run as run_to_end
+from vstream.model.accounts import PROBE_USER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ async def _probe(
         def show(step: Progress) -> None:
             progress.update(task, completed=step.done, total=step.total)
 
-        async with connect_all(topology, where.endpoints) as connections:
+        async with connect_all(topology, inputs.endpoints_as(topology, where, PROBE_USER)) as connections:
             return await run(
                 topology,
                 connections,

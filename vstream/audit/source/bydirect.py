@@ -24,7 +24,7 @@ _BATCH = range(16, 16_384)
 
 def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
     """As `bypull.parts`. Each piece is one batch, from one copy of the stream."""
-    stream = job.wanted.stream
+    stream = job.wanted.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
     inbox = client.subscribe(several=True)
     number = 0

@@ -39,7 +39,7 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
 
     The last piece may go beyond the end. The consumer is removed when this ends, however it does.
     """
-    stream, name = job.wanted.stream, PREFIX + secrets.token_hex(6)
+    stream, name = job.wanted.name, PREFIX + secrets.token_hex(6)
     config = {
         "name": name,
         "deliver_policy": "by_start_sequence",
@@ -62,7 +62,7 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
 def _pull(client: Client, job: Range, first: int, name: str, like: Columns) -> Iterator[Block]:
     inbox = client.subscribe()
     size = min(_REQUEST.stop, max(_REQUEST.start, _IN_FLIGHT // job.mean_size))
-    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.stream}.{name}"
+    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.name}.{name}"
     pulled = Pulled(like.fresh())
     last, asked = first - 1, 0
     while True:

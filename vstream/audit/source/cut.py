@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.audit.source.client import api, api_answer, connect
 from vstream.audit.source.values import CONSUMER, DIRECT, Cursor, Cut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.model.streams import taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,10 +52,10 @@ def _turn(one: Wanted) -> tuple[bool, str]:
 
 def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
     """Cuts of streams of one region, over one connection."""
-    subjects = [f"{access.api_prefix}.STREAM.INFO.{one.stream}" for one in wanted]
+    subjects = [f"{access.of(one.stream).api_prefix}.STREAM.INFO.{one.name}" for one in wanted]
     try:
         with connect(access) as client:
-            has_leader = path != DIRECT and _has_meta_leader(client, access)
+            has_leader = path != DIRECT and _has_meta_leader(client, access.of(wanted[0].stream))
             asked_at = time.time_ns()
             answers = client.answers([(subject, b"") for subject in subjects])
             version = client.server_version
@@ -89,11 +90,11 @@ def _cut(
         server_version=version,
         path=chosen,
         sources=tuple(
-            Cursor(origin=str(one["name"]), last_seq=_last_sourced(one, version)) for one in info.get("sources") or ()
+            Cursor(origin=taken_from(one), last_seq=_last_sourced(one, version)) for one in info.get("sources") or ()
         ),
         limits=_limits(info["config"]),
         created=info.get("created"),
-        mirror=(info["config"].get("mirror") or {}).get("name"),
+        mirror=taken_from(mirror) if (mirror := info["config"].get("mirror")) else None,
         transform=_transform(info["config"].get("subject_transform")),
         error=problem if state["messages"] else None,
     )
@@ -180,9 +181,8 @@ def sequence_by_halves(client: Client, access: Access, one: Cut, moment_ns: int)
     while low < high:
         middle = (low + high) // 2
         try:
-            found = api(client, access, f"STREAM.MSG.GET.{one.wanted.stream}", {"seq": middle, "next_by_subj": ">"})[
-                "message"
-            ]
+            body = {"seq": middle, "next_by_subj": ">"}
+            found = api(client, access.of(one.wanted.stream), f"STREAM.MSG.GET.{one.wanted.name}", body)["message"]
         except ServerError as error:
             if error.err_code != _NO_MESSAGE:
                 raise

@@ -251,7 +251,7 @@ def _sequence_at(client: Client, access: Access, one: Cut, moment_ns: int) -> in
     """What is read without a meta leader cannot be asked by a consumer either."""
     if one.path == DIRECT:
         return cut.sequence_by_halves(client, access, one, moment_ns)
-    return cut.sequence_at(client, access, one.wanted.stream, moment_ns)
+    return cut.sequence_at(client, access.of(one.wanted.stream), one.wanted.name, moment_ns)
 
 
 def _key(one: Wanted) -> str:

@@ -87,7 +87,7 @@ def is_complete(job: Range, position: int) -> bool:
             return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
         except (ServerError, NoRespondersError):
             # No meta leader: STREAM.INFO is answered without one.
-            state = api(client, job.access, f"STREAM.INFO.{job.wanted.stream}", {"deleted_details": True})["state"]
+            state = api(client, job.access, f"STREAM.INFO.{job.wanted.name}", {"deleted_details": True})["state"]
     if int(state["first_seq"]) > job.last:
         return True
     gone = set(state.get("deleted") or ())
@@ -98,7 +98,7 @@ def _next(client: Client, job: Range, position: int, subject: str) -> int:
     """The sequence of the first message on *subject* from *position* on; a number above *job* if there is none."""
     try:
         answer = api(
-            client, job.access, f"STREAM.MSG.GET.{job.wanted.stream}", {"seq": position, "next_by_subj": subject}
+            client, job.access, f"STREAM.MSG.GET.{job.wanted.name}", {"seq": position, "next_by_subj": subject}
         )
     except ServerError as error:
         if error.err_code == _NOT_FOUND:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from vstream.model.streams import IN_ACCOUNT
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +48,11 @@ class Access:
     timeout: float = 10.0
     """Seconds: for a connection, for an answer, and without a byte while reading."""
 
+    def of(self, stream: str) -> Access:
+        """As this one, with the API that knows *stream*: that of its account, for one of a hidden account."""
+        account, is_hidden, _ = stream.rpartition(IN_ACCOUNT)
+        return replace(self, api_prefix=naming.api_prefix(account)) if is_hidden else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -54,6 +62,11 @@ class Wanted:
     region: str
     virtual: str
     role: str
+
+    @property
+    def name(self) -> str:
+        """What servers call it in its account."""
+        return naming.local_name(self.stream)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +179,7 @@ def ranges(
         found += [
             Range(
                 wanted=cut.wanted,
-                access=access[cut.wanted.region],
+                access=access[cut.wanted.region].of(cut.wanted.stream),
                 path=cut.path or CONSUMER,
                 first=first,
                 last=after - 1,

@@ -1,0 +1,124 @@
+"""Hidden accounts, audited as the user that may read them and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from vstream.audit import frames
+from vstream.audit.report import Report, Verdict
+from vstream.audit.stages import Context, Run, Shelf
+from vstream.diagnostics import Severity
+from vstream.lab import lab
+from vstream.load import bundle, load
+from vstream.model.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small"),
+]
+
+TOPOLOGY = """\
+version: 1
+name: audited
+server_version: "2.12"
+routing: accounts
+roots: [v.>]
+regions: {west: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [v.foo.>]}
+  prices: {subjects: [prices.>], consistency: homed, home: east}
+"""
+EACH = 20
+
+
+@pytest.fixture
+def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A lab whose streams hold what clients of each region published."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(state))
+    file = tmp_path / "audited.yaml"
+    file.write_text(TOPOLOGY)
+    try:
+        up = vstream("lab", "up", file)
+        assert up.code == 0, up.err
+        applied = vstream("apply", file, "--yes")
+        assert applied.code == 0, applied.out + applied.err
+        asyncio.run(everybody_publishes())
+        yield file
+    finally:
+        down = vstream("lab", "down", "audited", "--purge")
+    assert down.code == 0, down.err
+    assert running_in(state) == []
+
+
+async def as_user(region: str, user: str) -> Any:
+    endpoint = lab.endpoints("audited", user)[region]
+    return await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+
+
+async def everybody_publishes() -> None:
+    for region in ("west", "east"):
+        connection = await as_user(region, APP_USER)
+        js = connection.jetstream(timeout=30)
+        for subject in ("v.foo", "prices"):
+            await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
+        await connection.close()
+    deadline = time.monotonic() + 60
+    for region in ("west", "east"):
+        connection = await as_user(region, APP_USER)
+        js = connection.jetstream(timeout=30)
+        for stream in ("foo", "prices"):
+            while (await js.stream_info(stream)).state.messages < 2 * EACH:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        await connection.close()
+
+
+async def delete(name: str, seq: int) -> None:
+    account, _, stream = name.partition("/")
+    connection = await as_user("west", VSTREAM_USER)
+    asked = f"_vs.api.{account}.STREAM.MSG.DELETE.{stream}"
+    answer = json.loads((await connection.request(asked, json.dumps({"seq": seq}).encode(), timeout=30)).data)
+    await connection.close()
+    assert answer["success"], answer
+
+
+def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
+    wanted = load(file.read_bytes(), file.name).require()
+    streams = bundle(wanted, addresses=lab.addresses("audited")).streams
+    scratch.mkdir()
+    found = frames.live(spark, streams, lab.endpoints("audited", AUDIT_USER), scratch, **how)
+    models = {one.name: one.consistency.value for one in wanted.streams}
+    return Run(shelf=Shelf(spark), context=Context(subject="test", models=models))(found.messages, found.streams)
+
+
+def errors(report: Report) -> list[tuple[str, str | None, int]]:
+    return sorted((one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR)
+
+
+def test_hidden_accounts_are_read_and_what_is_missing_in_them_is_found(
+    spark: SparkSession, topology: Path, tmp_path: Path
+) -> None:
+    report = audited(spark, topology, tmp_path / "direct", path="direct")
+    assert report.verdict() is Verdict.PASS, report.as_dict()
+    # Of `foo` two write streams and two read streams, of `prices` the origin and its mirror.
+    assert report.messages == 2 * EACH + 2 * 2 * EACH + 2 * 2 * EACH
+    asyncio.run(delete("R_east/foo", 11))
+    report = audited(spark, topology, tmp_path / "consumer", path="consumer")
+    assert report.verdict() is Verdict.FAIL
+    assert [(stream, count) for _, stream, count in errors(report)] == [("R_east/foo", 1)]
