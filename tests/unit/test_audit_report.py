@@ -242,18 +242,6 @@ def test_the_audit_says_kindly_what_is_not_installed() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_hidden_accounts_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    file = tmp_path / "t.yaml"
-    file.write_text(
-        "version: 1\nname: a\nserver_version: '2.12'\nrouting: accounts\n"
-        "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
-    )
-    done = run([sys.executable, "-m", "vstream", "audit", str(file)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "`routing: accounts`" in done.stderr
-    assert "hint: captures" in done.stderr
-
-
 def test_the_manual_of_findings_is_up_to_date() -> None:
     file = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
     assert file.read_text(encoding="utf-8") == codes.markdown(), "run scripts/docs"
