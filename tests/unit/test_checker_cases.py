@@ -93,7 +93,9 @@ def test_publishes_are_those_due_in_the_window(history: History, tmp_path: Path)
     assert cases["west"].name == "foo: published in west during down == 100 %"
 
 
-@pytest.mark.parametrize("measure", [Measure.PUBLISHED, Measure.READ, Measure.PUBLISH_TIME, Measure.CONTROL_PLANE])
+@pytest.mark.parametrize(
+    "measure", [Measure.PUBLISHED, Measure.READ, Measure.PUBLISH_TIME, Measure.PUBLISH_GAP, Measure.CONTROL_PLANE]
+)
 def test_a_window_without_anything_is_unknown(history: History, tmp_path: Path, measure: Measure) -> None:
     (found,) = asked(history, tmp_path, expect(measure, 0, window="nothing", region="west")).values()
     assert found.status is Status.UNKNOWN
@@ -214,6 +216,16 @@ def test_times_are_medians_of_what_succeeded(history: History, tmp_path: Path) -
     )
     cases = asked(history, tmp_path, expect(Measure.PUBLISH_TIME, SECOND, Compare.AT_MOST))
     assert cases["west"].measured == took[(len(took) + 1) // 2 - 1]
+
+
+def test_a_publish_gap_is_from_the_first_that_failed_to_the_next_that_did_not(history: History, tmp_path: Path) -> None:
+    cases = asked(history, tmp_path, expect(Measure.PUBLISH_GAP, SECOND // 2, Compare.AT_MOST))
+    assert {region: one.status for region, one in cases.items()} == {
+        "west": Status.FAIL,
+        "central": Status.PASS,
+        "east": Status.PASS,
+    }
+    assert (cases["west"].measured, cases["central"].measured) == (SECOND, 0)
 
 
 def test_reads_and_the_control_plane(history: History, tmp_path: Path) -> None:

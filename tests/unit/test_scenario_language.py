@@ -171,6 +171,7 @@ NAMED = NAMED.replace("  - converge\n", "  - converge:\n")
         ("  - delivered: 5\n", (Measure.DELIVERED, "==", 5.0, None, None, None, None, None)),
         ("  - control-plane: 0\n", (Measure.CONTROL_PLANE, "==", 0.0, None, None, None, None, None)),
         ('  - publish-time: "<= 5ms"\n', (Measure.PUBLISH_TIME, "<=", 5e6, None, None, None, None, None)),
+        ('  - publish-gap: "<= 5s"\n', (Measure.PUBLISH_GAP, "<=", 5e9, None, None, None, None, None)),
         ('  - read-time: {east: "<= 5ms"}\n', (Measure.READ_TIME, "<=", 5e6, None, "east", None, None, None)),
         ('  - propagation: {west -> east: "<= 5ms"}\n', (Measure.PROPAGATION, "<=", 5e6, None, "east", None, "west", None)),
         ("  - in: w\n    visible: {west->east: 0}\n", (Measure.VISIBLE, "==", 0.0, "w", "east", None, "west", None)),

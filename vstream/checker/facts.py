@@ -188,6 +188,7 @@ class Facts:
             Measure.READ: self._share,
             Measure.PUBLISH_TIME: self._time,
             Measure.READ_TIME: self._time,
+            Measure.PUBLISH_GAP: self._gap,
             Measure.CONTROL_PLANE: self._control_plane,
             Measure.DELIVERED: self._delivered,
             Measure.PROPAGATION: self._propagation,
@@ -217,6 +218,15 @@ class Facts:
         return Measured(
             value=float(one.time.p50),
             detail=f"median {wording.duration(one.time.p50)}, p99 {p99} of {one.time.count:,}",
+        )
+
+    def _gap(self, question: Question, window: WindowVerdict) -> Measured:
+        one = _find(window.publishes, question)
+        if one is None or not one.attempted:
+            return unknown("no publish was due")
+        gap = one.longest_gap
+        return Measured(
+            value=float(gap), detail=f"none for {wording.duration(gap)} at the longest" if gap else "none failed"
         )
 
     def _control_plane(self, question: Question, window: WindowVerdict) -> Measured:

@@ -70,6 +70,7 @@ def _regions(facts: Facts, expectation: Expectation, stream: str | None) -> list
     of_calls = {
         Measure.PUBLISHED: history.publishes,
         Measure.PUBLISH_TIME: history.publishes,
+        Measure.PUBLISH_GAP: history.publishes,
         Measure.READ: history.reads,
         Measure.READ_TIME: history.reads,
         Measure.DELIVERED: history.fetches,

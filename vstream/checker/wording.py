@@ -18,6 +18,7 @@ UNITS = {
     Measure.CONVERGED: Unit.NANOSECONDS,
     Measure.READ_TIME: Unit.NANOSECONDS,
     Measure.PUBLISH_TIME: Unit.NANOSECONDS,
+    Measure.PUBLISH_GAP: Unit.NANOSECONDS,
     Measure.PROPAGATION: Unit.NANOSECONDS,
     Measure.SAME_ORDER: Unit.TRUTH,
     Measure.WORKS: Unit.TRUTH,

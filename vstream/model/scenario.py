@@ -247,6 +247,8 @@ class Measure(Enum):
     """Median nanoseconds of answered reads in the window, per region."""
     PUBLISH_TIME = "publish-time"
     """Median nanoseconds of acknowledged publishes in the window, per region."""
+    PUBLISH_GAP = "publish-gap"
+    """The longest time in the window, in nanoseconds and per region, in which no publish was acknowledged and some failed."""
     PROPAGATION = "propagation"
     """Median nanoseconds from sending in region *origin*, in the window, until a consumer in region *region* has the message."""
 

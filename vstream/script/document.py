@@ -230,6 +230,8 @@ class ExpectDocument(_Written):
     """Share of time in which requests that need the meta leader were answered."""
     publish_time: TimeBounds = ()
     """Median time of acknowledged publishes."""
+    publish_gap: TimeBounds = ()
+    """The longest time in which publishes failed and none was acknowledged."""
     read_time: TimeBounds = ()
     """Median time of answered reads."""
     propagation: TimePairs = ()

@@ -28,6 +28,7 @@ _BY_REGION: Final = (
     Measure.DELIVERED,
     Measure.CONTROL_PLANE,
     Measure.PUBLISH_TIME,
+    Measure.PUBLISH_GAP,
     Measure.READ_TIME,
 )
 _BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)

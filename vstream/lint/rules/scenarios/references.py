@@ -131,7 +131,7 @@ def _expected(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
         place: Path = ("expect", index)
         if group.stream is not None:
             yield "virtual stream", ((*place, "stream"), group.stream, False)
-        for word in ("published", "read", "delivered", "control_plane", "publish_time", "read_time"):
+        for word in ("published", "read", "delivered", "control_plane", "publish_time", "read_time", "publish_gap"):
             for region, _ in getattr(group, word):
                 if region is not None:
                     yield "region", ((*place, written(word), region), region, True)

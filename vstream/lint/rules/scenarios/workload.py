@@ -25,6 +25,7 @@ _NEEDS_LOAD = (
     "published",
     "delivered",
     "publish_time",
+    "publish_gap",
     "propagation",
     "visible",
     *SAFETY,
