@@ -86,7 +86,8 @@ def test_init_overwrites_nothing_unless_told(tmp_path: Path) -> None:
     assert ran.code == 3
     assert "--force" in ran.err
     assert (tmp_path / "topology.yaml").read_text() == "mine"
-    assert vstream("init", "--force", cwd=tmp_path).code == 0
+    assert vstream("init", "--force", "--routing", "accounts", cwd=tmp_path).code == 0
+    assert "9 servers, 6 physical streams, 4 mapping rules" in vstream("validate", cwd=tmp_path).err
 
 
 def test_init_with_a_name_that_is_none(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from vstream.plan import loaded
 from vstream.plan.changes import Phase, Plan
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.stages import stages
+from vstream.ui import plan as view
 
 TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
 THREE = {**TWO, "south": {"servers": 1}}
@@ -137,3 +138,15 @@ def test_what_the_text_says_is_what_was_meant() -> None:
     (mark,) = read[0].exports
     assert mark.shared is Shared.STREAM
     assert mark.subject.startswith("_vs.text.")
+
+
+def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
+    hidden = topology(ROOTED, routing="accounts", roots=["v.>"], server_version="2.12")
+    assert view.routing(hidden, bundle(hidden)) == (
+        "routing: accounts, 5 mapping rules for every publish, about 22 µs of a server for an acknowledged one"
+    )
+    many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})
+    assert view.routing(many, bundle(many)) == (
+        "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
+        "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
+    )

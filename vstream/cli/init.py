@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import inputs
+from vstream.model.topology import Routing
 
 STARTER = """\
 # yaml-language-server: $schema=./topology.schema.json
@@ -16,7 +17,7 @@ STARTER = """\
 version: 1
 name: {name}                  # streams are marked with this name as their owner
 server_version: "2.12"      # the oldest nats-server that must be able to run this
-
+{routing}
 regions:                    # one cluster each
   west:
     servers: 3              # a number for the lab, or host names: [w1.example.net, w2.example.net, w3.example.net]
@@ -40,9 +41,9 @@ defaults:                   # for every stream that does not say otherwise
 
 streams:
   foo:                      # clients use this name in every region
-    subjects: [foo.>]       # and publish on these subjects
+    subjects: [{root}foo.>]{pad}# and publish on these subjects
     replicas: 3             # in each region
-    canary: foo._canary.*   # where `vstream probe` may publish; `*` stands for the region of origin
+    canary: {root}foo._canary.*{gap}# where `vstream probe` may publish; `*` stands for the region of origin
     # read:
     #   max_age: 30d
     #   max_msgs_per_subject: 5
@@ -50,14 +51,29 @@ streams:
     #   east: {{replicas: 1}}
 """
 
+ROUTINGS = {
+    Routing.MAPPED: """\
+# routing: accounts         # hidden accounts, in which clients can create consumers too: docs/routing.md
+""",
+    Routing.ACCOUNTS: """\
+routing: accounts           # hidden accounts for each region, docs/routing.md; servers include accounts.cfg and passwords.cfg
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+""",
+}
+
 
 def command(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = inputs.DEFAULT_FILE,
     name: Annotated[str, typer.Option(help="The name of the topology.")] = "acme",
+    routing: Annotated[
+        Routing, typer.Option("--routing", help="How clients reach streams: docs/routing.md says which to choose.")
+    ] = Routing.MAPPED,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:
     """
     Write a commented starter topology, and its JSON Schema beside it for your editor.
+
+    Examples: `vstream init`, `vstream init --routing accounts`
 
     Then: `vstream validate`, `vstream lab up`, `vstream plan`, `vstream apply`, `vstream probe`.
     """
@@ -66,7 +82,10 @@ def command(
     from vstream.topology.document import json_schema  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    text = STARTER.format(name=name)
+    root = "v." if routing is Routing.ACCOUNTS else ""
+    text = STARTER.format(
+        name=name, routing=ROUTINGS[routing], root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
+    )
     if load(text.encode(), str(file)).diagnostics:
         raise typer.BadParameter(
             f"`{name}` is no name: letters, digits, `-` and `_`, beginning with a letter or digit", param_hint="--name"

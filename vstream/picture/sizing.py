@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.model.topology import Consistency, Role
+from vstream.model.topology import Consistency, Role, Routing
 from vstream.picture.facts import NS
 from vstream.render.routing import mapping_set
 from vstream.topology import naming
@@ -30,6 +30,8 @@ _RULE_US = 0.06
 """Microseconds that each mapping rule costs a publish, below ten thousand rules; measured on nats-server 2.15.1."""
 _MANY_RULES = 10_000
 _MANY_RULE_US = 0.12
+_MAPPED_US, _MAPPED_RULE_US, _ACCOUNTS_US = 7.0, 0.053, 22.5
+"""Microseconds of a server for a publish and its acknowledgement, measured at 1 to 1,000 streams: docs/routing.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,11 @@ class Sizing:
                 for one in self.streams
             ],
         }
+
+
+def acknowledged_cost(routing: Routing, rules: int) -> float:
+    """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
+    return (_ACCOUNTS_US if routing is Routing.ACCOUNTS else _MAPPED_US + rules * _MAPPED_RULE_US) / 1e6
 
 
 def sizing(topology: Topology, loads: Mapping[str, Load]) -> Sizing:

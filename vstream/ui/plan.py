@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from rich.text import Text
 
 from vstream.model.topology import Routing
+from vstream.picture.sizing import acknowledged_cost
 from vstream.plan.changes import (
     Create,
     CreateConsumer,
@@ -108,7 +109,11 @@ def summary(plan: Plan) -> str:
 def routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
-    said = f"routing: {topology.routing.value}, {rules} mapping {'rule' if rules == 1 else 'rules'} for every publish"
+    cost = acknowledged_cost(topology.routing, rules) * 1e6
+    said = (
+        f"routing: {topology.routing.value}, {rules} mapping {'rule' if rules == 1 else 'rules'} for every publish, "
+        f"about {cost:,.0f} µs of a server for an acknowledged one"
+    )
     if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
         return f"{said}: `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     return said
