@@ -185,6 +185,9 @@ def main() -> None:
     )
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
     parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
+    parser.add_argument(
+        "--without-datacompy", action="store_true", help="with --audit: it takes ten times as long as all else"
+    )
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="messages to reconcile")
     parser.add_argument("--messages", type=int, default=300_000, help="messages to extract (default 300000)")
     options = parser.parse_args()
@@ -196,7 +199,10 @@ def main() -> None:
     if options.audit:
         import bench_audit  # noqa: PLC0415 - needs Spark
 
-        bench_audit.main(options.rows, with_others=not options.alone)
+        is_beside = not options.alone
+        bench_audit.main(
+            options.rows, with_others=is_beside, with_datacompy=is_beside and not options.without_datacompy
+        )
         return
     if options.routing:
         import bench_routing  # noqa: PLC0415

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.jetstream import JetStreamServer
-from vstream.audit.session import SMALL, session
+from vstream.audit.session import SMALL, interpreted, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +46,6 @@ def server(tmp_path: Path) -> Iterator[JetStreamServer]:
 @pytest.fixture
 def small(spark: SparkSession) -> Iterator[None]:
     """Settings for small tables; what a test has persisted is not kept for the next."""
-    changed = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
-    before = {name: spark.conf.get(name, None) for name in changed}
-    for name, value in changed.items():
-        spark.conf.set(name, value)
-    yield
-    spark.catalog.clearCache()
-    for name, old in before.items():
-        spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+    with interpreted(spark):
+        yield
+        spark.catalog.clearCache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +49,23 @@ def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame,
     return table(spark, messages, MESSAGES), table(spark, streams, STREAMS)
 
 
-def audit(spark: SparkSession, some: Mapping[str, History]) -> tuple[Report, Shelf]:
-    shelf = Shelf(spark)
+def audit(spark: SparkSession, some: Mapping[str, History], place: Path | None = None) -> tuple[Report, Shelf]:
+    """In memory, or as large tables are audited: with files at *place*."""
+    shelf = Shelf(spark, None if place is None else place.as_uri())
     messages, streams = tables(spark, some)
+    if place is not None:
+        # As they are extracted: one stream after the other, several files of each.
+        messages = messages.repartitionByRange(5, "virtual", "stream", "seq").sortWithinPartitions(
+            "virtual", "stream", "seq"
+        )
     models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
     context = Context(subject="test", windows=WINDOWS, models=models)
-    return Run(shelf=shelf, context=context, bucket=BUCKET)(messages.persist(), streams.persist()), shelf
+    run = Run(shelf=shelf, context=context, bucket=BUCKET, by_files_from=0 if place is not None else 10**9)
+    return run(messages.persist(), streams.persist()), shelf
 
 
-def compare(spark: SparkSession, some: Mapping[str, History]) -> None:
-    report, shelf = audit(spark, some)
+def compare(spark: SparkSession, some: Mapping[str, History], place: Path | None = None) -> None:
+    report, shelf = audit(spark, some, place)
     expected = {name: reference.Audit(one.messages, one.streams) for name, one in some.items()}
     told = {name: one.run() for name, one in expected.items()}
     found = by_virtual(some, shelf, "faults", as_fault)
@@ -161,6 +169,10 @@ def test_thousands_of_histories_are_judged_as_the_reference_judges_them(spark: S
 @given(seed=st.integers(min_value=10_000, max_value=2**40))
 def test_other_histories_each_time(spark: SparkSession, seed: int) -> None:
     compare(spark, histories(range(seed, seed + 300)))
+
+
+def test_histories_in_files_are_judged_as_the_reference_judges_them(spark: SparkSession, tmp_path: Path) -> None:
+    compare(spark, histories(range(5000, 5120)), tmp_path)
 
 
 def test_every_kind_of_fault_is_planted_and_found() -> None:

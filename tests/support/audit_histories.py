@@ -306,6 +306,7 @@ class Maker:
     def _cut(self) -> None:
         for one in self.history.streams:
             if one["error"] is not None:
+                self.history.messages = [row for row in self.history.messages if row["stream"] != one["stream"]]
                 one["first_seq"] = one["last_seq"] = one["messages"] = one["limits"] = None
                 one["sources"] = [source | {"last_seq": None} for source in one["sources"]]
                 continue

@@ -100,6 +100,8 @@ class Cut:
     """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
     mirrors: frozenset[tuple[str, str]]
     """The streams, by *virtual*, whose timestamps are those of what they mirror: they do not say when a message arrived."""
+    tracks: Sequence[tuple[Any, ...]]
+    """Every stream with every origin that it may have messages of, None included: virtual, origin, stream, region, whether it is the origin."""
     is_narrow: bool = False
     """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
     is_sampled: bool = False
@@ -110,6 +112,11 @@ class Cut:
         """How many messages all streams had."""
         return sum(row.messages or 0 for row in self.rows)
 
+    @property
+    def keeps_last(self) -> bool:
+        """Whether any reader may keep the last messages of each subject only."""
+        return any(row.limits is None or _BY_SUBJECT in row.limits for row in self.rows if not is_origin(row))
+
 
 def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> Cut:
     """Look at `streams`, which with *is_narrow* were read from a moment on only, with *is_sampled* only some subjects."""
@@ -117,15 +124,19 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
     by_virtual: dict[str, list[Any]] = {}
     for row in rows:
         by_virtual.setdefault(row.virtual, []).append(row)
-    roles, origins, expected = [], [], []
+    roles, origins, expected, tracks = [], [], [], []
     for virtual, some in by_virtual.items():
         # A capture does not say what is mirrored. Where one stream takes all publishes, it is that one.
         alone = next((row.stream for row in some if row.role == _ORIGIN), None)
         roles += [(virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in some]
         readers = [row for row in some if not is_origin(row) and row.error is None]
-        for origin in _origins(virtual, some, len(readers)):
-            origins.append(origin)
-            expected += [(*origin, *_reader(row, origin[1])) for row in readers]
+        known = _origins(virtual, some, len(readers))
+        origins += known
+        expected += [(*origin, *_reader(row, origin[1])) for origin in known for row in readers]
+        names = [None, *(origin[1] for origin in known)]
+        for row in some:
+            own = [row.stream] if is_origin(row) else names
+            tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in own]
     spark = streams.sparkSession
     return Cut(
         rows=rows,
@@ -133,6 +144,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         origins=table(spark, origins, _ORIGINS),
         expected=table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
+        tracks=tracks,
         mirrors=frozenset((virtual, row.stream) for virtual, some in by_virtual.items() for row in _mirrors(some)),
         is_narrow=is_narrow,
         is_sampled=is_sampled,

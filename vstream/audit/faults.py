@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, parted
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near, parted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +49,8 @@ LATE_NS: Final = 30_000_000_000
 
 def faults(copies: DataFrame, cut: Cut, buckets: DataFrame, suspects: DataFrame, *, size: int = BUCKET) -> DataFrame:
     """FAULTS of the messages in `suspects`, but for their order."""
-    grid = _grid(copies, cut, suspects, size).persist()
+    buckets_ = {row.bucket for row in suspects.select("bucket").distinct().collect()}
+    grid = _grid(near(copies, buckets_, size), cut, suspects, size).persist()
     return _present(grid).unionByName(_absent(grid, copies, cut, buckets)).unionByName(_at_origins(grid, cut))
 
 
@@ -149,21 +149,8 @@ def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, buckets: DataFrame) ->
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
-    theirs = copies.where(~F.col("is_origin"))
-    by_key, by_id = ["virtual", "stream", "key"], ["virtual", "stream", "msg_id"]
-    kept = (
-        theirs.join(cells.where(F.col("keeps").isNotNull()).select(*by_key).distinct(), by_key, how="left_semi")
-        .groupBy(*by_key)
-        .agg(F.count(F.lit(1)).alias("kept"), F.min("time_ns").alias("kept_since"))
-    )
-    twins = (
-        theirs.join(cells.select(*by_id).distinct(), by_id, how="left_semi")
-        .groupBy(*by_id)
-        .agg(F.collect_set("digest").alias("twins"))
-    )
     return (
-        cells.join(kept, by_key, how="left")
-        .join(twins, by_id, how="left")
+        _with_twins(_with_kept(cells, copies, cut), copies)
         .withColumn("kind", _reason())
         .where(F.col("kind").isNotNull())
         .select(
@@ -177,6 +164,33 @@ def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, buckets: DataFrame) ->
             "key",
         )
     )
+
+
+def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+    """*cells* with how many messages of their key their reader has, and since when, if it may have removed others for these."""
+    if not cut.keeps_last:
+        nothing = F.lit(None).cast("bigint")
+        return cells.withColumns({"kept": nothing, "kept_since": nothing})
+    by_key = ["virtual", "stream", "key"]
+    kept = (
+        copies.where(~F.col("is_origin"))
+        .join(cells.where(F.col("keeps").isNotNull()).select(*by_key).distinct(), by_key, how="left_semi")
+        .groupBy(*by_key)
+        .agg(F.count(F.lit(1)).alias("kept"), F.min("time_ns").alias("kept_since"))
+    )
+    return cells.join(kept, by_key, how="left")
+
+
+def _with_twins(cells: DataFrame, copies: DataFrame) -> DataFrame:
+    """*cells* with the digests of the messages that their reader has under their id."""
+    by_id = ["virtual", "stream", "msg_id"]
+    twins = (
+        copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
+        .join(cells.select(*by_id).distinct(), by_id, how="left_semi")
+        .groupBy(*by_id)
+        .agg(F.collect_set("digest").alias("twins"))
+    )
+    return cells.join(twins, by_id, how="left")
 
 
 def _reason() -> Column:
@@ -247,11 +261,13 @@ def passed(buckets: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def misplaced(copies: DataFrame, cut: Cut) -> DataFrame:
+def misplaced(copies: DataFrame, cut: Cut, buckets: DataFrame, *, size: int = BUCKET) -> DataFrame:
     """FAULTS of copies that cannot be: of nothing that there is, or of what its origin no longer knows."""
+    ahead = {row.bucket for row in buckets.where("part = 'ahead'").select("bucket").distinct().collect()}
+    rows = near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
-        parted(copies, cut)
+        parted(rows, cut)
         .withColumn("kind", kind)
         .where(F.col("kind").isNotNull())
         .select(
@@ -267,19 +283,30 @@ def misplaced(copies: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def reordered(copies: DataFrame, backsteps: DataFrame) -> DataFrame:
-    """FAULTS of order: messages that stand behind a later one of their origin, their first copies only."""
+def reordered(copies: DataFrame, backsteps: DataFrame, suspects: DataFrame, *, size: int = BUCKET) -> DataFrame:
+    """
+    FAULTS of order: messages that stand behind a later one of their origin, their first copies only.
+
+    What stands in front of a stretch is the greatest so far for each of its rows that is
+    not above it. Further copies of a message do not change what that is.
+    """
     reader = [*ORIGIN, "stream", "region"]
-    along = Window.partitionBy(*reader).orderBy("seq", "origin_seq").rowsBetween(Window.unboundedPreceding, -1)
-    return (
-        copies.where(~F.col("is_origin"))
+    buckets = {row.bucket for row in suspects.select("bucket").distinct().collect()}
+    stretches = backsteps.withColumnsRenamed({"seq": "first_seq"})
+    first = (
+        near(copies, buckets, size)
+        .where(~F.col("is_origin"))
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
         .groupBy(*reader, "origin_seq")
         .agg(
             F.min("seq").alias("seq"), F.min_by("time_ns", "seq").alias("time_ns"), F.min_by("key", "seq").alias("key")
         )
-        .withColumn("before", F.max("origin_seq").over(along))
-        .where(F.col("origin_seq") < F.col("before"))
+    )
+    place = F.struct("seq", "origin_seq")
+    is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
+    return (
+        first.join(F.broadcast(stretches), reader)
+        .where(is_in_it & (F.col("origin_seq") < F.col("before")))
         .select(
             *MESSAGE,
             "stream",

@@ -38,6 +38,7 @@ COPIES = StructType(
         StructField("key", StringType(), nullable=True),
         StructField("msg_id", StringType(), nullable=True),
         StructField("digest", LongType(), nullable=False),
+        StructField("track", LongType(), nullable=False),
     ]
 )
 """
@@ -46,7 +47,9 @@ message from its client, and the sequence there: null where the row is a copy of
 that its virtual stream has. *former* is empty, or the identity that a stream called
 *origin* had before it was deleted and made again. *sent_subject* is the subject in the
 origin, null where nothing says it; *key* the subject as clients of the virtual stream see
-it, null for a row of an origin whose transforms are not known.
+it, null for a row of an origin whose transforms are not known. *track* is one number for
+virtual, stream, origin and former together (`track`): within a track, sequences of the
+origin rise where nothing is wrong.
 """
 
 _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
@@ -55,6 +58,11 @@ _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 _ACK_PREFIX = "$JS.ACK."
 _ACK_LONG = 11
 """Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
+
+
+def track() -> Column:
+    """The track of a row that has the columns virtual, stream, origin and former."""
+    return F.xxhash64("virtual", "stream", "origin", "former")
 
 
 def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
@@ -75,7 +83,7 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
-    return _sent(rows.where("is_origin"), told).unionByName(_copied(arrived))
+    return _sent(rows.where("is_origin"), told).unionByName(_copied(arrived)).withColumn("track", track())
 
 
 def _whole(messages: DataFrame) -> DataFrame:

@@ -8,15 +8,20 @@ digests differ are looked into, message by message.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
+from vstream.audit.local import table
+from vstream.audit.normalise import track
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column, DataFrame
 
     from vstream.audit.cut import Cut
@@ -26,14 +31,22 @@ BUCKET: Final = 4096
 ORIGIN: Final = ("virtual", "origin", "former")
 MESSAGE: Final = (*ORIGIN, "origin_seq")
 
-BUCKETS = StructType(
+TRACKS = StructType(
     [
+        StructField("track", LongType(), nullable=False),
         StructField("virtual", StringType(), nullable=False),
         StructField("origin", StringType(), nullable=True),
         StructField("former", StringType(), nullable=True),
         StructField("stream", StringType(), nullable=False),
         StructField("region", StringType(), nullable=False),
         StructField("is_origin", BooleanType(), nullable=False),
+    ]
+)
+"""What stands behind the number of a track; there may be more of them than there are in `copies`."""
+
+BUCKETS = StructType(
+    [
+        *(one for one in TRACKS.fields if one.name != "track"),
         StructField("part", StringType(), nullable=False),
         StructField("bucket", LongType(), nullable=True),
         StructField("copies", LongType(), nullable=False),
@@ -43,9 +56,6 @@ BUCKETS = StructType(
         StructField("with_subject", LongType(), nullable=False),
         StructField("least", LongType(), nullable=True),
         StructField("greatest", LongType(), nullable=True),
-        StructField("first_seq", LongType(), nullable=True),
-        StructField("last_seq", LongType(), nullable=True),
-        StructField("last_ns", LongType(), nullable=True),
     ]
 )
 """
@@ -57,48 +67,98 @@ Digests. *part* says what the copies are: `cut` (at or below the origin's last s
 subject in the origin; *with_subject* is how many copies say the last one.
 """
 
-BACKSTEPS = StructType(
-    [
-        StructField("virtual", StringType(), nullable=False),
-        StructField("origin", StringType(), nullable=True),
-        StructField("former", StringType(), nullable=True),
-        StructField("stream", StringType(), nullable=False),
-        StructField("region", StringType(), nullable=False),
-        StructField("seq", LongType(), nullable=False),
-        StructField("origin_seq", LongType(), nullable=True),
-        StructField("before", LongType(), nullable=True),
-    ]
-)
-"""What stands in a reader behind a later message of its origin, or behind itself: *origin_seq* at *seq*, *before* is the greatest so far."""
+_RANGES: Final = 16
+"""Ranges of sequences that are handed to files, which then leave out what cannot hold any of them."""
 
 
-def digests(copies: DataFrame, cut: Cut, *, size: int = BUCKET) -> DataFrame:
-    """BUCKETS of `copies` (`normalise.COPIES`), of *size* sequences each."""
-    seq = F.col("origin_seq")
-    return (
-        parted(copies, cut)
-        .groupBy(
-            *ORIGIN,
-            "stream",
-            "region",
-            "is_origin",
-            "part",
-            F.expr(f"coalesce(origin_seq, seq) div {size}").alias("bucket"),
+def tracks(copies: DataFrame, cut: Cut) -> DataFrame:
+    """TRACKS of `copies` (`normalise.COPIES`), known from the cut but for origins that were made again."""
+    names = [name for name in TRACKS.names if name not in ("track", "region", "is_origin")]
+    formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
+    places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
+    rows = [(0, virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
+    rows += [(0, *one, *places[one.virtual, one.stream]) for one in formers]
+    return table(copies.sparkSession, rows, TRACKS).withColumn("track", track())
+
+
+def digests(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> DataFrame:
+    """
+    BUCKETS of `copies` (`normalise.COPIES`), of *size* sequences each.
+
+    Of most buckets it is plain what part they are. Only those with the origin's last
+    sequence, or first one that counts, are looked at again, copy by copy.
+    """
+    place = F.expr(f"coalesce(origin_seq, seq) div {size}").alias("bucket")
+    bounds = cut.origins.select("virtual", "origin", "origin_first", "origin_last")
+    stray = F.raise_error(F.lit("`copies` has rows of a track that `streams` does not know"))
+    is_current = F.col("former") == ""
+    whole = (
+        copies.groupBy("track", place)
+        .agg(*_digests())
+        .join(F.broadcast(tracks), "track", how="left")
+        .withColumn("virtual", F.coalesce("virtual", stray.cast("string")))
+        .join(F.broadcast(bounds), ["virtual", "origin"], how="left")
+        .withColumn(
+            "is_mixed",
+            F.coalesce(is_current & (F.col("greatest") > F.col("origin_last")), F.lit(False))
+            | (F.lit(cut.is_narrow) & F.coalesce(~is_current | (F.col("least") < F.col("origin_first")), F.lit(False))),
         )
-        .agg(
-            F.count(F.lit(1)).alias("copies"),
-            F.bit_xor(F.xxhash64(seq, "digest")).alias("payloads"),
-            F.bit_xor(F.xxhash64(seq, "digest", "key")).alias("keys"),
-            F.bit_xor(F.xxhash64(seq, "sent_subject")).alias("subjects"),
-            F.count("sent_subject").alias("with_subject"),
-            F.min(seq).alias("least"),
-            F.max(seq).alias("greatest"),
-            F.min("seq").alias("first_seq"),
-            F.max("seq").alias("last_seq"),
-            F.max("time_ns").alias("last_ns"),
-        )
-        .select(*BUCKETS.names)
+        .persist()
     )
+    foreign = F.when(F.col("origin").isNull(), "foreign").otherwise("cut")
+    plain = whole.where(~F.col("is_mixed")).withColumn("part", foreign).select(*BUCKETS.names)
+    mixed = whole.where("is_mixed").select("track", "bucket").collect()
+    if not mixed:
+        return plain
+    those = table(copies.sparkSession, [tuple(row) for row in mixed], StructType([TRACKS["track"], BUCKETS["bucket"]]))
+    again = (
+        parted(near(copies, (row.bucket for row in mixed), size), cut)
+        .withColumn("bucket", place)
+        .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
+        .groupBy("track", "part", "bucket")
+        .agg(*_digests())
+        .join(F.broadcast(tracks), "track")
+    )
+    return plain.unionByName(again.select(*BUCKETS.names))
+
+
+def _digests() -> list[Column]:
+    seq = F.col("origin_seq")
+    return [
+        F.count(F.lit(1)).alias("copies"),
+        F.bit_xor(F.xxhash64(seq, "digest")).alias("payloads"),
+        F.bit_xor(F.xxhash64(seq, "digest", "key")).alias("keys"),
+        F.bit_xor(F.xxhash64(seq, "sent_subject")).alias("subjects"),
+        F.count("sent_subject").alias("with_subject"),
+        F.min(seq).alias("least"),
+        F.max(seq).alias("greatest"),
+    ]
+
+
+def near(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
+    """
+    *copies* in some *buckets*, and some more.
+
+    Files know the least and the greatest sequence of each of their parts, and leave out
+    what cannot hold any of these.
+    """
+    ranges: list[tuple[int, int]] = []
+    for bucket in sorted(set(buckets)):
+        if ranges and bucket <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], bucket)
+        else:
+            ranges.append((bucket, bucket))
+    # The widest gaps are worth most.
+    gaps = sorted(range(1, len(ranges)), key=lambda n: ranges[n - 1][1] - ranges[n][0])[: _RANGES - 1]
+    firsts = [0, *sorted(gaps)]
+    lasts = [*(n - 1 for n in firsts[1:]), len(ranges) - 1]
+    seq = F.col("origin_seq")
+    terms = [
+        seq.between(ranges[first][0] * size, (ranges[last][1] + 1) * size - 1)
+        for first, last in zip(firsts, lasts, strict=True)
+        if ranges
+    ]
+    return copies.where(reduce(or_, terms, F.lit(False)))
 
 
 def parted(copies: DataFrame, cut: Cut) -> DataFrame:
@@ -115,20 +175,6 @@ def parted(copies: DataFrame, cut: Cut) -> DataFrame:
         .when(is_above, "later")
         .when(is_below, "earlier")
         .otherwise("cut"),
-    )
-
-
-def backsteps(copies: DataFrame) -> DataFrame:
-    """BACKSTEPS of `copies`: none where every reader has every origin in order, each message once."""
-    rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull()).select(
-        *ORIGIN, "stream", "region", "seq", "origin_seq"
-    )
-    reader = Window.partitionBy(*ORIGIN, "stream", "region").orderBy("seq", "origin_seq")
-    along = reader.rowsBetween(Window.unboundedPreceding, -1)
-    return (
-        rows.withColumn("before", F.max("origin_seq").over(along))
-        .where(F.col("origin_seq") <= F.col("before"))
-        .select(*BACKSTEPS.names)
     )
 
 
@@ -170,5 +216,16 @@ def suspects(buckets: DataFrame, backsteps: DataFrame, cut: Cut, *, size: int = 
     )
     is_clean = (F.col("seen_by") == F.col("readers")) & F.col("is_alike") & F.col("is_whole") & (is_vouched | is_gone)
     # Of a message that is there twice, the second copy steps back.
-    back = backsteps.select(*ORIGIN, F.expr(f"origin_seq div {size}").alias("bucket"))
-    return compared.where(~F.coalesce(is_clean, F.lit(False))).select(*ORIGIN, "bucket").unionByName(back).distinct()
+    stretch = backsteps.select(
+        *ORIGIN,
+        "stream",
+        F.expr(f"least div {size}").alias("begin"),
+        F.expr(f"least(greatest, before) div {size}").alias("end"),
+    )
+    back = buckets.join(F.broadcast(stretch), [*ORIGIN, "stream"]).where("bucket between begin and end")
+    return (
+        compared.where(~F.coalesce(is_clean, F.lit(False)))
+        .select(*ORIGIN, "bucket")
+        .unionByName(back.select(*ORIGIN, "bucket"))
+        .distinct()
+    )

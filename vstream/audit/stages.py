@@ -12,9 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
-from vstream.audit import delays, faults, journal, judge, keys, normalise, reconcile
+from vstream.audit import delays, faults, journal, judge, keys, normalise, order, reconcile
 from vstream.audit.frames import checked
 from vstream.audit.local import table
+from vstream.audit.session import interpreted
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _HOPS = 1_000_000
 """Delays are taken from about so many messages at most."""
 _NEIGHBOURS = 250_000
 """Orders are compared at about so many messages of each reader at most."""
+_FEW = 1_000
+"""Buckets to look into, up to which it takes longer to compile the plans for that than to interpret them."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = StructType(
@@ -122,20 +125,34 @@ class Run:
     begin: Stage = Stage.NORMALISE
     on_stage: Callable[[Stage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
+    by_files_from: int = 1_000_000
+    """Messages from which on order is looked up in the files of the table, one by one: below, Spark sorts faster than it begins."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
+        buckets, found = self.reconciled(copies, cut)
+        return self._judge(copies, cut, buckets, found, operations)
+
+    def reconciled(self, copies: DataFrame, cut: Cut) -> tuple[DataFrame, DataFrame]:
+        """The buckets, and the FAULTS that messages show."""
+        tracks = self._stage(Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut))
         buckets = self._stage(
-            Stage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: reconcile.digests(copies, cut, size=self.bucket)
+            Stage.RECONCILE,
+            "buckets",
+            reconcile.BUCKETS,
+            lambda: reconcile.digests(copies, cut, tracks, size=self.bucket),
         )
-        backsteps = self._stage(Stage.RECONCILE, "backsteps", reconcile.BACKSTEPS, lambda: reconcile.backsteps(copies))
+        files = copies.inputFiles() if cut.messages >= self.by_files_from else None
+        backsteps = self._stage(
+            Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: order.backsteps(copies, tracks, files)
+        )
         found = self._stage(
             Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps)
         )
-        return self._judge(copies, cut, buckets, found, operations)
+        return buckets, found
 
     def _stage(self, stage: Stage, name: str, schema: StructType, compute: Callable[[], DataFrame]) -> DataFrame:
         order = list(Stage)
@@ -150,15 +167,25 @@ class Run:
     def _faults(self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
         suspects = self.shelf.keep("suspects", reconcile.suspects(buckets, backsteps, cut, size=self.bucket), SUSPECTS)
+        if cut.messages < self.by_files_from or suspects.count() > _FEW:
+            return self._looked_into(copies, cut, buckets, backsteps, suspects)
+        with interpreted(copies.sparkSession):
+            found = self._looked_into(copies, cut, buckets, backsteps, suspects).persist()
+            found.count()
+        return found
+
+    def _looked_into(
+        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, suspects: DataFrame
+    ) -> DataFrame:
         parts = {row.part for row in buckets.select("part").distinct().collect()}
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         found = faults.passed(buckets, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
         if not suspects.isEmpty():
             found = found.unionByName(faults.faults(copies, cut, buckets, suspects, size=self.bucket))
         if parts & {"foreign", "ahead"}:
-            found = found.unionByName(faults.misplaced(copies, cut))
+            found = found.unionByName(faults.misplaced(copies, cut, buckets, size=self.bucket))
         if not backsteps.isEmpty():
-            found = found.unionByName(faults.reordered(copies, backsteps))
+            found = found.unionByName(faults.reordered(copies, backsteps, suspects, size=self.bucket))
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
         if ordered:
             found = found.unionByName(delays.misordered(copies, ordered))

@@ -1,0 +1,111 @@
+"""
+Stage 3: where a reader has messages of an origin in another order than the origin.
+
+Where all is well, what a reader has of an origin is a few long stretches, one for each
+file. They are put side by side on the driver; only who is out of order everywhere is sorted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from vstream.audit.local import table
+from vstream.audit.reconcile import ORIGIN
+from vstream.audit.source.order import GIVEN_UP, NAME, OrderDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+BACKSTEPS: Final = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("former", StringType(), nullable=True),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("least", LongType(), nullable=False),
+        StructField("last_seq", LongType(), nullable=False),
+        StructField("greatest", LongType(), nullable=False),
+        StructField("before", LongType(), nullable=False),
+    ]
+)
+"""
+Stretches of a reader that begin behind a later message of their origin, or behind the same one.
+
+Sequences of the origin rise in a stretch, from *least* at *seq* to *greatest* at
+*last_seq*; *before* is the greatest that stands in front of it. What of it is not above
+*before* steps back.
+"""
+
+_STRETCH: Final = ("seq", "least", "last_seq", "greatest", "before")
+_PLACE: Final = (*ORIGIN, "stream", "region")
+
+
+def backsteps(copies: DataFrame, tracks: DataFrame, files: Sequence[str] | None) -> DataFrame:
+    """
+    BACKSTEPS of `copies`: none where every reader has every origin in order, each message once.
+
+    *files* are those that `copies` is read from, if it is nothing but Parquet files that
+    executors can open by their paths; without them, Spark has to sort everything.
+    """
+    spark = copies.sparkSession
+    readers = tracks.where("not is_origin and origin is not null")
+    if not files or {urlsplit(one).scheme for one in files} != {"file"}:
+        return _sorted(copies.join(F.broadcast(readers.select("track")), "track", how="left_semi"), readers)
+    names = {row.track: tuple(row[name] for name in _PLACE) for row in readers.collect()}
+    spark.dataSource.register(OrderDataSource)
+    found = spark.read.format(NAME).options(files=json.dumps(list(files)), tracks=json.dumps(sorted(names))).load()
+    rows, unsorted = merged(found.collect())
+    told = table(spark, [(*names[track], *stretch) for track, stretch in rows], BACKSTEPS)
+    if not unsorted:
+        return told
+    return told.unionByName(_sorted(copies.where(F.col("track").isin(sorted(unsorted))), readers))
+
+
+def merged(stretches: Iterable[Any]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
+    """
+    What of *stretches* (`source.order.STRETCHES`) steps back, by track, with what stands before it.
+
+    And the tracks that are too much out of order to tell.
+    """
+    by_track: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for track, *stretch in stretches:
+        by_track[track].append(tuple(stretch))
+    found, unsorted = [], set()
+    for track, some in by_track.items():
+        some.sort()
+        ends = [(last_seq, greatest) for _, _, last_seq, greatest in some]
+        if any(last_seq == GIVEN_UP for _, _, last_seq, _ in some) or any(
+            end > one[:2] for end, one in zip(ends, some[1:], strict=False)
+        ):
+            unsorted.add(track)
+            continue
+        before = some[0][1] - 1
+        for one in some:
+            if one[1] <= before:
+                found.append((track, (*one, before)))
+            before = max(before, one[3])
+    return found, unsorted
+
+
+def _sorted(copies: DataFrame, readers: DataFrame) -> DataFrame:
+    """BACKSTEPS of single rows."""
+    along = Window.partitionBy("track").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        copies.select("track", "seq", F.col("origin_seq").alias("least"))
+        .withColumn("before", F.max("least").over(along))
+        .where(F.col("least") <= F.col("before"))
+        .withColumns({"last_seq": F.col("seq"), "greatest": F.col("least")})
+        .join(F.broadcast(readers.select("track", *_PLACE)), "track")
+        .select(*BACKSTEPS.names)
+    )
