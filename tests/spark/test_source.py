@@ -229,12 +229,14 @@ def test_executors_need_nothing_but_the_archive(tmp_path: Path) -> None:
     path = archive(tmp_path)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.modules.update(pydantic=None, nats=None, rich=None, typer=None);"
-        "import vstream.audit.source.datasource as one; print(one.__file__)"
+        "import importlib, pkgutil, vstream.audit.source as one; print(one.__file__);"
+        "[importlib.import_module(f'{one.__name__}.{module.name}') for module in pkgutil.iter_modules(one.__path__)]"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(path)], capture_output=True, text=True, cwd=tmp_path, check=False
     )
-    assert done.stdout.startswith(str(path)), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(path))
 
 
 def test_interrupting_a_read_leaves_no_worker(spark: SparkSession, server: JetStreamServer) -> None:

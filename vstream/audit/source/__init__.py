@@ -1,8 +1,9 @@
 """
 `spark.read.format("jetstream")`: any stream as a DataFrame.
 
-This package imports the standard library, pyarrow, pyspark and `vstream.errors`,
-nothing else: executors that do not have vstream get it as an archive (`ship`).
+This package imports the standard library, pyarrow, pyspark and the few modules of vstream
+that are shipped with it, nothing else: executors that do not have vstream get it as an
+archive (`ship`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHIPPED = ("__init__.py", "errors.py", "diagnostics.py", "audit/__init__.py", "audit/schema.py", "audit/source/*.py")
+_SHIPPED = (
+    "__init__.py",
+    "errors.py",
+    "diagnostics.py",
+    "model/__init__.py",
+    "model/streams.py",
+    "model/topology.py",
+    "subjects.py",
+    "topology/__init__.py",
+    "topology/naming.py",
+    "audit/__init__.py",
+    "audit/schema.py",
+    "audit/source/*.py",
+)
 
 
 def register(spark: SparkSession) -> None:
