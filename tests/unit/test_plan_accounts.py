@@ -140,6 +140,18 @@ def test_what_the_text_says_is_what_was_meant() -> None:
     assert mark.subject.startswith("_vs.text.")
 
 
+async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_says_why() -> None:
+    before, after = accounts(FOO, TWO), accounts(FOO, THREE)
+    servers = FakeServers()
+    for stream in before.streams:
+        await servers.create(stream.config)
+    servers.hold("R_west/foo", 7)
+    plan = diff("acme", after.streams, after.mappings, servers.observed(), accounts=after.accounts)
+    (note,) = plan.notes
+    assert note.name == "R_south/foo"
+    assert "does not reach another's" in note.text
+
+
 def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     hidden = topology(ROOTED, routing="accounts", roots=["v.>"], server_version="2.12")
     assert view.routing(hidden, bundle(hidden)) == (
