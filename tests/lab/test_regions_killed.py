@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
 
+from tests.support.command import vstream
 from tests.support.labs import silent
 from tests.support.publishing import Load, audited, under_load
+from vstream.cli import inputs
+from vstream.cli.plan import compare
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.gauges import LiveGauges
-from vstream.jetstream.observe import any_connection, connect_all, observe
+from vstream.jetstream.observe import any_connection, connect_all
 from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
+from vstream.lab.shrinking import LabServers
 from vstream.load import bundle, load
-from vstream.model.artifacts import Bundle
 from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Topology
 from vstream.plan.apply import apply
 from vstream.plan.changes import Plan
-from vstream.plan.diff import diff
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(400)]
 
@@ -40,9 +43,10 @@ class KilledError(Exception):
 class Mortal:
     """What apply changes the world through: the first request has its effect, and then everything ends."""
 
-    def __init__(self, admin: JetStreamAdmin, mappings: LabMappings, done: list[str]) -> None:
+    def __init__(self, admin: JetStreamAdmin, mappings: LabMappings, servers: LabServers, done: list[str]) -> None:
         self._admin = admin
         self._mappings = mappings
+        self._servers = servers
         self._done = done
 
     def _dies(self, what: str) -> None:
@@ -61,6 +65,10 @@ class Mortal:
         await self._admin.delete(name)
         self._dies(f"delete {name}")
 
+    async def forget(self, name: str) -> None:
+        await self._admin.forget(name)
+        self._dies(f"forget {name}")
+
     async def create_consumer(self, config: ConsumerConfig) -> None:
         await self._admin.create_consumer(config)
         self._dies(f"create {config.name}")
@@ -77,41 +85,58 @@ class Mortal:
         await self._mappings.load()
         self._dies("load mappings")
 
+    async def retire(self, servers: Sequence[str]) -> None:
+        await self._servers.retire(servers)
+        self._dies(f"retire {', '.join(servers)}")
 
-def topology(regions: list[str]) -> Topology:
-    document: Mapping[str, Any] = {
-        "version": 1,
-        "name": "killed",
-        "server_version": "2.12",
-        "regions": {name: {"servers": 1} for name in ALL},
-        "streams": {
-            "foo": {"subjects": ["foo.>"], "regions": regions, "write": {"max_age": "1h"}, "consumers": {"reader": {}}}
-        },
+
+def document(regions: list[str], known: list[str]) -> str:
+    streams = {
+        "foo": {"subjects": ["foo.>"], "regions": regions, "write": {"max_age": "1h"}, "consumers": {"reader": {}}}
     }
-    return load(json.dumps(document).encode(), "topology.yaml").require()
+    return json.dumps(
+        {
+            "version": 1,
+            "name": "killed",
+            "server_version": "2.12",
+            "regions": {name: {"servers": 1} for name in known},
+            "streams": streams,
+        }
+    )
 
 
-async def run(wanted: Topology, done: list[str] | None) -> Plan:
+def topology(regions: list[str], known: list[str] = ALL) -> Topology:
+    return load(document(regions, known).encode(), "topology.yaml").require()
+
+
+async def run(wanted: Topology, done: list[str] | None, lost: tuple[str, ...] = ()) -> Plan:
     """One run of `apply`, which dies after its first request if *done* is given. The plan that it had."""
-    rendered: Bundle = bundle(wanted, addresses=lab.addresses("killed"))
-    endpoints = lab.endpoints("killed")
-    async with connect_all(wanted, endpoints) as connections:
-        observed = await observe(wanted, connections, endpoints)
-        plan = diff(wanted.name, rendered.streams, rendered.mappings, observed, durables=rendered.consumers)
+    where = inputs.target(wanted, "killed")
+    rendered = inputs.bundle_for(wanted, where, None)
+    plan = await compare(wanted, where, rendered, frozenset(), lost)
+    async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
-        admin, mappings = JetStreamAdmin(connection), LabMappings("killed", rendered)
-        mortal = None if done is None else Mortal(admin, mappings, done)
+        admin, mappings = JetStreamAdmin(connection), LabMappings("killed", rendered, lost=lost)
+        servers = LabServers("killed")
+        mortal = None if done is None else Mortal(admin, mappings, servers, done)
         assert not plan.blocked
-        applied = await apply(plan, mortal or admin, mortal or mappings, LiveGauges(connection), patience=120)
+        applied = await apply(
+            plan,
+            mortal or admin,
+            mortal or mappings,
+            LiveGauges(connection),
+            servers=mortal or servers,
+            patience=120,
+        )
         assert applied.is_complete, applied
     return plan
 
 
-async def killed_until_done(wanted: Topology) -> list[str]:
+async def killed_until_done(wanted: Topology, lost: tuple[str, ...] = ()) -> list[str]:
     done: list[str] = []
     for _ in range(RUNS):
         try:
-            plan = await run(wanted, done)
+            plan = await run(wanted, done, lost)
         except KilledError:
             continue
         assert plan.is_empty
@@ -120,7 +145,7 @@ async def killed_until_done(wanted: Topology) -> list[str]:
 
 
 @pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
-async def test_killed_after_every_request(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_killed_after_every_request(version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("vstream.plan.apply.IN_FLIGHT", 1)
     small = topology(TWO)
     await lab.up(
@@ -170,4 +195,66 @@ async def test_killed_after_every_request(version: str, monkeypatch: pytest.Monk
     assert there.acked["east"]
     acked = {region: both.acked[region] | later.acked.get(region, set()) for region in ALL}
     await audited("killed", {region: f"foo-read-{region}" for region in TWO}, replace(both, acked=acked))
+    await run(topology(ALL), None)
+    await dies_for_good(*files(tmp_path), replace(both, acked=acked))
     await lab.down("killed", purge=True)
+
+
+def files(directory: Path) -> tuple[Path, Path]:
+    """The topology with all regions, and without the one that dies."""
+    whole, small = directory / "whole.yaml", directory / "small.yaml"
+    whole.write_text(document(ALL, ALL))
+    small.write_text(document(TWO, TWO))
+    return whole, small
+
+
+async def dies_for_good(whole: Path, file: Path, before: Load) -> None:
+    """A region dies while one of the others could not hear it: it is given up, and what is lost is said before."""
+    endpoints = lab.endpoints("killed")
+    heard = Load(100, tag="h")
+    async with under_load(heard, {"east": endpoints["east"]}):
+        await heard.acknowledged(20)
+    before = merged(before, heard)
+    # A source that has not begun would not begin: the meta leader may be cut off from there.
+    await audited("killed", {region: f"foo-read-{region}" for region in TWO}, before)
+    cut = await asyncio.to_thread(vstream, "chaos", "partition", "central | east", "-t", whole, "--yes-really")
+    assert cut.code == 0, cut.err
+    unheard = Load(100, tag="u")
+    async with under_load(unheard, {"east": endpoints["east"]}):
+        await unheard.acknowledged(50)
+    await audited("killed", {"west": "foo-read-west"}, merged(before, unheard))
+    alive = await asyncio.to_thread(vstream, "plan", file, "--lost", "east")
+    assert (alive.code, "is not dead" in alive.err) == (1, True), alive.err
+    assert (await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "-t", whole, "--yes-really")).code == 0
+
+    used = await asyncio.to_thread(vstream, "plan", file, "--lost", "west")
+    assert "still has `foo` in region `west`" in used.err
+    shown = await asyncio.to_thread(vstream, "plan", file, "--lost", "east", "--format", "json")
+    assert shown.code == 0, shown.err
+    (loss,) = json.loads(shown.out)["losses"]
+    written = len(heard.acked["east"]) + len(unheard.acked["east"])
+    later = Load(100, tag="l")
+    async with under_load(later, {region: endpoints[region] for region in TWO}):
+        done = await killed_until_done(topology(TWO, TWO), ("east",))
+    assert sorted(done) == sorted(
+        [
+            "load mappings",
+            "update foo-read-west",
+            "update foo-read-central",
+            "forget foo-read-east",
+            "forget foo-write-east",
+            "retire east-1",
+        ]
+    )
+    assert later.refused == {"west": 0, "central": 0}
+    assert "`foo-read-central` will never get the rest" in loss
+    assert f"after sequence {written:,} of `foo-write-east` is lost" in loss
+    await audited("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
+    await audited("killed", {"central": "foo-read-central"}, merged(before, later))
+    assert (await asyncio.to_thread(vstream, "plan", file, "--detailed-exitcode")).code == 0
+
+
+def merged(*loads: Load) -> Load:
+    """What all of *loads* were told."""
+    acked = {region: set().union(*(one.acked.get(region, set()) for one in loads)) for region in ALL}
+    return replace(loads[0], acked=acked, unknown=set().union(*(one.unknown for one in loads)))

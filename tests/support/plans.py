@@ -108,6 +108,9 @@ class FakeServers:
             pending=0,
         )
 
+    async def forget(self, name: str) -> None:
+        self._answer(f"forget {name}")
+
     async def create_consumer(self, config: ConsumerConfig) -> None:
         self._answer(f"create {config.name}")
         self._consume(config, None)

@@ -10,7 +10,7 @@ import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import FAILED, NO
-from vstream.cli.plan import Adopt, Planned, compare, make
+from vstream.cli.plan import Adopt, Lost, Planned, compare, make
 from vstream.cli.running import run
 from vstream.model.artifacts import loaded_path
 
@@ -35,6 +35,7 @@ def command(
         float, typer.Option("--gate-timeout", metavar="SECONDS", help="How long a gate may take to hold.", min=0)
     ] = 300,
     adopt: Adopt = None,
+    lost: Lost = None,
     lab: inputs.LabName = None,
     templates: inputs.TemplatesDirectory = None,
 ) -> None:
@@ -53,7 +54,7 @@ def command(
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import plan as view  # noqa: PLC0415
 
-    planned = run(_planned(what, lab, frozenset(adopt or ()), templates))
+    planned = run(_planned(what, lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     plan = planned.plan
     console.say(f"{planned.topology.name} on {planned.where.description}")
     for line in view.text(plan):
@@ -88,7 +89,8 @@ def command(
 
 async def _require_unchanged(planned: Planned, adopt: frozenset[str]) -> None:
     """Raises StalePlanError if the plan would be another one by now."""
-    _require_same(await compare(planned.topology, planned.where, planned.bundle, adopt), planned.plan)
+    fresh = await compare(planned.topology, planned.where, planned.bundle, adopt, planned.lost)
+    _require_same(fresh, planned.plan)
 
 
 def _require_same(fresh: Plan, reviewed: Plan) -> None:
@@ -105,17 +107,19 @@ def _require_same(fresh: Plan, reviewed: Plan) -> None:
         )
 
 
-async def _planned(what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
+async def _planned(
+    what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None, lost: tuple[str, ...]
+) -> Planned:
     if what.suffix != ".json":
-        return await make(inputs.load(what).require(), lab, adopt, templates)
+        return await make(inputs.load(what).require(), lab, adopt, templates, lost)
     from vstream.load import load  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
 
-    if lab or adopt:
-        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab and --adopt")
+    if lab or adopt or lost:
+        raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt and --lost")
     file = saved.load(inputs.read(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
-    fresh = await make(topology, file.lab, frozenset(file.adopt), templates)
+    fresh = await make(topology, file.lab, frozenset(file.adopt), templates, file.lost)
     _require_same(fresh.plan, file.plan)
     return fresh
 
@@ -162,7 +166,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
             applied = await apply(
                 planned.plan,
                 JetStreamAdmin(connection),
-                LabMappings(where.lab, planned.bundle) if where.lab is not None else None,
+                LabMappings(where.lab, planned.bundle, lost=planned.lost) if where.lab is not None else None,
                 LiveGauges(connection),
                 servers=LabServers(where.lab) if where.lab is not None else None,
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
@@ -175,7 +179,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
         return applied, None
     if applied.retired:
         where = inputs.target(planned.topology, where.lab)  # there are fewer servers now
-    return applied, await compare(planned.topology, where, planned.bundle, frozenset())
+    return applied, await compare(planned.topology, where, planned.bundle, frozenset(), planned.lost)
 
 
 def _say_emptied(planned: Planned, applied: Applied) -> None:

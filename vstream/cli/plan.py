@@ -23,6 +23,15 @@ Adopt = Annotated[
     list[str] | None,
     typer.Option("--adopt", help="Take over this stream, which vstream did not create (`all` for every one needed)."),
 ]
+Lost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lost",
+        metavar="REGION",
+        help="Give up this region, which is dead for good, and what is only there. "
+        "The topology's streams must not be there any more.",
+    ),
+]
 CHANGES_PRESENT = 2
 """With --detailed-exitcode, as Terraform has it."""
 
@@ -35,6 +44,8 @@ class Planned:
     where: inputs.Target
     bundle: Bundle
     plan: Plan
+    lost: tuple[str, ...] = ()
+    """Regions that are given up."""
 
 
 def command(
@@ -45,6 +56,7 @@ def command(
         bool, typer.Option("--detailed-exitcode", help="Exit with 2 if there are changes.")
     ] = False,
     adopt: Adopt = None,
+    lost: Lost = None,
     lab: inputs.LabName = None,
     templates: inputs.TemplatesDirectory = None,
 ) -> None:
@@ -63,7 +75,7 @@ def command(
     if output not in set(view.PlanFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
     loaded = inputs.load(topology)
-    planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates))
+    planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     if out is not None:
         _save(
             out,
@@ -74,6 +86,7 @@ def command(
                     topology_text=loaded.text,
                     lab=planned.where.lab,
                     adopt=tuple(sorted(adopt or ())),
+                    lost=planned.lost,
                 )
             ),
         )
@@ -92,7 +105,13 @@ def command(
         raise typer.Exit(CHANGES_PRESENT)
 
 
-async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], templates: Path | None) -> Planned:
+async def make(
+    topology: Topology,
+    lab_name: str | None,
+    adopt: frozenset[str],
+    templates: Path | None,
+    lost: tuple[str, ...] = (),
+) -> Planned:
     """Render, read the servers and compare. Raises VstreamError if that is not possible."""
     where = inputs.target(topology, lab_name)
     bundle = inputs.bundle_for(topology, where, templates)
@@ -102,17 +121,24 @@ async def make(topology: Topology, lab_name: str | None, adopt: frozenset[str], 
             f"there is no stream `{name}` to adopt in topology `{topology.name}`",
             hint="name physical streams, such as " + ", ".join(sorted(known)[:2]) if known else None,
         )
-    return Planned(topology=topology, where=where, bundle=bundle, plan=await compare(topology, where, bundle, adopt))
+    plan = await compare(topology, where, bundle, adopt, lost)
+    return Planned(topology=topology, where=where, bundle=bundle, plan=plan, lost=lost)
 
 
-async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adopt: frozenset[str]) -> Plan:
+async def compare(
+    topology: Topology, where: inputs.Target, bundle: Bundle, adopt: frozenset[str], lost: tuple[str, ...] = ()
+) -> Plan:
     """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
-    from vstream.jetstream.observe import connect_all, observe  # noqa: PLC0415
+    from vstream.jetstream.lost import losses, require_dead  # noqa: PLC0415
+    from vstream.jetstream.observe import any_connection, connect_all, observe  # noqa: PLC0415
     from vstream.plan.diff import diff  # noqa: PLC0415
+    from vstream.plan.lost import given_up, streams_of  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)
-    return diff(
+        await require_dead(topology, lost, where.endpoints, connections, observed)
+        found = await losses(topology, lost, observed, any_connection(connections)) if lost else ()
+    plan = diff(
         topology.name,
         bundle.streams,
         bundle.mappings,
@@ -122,6 +148,11 @@ async def compare(topology: Topology, where: inputs.Target, bundle: Bundle, adop
         server_version=topology.server_version,
         durables=bundle.consumers,
     )
+    if not lost:
+        return plan
+    urls = {url for region in lost if region in where.endpoints for url in where.endpoints[region].monitor}
+    servers = urls | {seat.server.name for seat in topology.seats if seat.region in lost}
+    return given_up(plan, streams_of(topology, lost, observed.missing), found, servers)
 
 
 def _save(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.model.consumers import ConsumerConfig, ObservedConsumer
-from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.model.streams import IN_ACCOUNT, ObservedStream, StreamConfig
 from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
 from vstream.topology import naming
 
@@ -26,6 +26,8 @@ DEADLINE = 10.0
 """Seconds for one change. A leader election takes 4 to 9."""
 PAGES_IN_FLIGHT = 8
 _PAUSE = 0.25
+_UNANSWERED = 2.0
+"""Seconds for a request that its receiver carries out, and that somebody who is dead would have to answer."""
 
 
 class JetStreamAdmin:
@@ -94,6 +96,30 @@ class JetStreamAdmin:
     async def delete(self, name: str) -> None:
         """See StreamAdmin."""
         await self._api("STREAM.DELETE", name, None)
+
+    async def forget(self, name: str) -> None:
+        """See StreamAdmin. Nobody answers the request itself: that is for the stream's own servers."""
+        until = time.monotonic() + 2 * DEADLINE
+        while await self._is_known(name):
+            if time.monotonic() > until:
+                raise NotReachableError(f"the meta group still knows `{name}` after {2 * DEADLINE:g} s")
+            try:
+                await self._api("STREAM.DELETE", name, None, timeout=_UNANSWERED)
+            except (NotReachableError, ServerError):
+                await asyncio.sleep(_PAUSE)
+
+    async def _is_known(self, name: str) -> bool:
+        """Whether the meta group has a stream of that name, whether or not its servers run."""
+        account, _, local = name.rpartition(IN_ACCOUNT)
+        offset = 0
+        while True:
+            answer = await self._ask(f"{naming.api_prefix(account or None)}.STREAM.NAMES", {"offset": offset})
+            names = answer.get("streams") or ()
+            offset += len(names)
+            if local in names:
+                return True
+            if not names or offset >= int(answer.get("total", 0)):
+                return False
 
     async def create_consumer(self, config: ConsumerConfig) -> None:
         """See StreamAdmin."""

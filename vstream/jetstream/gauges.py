@@ -49,6 +49,8 @@ class _Stream:
     messages: int
     taken: Mapping[str, int]
     """How far it has come in each source, as servers of 2.15 say; a source that has not begun is not in it."""
+    lags: Mapping[str, int]
+    """How many messages of each source it knew of and did not have when it last heard from it."""
     is_settled: bool
     """Whether all of its replicas are as far as its leader."""
 
@@ -94,12 +96,24 @@ class LiveGauges:
 
     async def after(self, origin: str, readers: Sequence[str]) -> int:
         """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
-        last = 0
+        cursors, _ = await self.cursors(origin, readers)
+        return max((seq or 0 for seq in cursors.values()), default=0) + 1
+
+    async def cursors(self, origin: str, readers: Sequence[str]) -> tuple[Mapping[str, int | None], int]:
+        """
+        How far each of *readers* has come in a stream *origin* that does not answer, None where nothing of it is found.
+
+        And how many more messages of it the readers knew of when they last heard of it.
+        """
+        found: dict[str, int | None] = {}
+        known = 0
         for name in readers:
             reader = await self._stream(name)
             newest = await self._scanned(reader, origin, _SCANNED_AT_REST)
-            last = max(last, reader.taken.get(origin, 0), newest or 0)
-        return last + 1
+            last = max(reader.taken.get(origin, 0), newest or 0)
+            found[name] = last or (None if reader.messages else 0)
+            known = max(known, last + reader.lags.get(origin, 0))
+        return found, max(0, known - max((seq or 0 for seq in found.values()), default=0))
 
     async def ends(self, reader: str) -> Mapping[str, int]:
         """
@@ -234,6 +248,7 @@ class LiveGauges:
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
             taken=_taken(info.get("sources") or ()),
+            lags={taken_from(one): int(one.get("lag") or 0) for one in info.get("sources") or ()},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
 

@@ -285,6 +285,8 @@ async def _request(change: Change, config: StreamConfig | ConsumerConfig, stream
             await streams.create(config)
         case Update():
             await streams.update(config)
+        case Delete(is_dead=True):
+            await streams.forget(config.name)
         case Delete():
             await streams.delete(config.name)
     return None

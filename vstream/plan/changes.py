@@ -98,6 +98,8 @@ class Delete:
     role: Role | None
     messages: int = field(compare=False)
     """How many there were when the plan was made: clients may still publish."""
+    is_dead: bool = False
+    """Whether no server answers for it any more: then carrying it out waits until the others have forgotten it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +192,8 @@ class Plan:
     gates: tuple[Gate, ...] = ()
     """What must hold on the servers before certain phases may begin."""
     notes: tuple[Note, ...] = ()
+    losses: tuple[str, ...] = ()
+    """What is lost for good with the regions that are given up."""
     owned: int = 0
     """How many streams of this topology exist."""
 
@@ -201,7 +205,7 @@ class Plan:
     @property
     def is_destructive(self) -> bool:
         """Whether any change can lose or double messages. Servers that leave take along what others store there."""
-        return bool(self.leaving) or any(risk_of(change).is_destructive for change in self.changes)
+        return bool(self.leaving or self.losses) or any(risk_of(change).is_destructive for change in self.changes)
 
     @property
     def touches_many(self) -> bool:

@@ -33,6 +33,9 @@ class StreamAdmin(Protocol):
     async def delete(self, name: str) -> None:
         """Delete a stream and its messages."""
 
+    async def forget(self, name: str) -> None:
+        """Delete a stream that no server answers for, and return once the meta group does not know it any more."""
+
     async def create_consumer(self, config: ConsumerConfig) -> None:
         """Create a durable. Creating one that exists with this very configuration succeeds and changes nothing."""
 

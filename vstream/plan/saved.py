@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from vstream.plan.changes import Change
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class SavedPlan:
     lab: str | None
     """The lab that it was made against, None for the topology's own servers."""
     adopt: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    """Regions that are given up."""
 
 
 def to_dict(plan: Plan) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "gates": [{"gate": one.kind.value, "stream": one.stream, "others": one.others} for one in plan.gates],
         "stages": [stage_as_dict(stage) for stage in stages(plan)],
         "notes": [{"name": one.name, "text": one.text} for one in plan.notes],
+        "losses": plan.losses,
         "owned": plan.owned,
     }
 
@@ -87,7 +90,8 @@ def _change(change: Change) -> dict[str, Any]:
         case Create():
             return {"action": "create", **common, **({"readers": change.readers} if change.readers else {})}
         case Delete():
-            return {"action": "delete", **common, "messages": change.messages}
+            dead = {"is_dead": True} if change.is_dead else {}
+            return {"action": "delete", **common, "messages": change.messages, **dead}
         case Update():
             handover = {"handover": change.handover.value} if change.handover else {}
             fields = _fields(change.fields)
@@ -129,6 +133,7 @@ def dump(saved: SavedPlan) -> str:
     body = {
         "lab": saved.lab,
         "adopt": saved.adopt,
+        "lost": saved.lost,
         "topology_file": saved.topology_file,
         "topology_text": saved.topology_text,
         "plan": to_dict(saved.plan),
@@ -141,7 +146,7 @@ def load(text: str, file: str) -> SavedPlan:
     """Read a plan file. Raises PlanError if it is none, was edited, or comes from another version of the format."""
     try:
         data = json.loads(text)
-        body = {key: data[key] for key in ("lab", "adopt", "topology_file", "topology_text", "plan")}
+        body = {key: data[key] for key in ("lab", "adopt", "lost", "topology_file", "topology_text", "plan")}
         version, digest = data["format"], data["digest"]
     except (ValueError, KeyError, TypeError):
         raise PlanError(f"{file} is not a plan file", hint="`vstream plan --out plan.json` writes one") from None
@@ -155,6 +160,7 @@ def load(text: str, file: str) -> SavedPlan:
         topology_text=body["topology_text"],
         lab=body["lab"],
         adopt=tuple(body["adopt"]),
+        lost=tuple(body["lost"]),
     )
 
 
@@ -184,6 +190,7 @@ def _plan(data: dict[str, Any]) -> Plan:
             for one in data.get("gates", ())  # plans of earlier versions have none
         ),
         notes=tuple(Note(**one) for one in data["notes"]),
+        losses=tuple(data.get("losses", ())),
         owned=data["owned"],
     )
 
@@ -194,7 +201,13 @@ def _read_change(data: dict[str, Any]) -> Change:
     config = StreamConfig(name=data["name"], fields=data["config"])
     role = Role(data["role"]) if data["role"] else None
     if data["action"] == "delete":
-        return Delete(config=config, region=data["region"], role=role, messages=data["messages"])
+        return Delete(
+            config=config,
+            region=data["region"],
+            role=role,
+            messages=data["messages"],
+            is_dead=data.get("is_dead", False),
+        )
     assert role is not None
     if data["action"] == "create":
         return Create(config=config, region=data["region"], role=role, readers=tuple(data.get("readers", ())))

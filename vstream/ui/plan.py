@@ -143,6 +143,7 @@ def text(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
     yield from loaded.lines(plan)
+    yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
     if plan.unread_servers:
@@ -216,9 +217,8 @@ def _change_lines(change: Change) -> Iterator[Text]:
             for field in change.fields:
                 yield _field_line(field)
         case Delete():
-            yield Text.assemble(
-                ("  - ", "bold red"), name, where, (f"  data loss: {_count(change.messages, 'message')}", "bold red")
-            )
+            held = "whatever it held" if change.is_dead else _count(change.messages, "message")
+            yield Text.assemble(("  - ", "bold red"), name, where, (f"  data loss: {held}", "bold red"))
         case _:
             assert_never(change)
 
@@ -290,6 +290,7 @@ def markdown(plan: Plan) -> str:
             f"| {number} | {stage.title}: {stage.counts} | {_cell('; '.join(stage.waits))} |"
             for number, stage in enumerate(found, 1)
         ]
+    lines += [f"- **data loss**: {loss}" for loss in plan.losses]
     lines += [f"- `{note.name}` {note.text}" for note in plan.notes]
     if plan.unread_servers:
         lines += ["", f"{_unread(plan)}"]

@@ -1,0 +1,90 @@
+"""A region that is given up: what the plan no longer waits for, and what it says is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.plans import FakeServers, rendered, topology
+from vstream.model.artifacts import Bundle
+from vstream.model.topology import Role
+from vstream.plan.apply import apply
+from vstream.plan.changes import Delete, Plan
+from vstream.plan.diff import Observed, diff
+from vstream.plan.gates import GateKind
+from vstream.plan.lost import Dead, Loss, given_up, streams_of
+from vstream.plan.saved import SavedPlan, dump, load
+
+ALL = {"foo": {"subjects": ["foo.>"]}}
+TWO = {"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}}
+DEAD = ("foo-read-east", "foo-write-east")
+
+
+async def orphaned() -> tuple[FakeServers, Observed]:
+    """All three regions, of which east does not answer any more."""
+    servers, whole = FakeServers(), rendered(ALL)
+    for stream in whole.streams:
+        await servers.create(stream.config)
+    await servers.loader(whole).load()
+    for name in DEAD:
+        del servers.streams_by_name[name]
+    return servers, replace(servers.observed(), missing=DEAD, unread_servers=("http://east", "west-9"))
+
+
+def planned(of: Bundle, observed: Observed, *losses: Loss) -> Plan:
+    plan = diff("acme", of.streams, of.mappings, observed)
+    return given_up(plan, streams_of(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
+
+
+async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
+    servers, observed = await orphaned()
+    waiting = diff("acme", rendered(TWO).streams, rendered(TWO).mappings, observed)
+    assert [gate.kind for gate in waiting.gates] == [GateKind.DRAINED]
+    plan = planned(rendered(TWO), replace(observed, unread_servers=("http://east",)))
+    assert plan.gates == ()
+    assert plan.unread_servers == ()
+    applied = await apply(plan, servers, servers.loader(rendered(TWO)), servers)
+    assert applied.is_complete
+    assert servers.calls[-5:] == [
+        "load mappings",
+        "update foo-read-central",
+        "update foo-read-west",
+        "forget foo-read-east",
+        "forget foo-write-east",
+    ]
+
+
+async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
+    _, observed = await orphaned()
+    assert planned(rendered(TWO), observed).unread_servers == ("west-9",)
+
+
+async def test_it_is_destructive_and_survives_its_file() -> None:
+    _, observed = await orphaned()
+    loss = Loss(stream="foo-write-east", region="east", readers={"foo-read-west": 5, "foo-read-central": 5})
+    plan = planned(rendered(TWO), observed, loss)
+    assert plan.is_destructive
+    assert [one.is_dead for one in plan.changes if isinstance(one, Delete)] == [True, True]
+    saved = SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None, lost=("east",))
+    assert load(dump(saved), "plan.json") == saved
+
+
+def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
+    missing = (*DEAD, "foo-read-west", "bar-write-east", "mine")
+    found = streams_of(topology(TWO), ["east"], missing)
+    assert found == (
+        Dead(name="foo-read-east", region="east", role=Role.READ),
+        Dead(name="foo-write-east", region="east", role=Role.WRITE),
+    )
+
+
+def test_a_loss_says_who_has_how_much() -> None:
+    alike = Loss(stream="w", region="east", readers={"a": 7, "b": 7})
+    assert (
+        str(alike)
+        == "what was acknowledged in `east` after sequence 7 of `w` is lost; up to there `a` has it, `b` has it"
+    )
+    behind = Loss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting=4)
+    assert str(behind) == (
+        "what was acknowledged in `east` after sequence 7 of `w`, 4 messages at least, is lost; up to there `a` has it, "
+        "`b` has it up to 3 only, `c` has an unknown part of it: `b` will never get the rest"
+    )
