@@ -16,6 +16,7 @@ from tests.support.publishing import Load, audited, under_load
 from vstream.cli import inputs
 from vstream.cli.plan import compare
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
 from vstream.jetstream.gauges import LiveGauges
 from vstream.jetstream.observe import any_connection, connect_all
 from vstream.lab import binaries, lab
@@ -28,7 +29,7 @@ from vstream.model.topology import Topology
 from vstream.plan.apply import apply
 from vstream.plan.changes import Plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(600)]
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]
@@ -196,7 +197,14 @@ async def test_killed_after_every_request(version: str, monkeypatch: pytest.Monk
     acked = {region: both.acked[region] | later.acked.get(region, set()) for region in ALL}
     await audited("killed", {region: f"foo-read-{region}" for region in TWO}, replace(both, acked=acked))
     await run(topology(ALL), None)
-    await dies_for_good(*files(tmp_path), replace(both, acked=acked))
+    # What comes from a region that was gone arrives everywhere: servers before 2.15 do not notice that its stream is new.
+    heard = Load(100, tag="h")
+    async with under_load(heard, {"east": endpoints["east"]}):
+        await heard.acknowledged(20)
+    everything = merged(replace(both, acked=acked), heard)
+    await audited("killed", {region: f"foo-read-{region}" for region in TWO}, everything)
+    if version == "2.15.1":
+        await dies_for_good(*files(tmp_path), everything)
     await lab.down("killed", purge=True)
 
 
@@ -211,12 +219,6 @@ def files(directory: Path) -> tuple[Path, Path]:
 async def dies_for_good(whole: Path, file: Path, before: Load) -> None:
     """A region dies while one of the others could not hear it: it is given up, and what is lost is said before."""
     endpoints = lab.endpoints("killed")
-    heard = Load(100, tag="h")
-    async with under_load(heard, {"east": endpoints["east"]}):
-        await heard.acknowledged(20)
-    before = merged(before, heard)
-    # A source that has not begun would not begin: the meta leader may be cut off from there.
-    await audited("killed", {region: f"foo-read-{region}" for region in TWO}, before)
     cut = await asyncio.to_thread(vstream, "chaos", "partition", "central | east", "-t", whole, "--yes-really")
     assert cut.code == 0, cut.err
     unheard = Load(100, tag="u")
@@ -225,6 +227,8 @@ async def dies_for_good(whole: Path, file: Path, before: Load) -> None:
     await audited("killed", {"west": "foo-read-west"}, merged(before, unheard))
     alive = await asyncio.to_thread(vstream, "plan", file, "--lost", "east")
     assert (alive.code, "is not dead" in alive.err) == (1, True), alive.err
+    async with connect(endpoints["west"], "west") as connection:
+        last = int((await JetStreamAdmin(connection).info("foo-write-east"))["state"]["last_seq"])
     assert (await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "-t", whole, "--yes-really")).code == 0
 
     used = await asyncio.to_thread(vstream, "plan", file, "--lost", "west")
@@ -232,7 +236,6 @@ async def dies_for_good(whole: Path, file: Path, before: Load) -> None:
     shown = await asyncio.to_thread(vstream, "plan", file, "--lost", "east", "--format", "json")
     assert shown.code == 0, shown.err
     (loss,) = json.loads(shown.out)["losses"]
-    written = len(heard.acked["east"]) + len(unheard.acked["east"])
     later = Load(100, tag="l")
     async with under_load(later, {region: endpoints[region] for region in TWO}):
         done = await killed_until_done(topology(TWO, TWO), ("east",))
@@ -248,7 +251,7 @@ async def dies_for_good(whole: Path, file: Path, before: Load) -> None:
     )
     assert later.refused == {"west": 0, "central": 0}
     assert "`foo-read-central` will never get the rest" in loss
-    assert f"after sequence {written:,} of `foo-write-east` is lost" in loss
+    assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
     await audited("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
     await audited("killed", {"central": "foo-read-central"}, merged(before, later))
     assert (await asyncio.to_thread(vstream, "plan", file, "--detailed-exitcode")).code == 0

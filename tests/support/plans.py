@@ -133,7 +133,7 @@ class FakeServers:
         return positions(self.streams_by_name[reader].config.metadata)
 
     async def after(self, origin: str, readers: Sequence[str]) -> int:
-        return max((self.positions[reader][origin] for reader in readers), default=1)
+        return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)
 
     async def ends(self, reader: str) -> Mapping[str, int]:
         return dict(self.positions[reader])

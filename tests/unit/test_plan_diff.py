@@ -271,3 +271,18 @@ async def test_scaling_and_moving_at_once_is_blocked_because_servers_refuse_it()
     assert made.changes == ()
     # One of the two alone is possible.
     assert only_update(plan(wanted, changed(observed, "foo-read-west", num_replicas=3)))
+
+
+@pytest.mark.parametrize(("oldest", "asked"), [((2, 14), ("foo-read-central", "foo-read-west")), ((2, 15), ())])
+async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_where_servers_would_not_notice(
+    oldest: tuple[int, int], asked: tuple[str, ...]
+) -> None:
+    two = rendered({"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}})
+    servers = await world(two)
+    for name in ("foo-read-west", "foo-read-central", "foo-write-west"):
+        servers.hold(name, 5)
+    wanted = rendered()
+    made = diff("acme", wanted.streams, wanted.mappings, servers.observed(), server_version=oldest)
+    creates = {change.config.name: change.readers for change in made.changes if isinstance(change, Create)}
+    assert creates["foo-write-east"] == asked
+    assert creates["foo-read-east"] == ()

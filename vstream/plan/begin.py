@@ -3,27 +3,50 @@ Where streams and sources begin, if not with their first message: filled in once
 
 A write stream that is gone and made again begins with sequence 1, and its readers ask for what
 comes after the last one that they took: until it gets there, they get nothing, and servers before 2.15 do not
-notice. So the new one begins after that (`first_seq`).
+notice. So the new one begins after that (`first_seq`). So it is, too, where a region comes again that had left:
+the others still hold what they took of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.model.streams import StreamConfig, taken_from
+from vstream.plan.changes import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from vstream.model.artifacts import PhysicalStream
     from vstream.model.json import Json
     from vstream.model.streams import ObservedStream
+    from vstream.model.topology import ServerVersion
+    from vstream.plan.changes import Change
 
 
-def readers_of(name: str, observed: Mapping[str, ObservedStream]) -> tuple[str, ...]:
-    """The streams that source *name*, and may have taken something of an earlier stream of that name."""
-    return tuple(
-        sorted(one.config.name for one in observed.values() if name in one.config.source_names and one.messages)
-    )
+_NOTICE: ServerVersion = (2, 15)
+"""From here on servers notice that a source is not the stream that it was."""
+
+
+def following(
+    change: Change, desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream], oldest: ServerVersion
+) -> Change:
+    """
+    *change*, which names the streams that may have taken something of an earlier stream of the name that it makes.
+
+    Those that source it and, where a server can be as old as *oldest*, those that will.
+    """
+    if not isinstance(change, Create):
+        return change
+    name = change.config.name
+    will = {one.config.name for one in desired if name in one.config.source_names} if oldest < _NOTICE else set()
+    readers = [
+        one.config.name
+        for one in observed.values()
+        if one.messages and (name in one.config.source_names or (one.config.name in will and one.config.source_names))
+    ]
+    return replace(change, readers=tuple(sorted(readers)))
 
 
 def begun(config: StreamConfig, first_seq: int) -> StreamConfig:

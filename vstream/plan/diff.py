@@ -119,6 +119,7 @@ def diff(
                 changes.extend(steps)
         elif outcome is not None:
             changes.append(outcome)
+    changes = [begin.following(one, desired, observed.streams, server_version) for one in changes]
     gone = {name: one for name, one in owned.items() if name not in wanted}
     blocked.extend(profiles.out_of_reach(gone, accounts))
     changes.extend(_delete(one) for _, one in sorted(gone.items()))
@@ -198,8 +199,7 @@ def _compare(
                 reason="it exists, but no server answered for it",
                 hint=f"is `{stream.region}` down? plan again when it is back",
             )
-        readers = begin.readers_of(name, observed.streams)
-        return Create(config=stream.config, region=stream.region, role=stream.role, readers=readers)
+        return Create(config=stream.config, region=stream.region, role=stream.role)
     is_adopted = found.config.owner != topology
     if is_adopted and name not in adopt and "all" not in adopt:
         owner = found.config.owner

@@ -209,7 +209,7 @@ def _change_lines(change: Change) -> Iterator[Text]:
             if change.config.mirror_name:
                 shown.insert(0, f"mirrors {change.config.mirror_name}")
             if change.readers:
-                shown.append(f"begins after what {', '.join(change.readers)} took of the one before")
+                shown.append(f"begins after what {', '.join(change.readers)} took of one before")
             yield Text.assemble(("  + ", "green"), name, where)
             yield Text(f"      {' · '.join(shown)}", style="dim")
         case Update():
