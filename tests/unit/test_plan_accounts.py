@@ -11,9 +11,11 @@ from vstream.load import bundle
 from vstream.model.accounts import Shared
 from vstream.model.artifacts import Bundle
 from vstream.plan import loaded
+from vstream.plan.apply import apply
 from vstream.plan.changes import Phase, Plan
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.stages import stages
+from vstream.ui import applied as outcome
 from vstream.ui import plan as view
 
 TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
@@ -58,6 +60,19 @@ async def test_what_only_adds_is_loaded_before_the_streams_that_need_it() -> Non
     assert {"account W_south", "import APP rates.>", "import R_east _vs.from.R_west.CONSUMER.CREATE.>", "users"} <= {
         rule.source for rule in plan.rules
     }
+
+
+async def test_nothing_is_made_before_somebody_has_loaded_what_it_needs() -> None:
+    before, after = accounts(FOO, TWO), accounts(FOO, THREE)
+    servers = FakeServers()
+    plan = await planned(before, after)
+    applied = await apply(plan, servers, None, servers)
+    assert applied.mappings_pending
+    assert applied.skipped == plan.changes
+    assert servers.calls == []
+    shown = " ".join(line.plain for line in outcome.text(applied, "accounts.cfg"))
+    assert "accounts.cfg is yours to load" in shown
+    assert "twice where there is a new account" in shown
 
 
 async def test_what_goes_is_loaded_before_its_streams_are_deleted() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from vstream.model.artifacts import ACCOUNTS_PATH
 from vstream.model.streams import StreamConfig
 
 if TYPE_CHECKING:
@@ -36,8 +37,7 @@ def text(result: Applied, file: str) -> Iterator[Text]:
             more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
-        yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each,")
-        yield Text("then run `vstream apply` again for what had to wait.")
+        yield from _yours(file)
     for shut in result.shut:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
@@ -48,6 +48,14 @@ def text(result: Applied, file: str) -> Iterator[Text]:
             "Nothing was removed: it is not known whether the mappings of "
             f"{', '.join(result.waits_for)} still lead there."
         )
+
+
+def _yours(file: str) -> Iterator[Text]:
+    """What whoever runs the servers has to do with *file*."""
+    yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each,")
+    if file == ACCOUNTS_PATH:
+        yield Text("twice where there is a new account (docs/routing.md),")
+    yield Text("then run `vstream apply` again for what had to wait.")
 
 
 def _count(number: int, noun: str) -> str:
