@@ -19,11 +19,18 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from vstream.lint.subject import Workspace
+    from vstream.model.artifacts import Bundle
     from vstream.model.topology import ServerVersion
 
 FIXTURES = Path(__file__).parent.parent / "rules"
 RULES = (*streams.RULES, *servers.RULES)
 """The rules that look at streams and at servers."""
+
+
+def rendered(bundle: Bundle) -> dict[str, str]:
+    """The files of *bundle* that rules look at: not the contexts of `nats`, nor consumers."""
+    others = ("contexts/", "consumers/")
+    return {artifact.path: artifact.text for artifact in bundle.artifacts if not artifact.path.startswith(others)}
 
 
 def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> Workspace:

@@ -161,9 +161,7 @@ def test_the_published_recipe_is_reported_line_by_line() -> None:
 def test_what_a_topology_renders_to_is_not_reported(path: Path, is_known: bool) -> None:
     text = path.read_text()
     topology = load(text.encode(), path.name).require()
-    files = {
-        artifact.path: artifact.text for artifact in bundle(topology).artifacts if "contexts/" not in artifact.path
-    }
+    files = workspaces.rendered(bundle(topology))
     diagnostics = found({**files, **({path.name: text} if is_known else {})}, oldest=topology.server_version)
     expected: set[str] = set()
     if not is_known:

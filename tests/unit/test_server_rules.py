@@ -67,9 +67,7 @@ def test_every_rule_has_fixtures() -> None:
 def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: Path, is_known: bool) -> None:
     text = path.read_text()
     topology = load(text.encode(), path.name).require()
-    files = {
-        artifact.path: artifact.text for artifact in bundle(topology).artifacts if "contexts/" not in artifact.path
-    }
+    files = workspaces.rendered(bundle(topology))
     found = workspaces.findings({**files, path.name: text} if is_known else files)
     alarms = {one.code for one in found if one.severity is not Severity.NOTE}
     assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(found)
