@@ -95,3 +95,50 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     await audited("gone", reads, Load(0, acked=both), within=180)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
     assert vstream("lab", "down", "gone", "--purge").code == 0
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path, version: str) -> None:
+    """Under load: nothing is refused, lost or doubled."""
+    small = {**DOCUMENT, "name": "plain", "naming": "isolated"}
+    over = {**small, "streams": {"foo": {**DOCUMENT["streams"]["foo"], "takes_over": "foo"}}}
+    file = tmp_path / "plain.yaml"
+    file.write_text(json.dumps({**small, "streams": {}}))
+    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
+    file.write_text(json.dumps(over))
+    blocked = await asyncio.to_thread(vstream, "plan", file)
+    assert (blocked.code, "takes over `foo`, which does not exist" in blocked.out) == (1, True), blocked.out
+    plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
+    async with connect(lab.endpoints("plain")["west"], "west") as connection:
+        await JetStreamAdmin(connection).create(StreamConfig(name="foo", fields=plain))
+    reads = {region: f"foo-read-{region}" for region in ("west", "east")}
+    first, sent = Load(50, tag="f"), Load(200)
+    async with under_load(first, lab.endpoints("plain")):
+        await first.acknowledged(20)  # so that the other region has heard of the new stream
+    async with under_load(sent, lab.endpoints("plain")):
+        await sent.acknowledged(200)
+        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--format", "json")).out)
+        (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
+        assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
+            ("foo-read-west", "foo"),
+            ("foo-read-east", "foo"),
+        }
+        applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
+        assert applied.code == 0, applied.out + applied.err
+        await sent.acknowledged(200)
+        # Nothing comes into the plain stream any more, and nobody needs to source it.
+        file.write_text(json.dumps(small))
+        ended = await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-destructive", timeout=240)
+        assert ended.code == 0, ended.out + ended.err
+        assert "have everything of `foo`" in ended.out
+        await sent.acknowledged(100)
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    async with connect(lab.endpoints("plain")["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        left = int((await admin.listed("foo"))["state"]["messages"])
+        assert 0 < left < len(sent.everything)
+        await admin.delete("foo")  # which no mapping leads elsewhere
+    both = {region: first.acked[region] | sent.acked[region] for region in reads}
+    await audited("plain", reads, Load(0, acked=both, unknown=first.unknown))
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("lab", "down", "plain", "--purge").code == 0

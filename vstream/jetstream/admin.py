@@ -168,6 +168,19 @@ class JetStreamAdmin:
         """What the leader of stream *name* says of it, as the API spells it."""
         return await self._api("STREAM.INFO", name, None, timeout=timeout)
 
+    async def listed(self, name: str) -> dict[str, Any]:
+        """The same of a stream of clients' account whose name is mapped to another, so that only lists say what it is."""
+        offset = 0
+        while True:
+            answer = await self._page(None, offset)
+            found = answer.get("streams") or ()
+            offset += len(found)
+            for info in found:
+                if info["config"]["name"] == name:
+                    return dict(info)
+            if not found or offset >= int(answer.get("total", 0)):
+                raise NotReachableError(f"no server answers for `{name}`")
+
     async def step_down(self, name: str) -> None:
         """Ask the leader of stream *name* to hand over. A stream of one replica agrees and does nothing."""
         await self._api("STREAM.LEADER.STEPDOWN", name, None)

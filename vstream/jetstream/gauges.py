@@ -21,6 +21,7 @@ from vstream.mapping.transform import SubjectTransform
 from vstream.model.streams import StreamConfig, taken_from
 from vstream.plan import copies
 from vstream.plan.gates import GateKind
+from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,9 +151,11 @@ class LiveGauges:
         return self._held(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
 
     async def _fed(self, gate: Gate) -> str | None:
+        # The reader is asked last: what clients publish meanwhile is not what it lacks.
+        origins = [await self._stream(origin) for origin in gate.others]
         reader = await self._stream(gate.stream)
-        for origin in gate.others:
-            missing = await self._behind(reader, await self._stream(origin))
+        for origin in origins:
+            missing = await self._behind(reader, origin)
             if missing is not None:
                 return missing
         return None
@@ -199,6 +202,8 @@ class LiveGauges:
         position = reader.taken.get(origin.name)
         if position is None:
             position = await self._newest(reader, origin)
+        if position is None and await self._searched(reader, origin.name) == origin.last_seq:
+            return None
         if position is None:
             return f"{_unknown(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
         if position < origin.last_seq:
@@ -225,6 +230,32 @@ class LiveGauges:
                 return seq
         return await self._scanned(reader, origin.name)
 
+    async def _searched(self, reader: _Stream, origin: str) -> int | None:
+        """
+        The sequence in *origin* of a message that *reader* holds, of an origin that has been quiet for long.
+
+        The newest one, if much of what came before is from there; else perhaps an older one, or none.
+        """
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
+        low, high, found = max(reader.first_seq, 1), reader.last_seq, None
+        while low <= high:
+            middle = (low + high) // 2
+            wanted = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
+            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
+            seen = [
+                (message.seq, seq)
+                for message in messages
+                if message is not None
+                for source, seq in [origin_of(message.headers, [origin])]
+                if source == origin and seq is not None
+            ]
+            if seen:
+                at, found = max(seen)
+                low = at + 1
+            else:
+                high = middle - 1
+        return found
+
     async def _scanned(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
         bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
         # Where Direct Get is off, nobody answers it.
@@ -240,6 +271,9 @@ class LiveGauges:
 
     async def _stream(self, name: str) -> _Stream:
         info = await self._admin.info(name, timeout=_TIMEOUT)
+        if info["config"]["name"] != naming.local_name(name):
+            # A mapping has led the question to a read stream: `name` is a plain stream that was taken over.
+            info = await self._admin.listed(name)
         state, cluster = info.get("state") or {}, info.get("cluster") or {}
         return _Stream(
             name=name,

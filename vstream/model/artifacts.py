@@ -50,6 +50,10 @@ class PhysicalStream:
     path: str
     account: str | None = None
     """The hidden account that it lives in; None where all streams share the account of clients."""
+    takes_over: str | None = None
+    """A plain stream that it sources besides, until it has everything of it."""
+    subjects: tuple[str, ...] = ()
+    """What clients publish on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

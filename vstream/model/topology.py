@@ -224,6 +224,8 @@ class VirtualStream:
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
     consumers: tuple[Consumer, ...] = ()
+    takes_over: str | None = None
+    """A plain stream that the read streams source besides."""
 
     @property
     def physical(self) -> tuple[PhysicalPart, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, consumers, copies, profiles, resourcing, rules
+from vstream.plan import begin, consumers, copies, profiles, resourcing, rules, takeover
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -136,7 +136,11 @@ def diff(
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
-    blocked.extend(profiles.in_two_steps(unlike))
+    blocked.extend((*profiles.in_two_steps(unlike), *takeover.problems(desired, observed.streams)))
+    gates = (
+        *gates_of(changes, desired, observed.streams),
+        *takeover.gates(desired, observed.streams, is_mapping=bool(unlike)),
+    )
     return Plan(
         topology=topology,
         observed=_fingerprint(wanted, observed, forms),
@@ -145,7 +149,7 @@ def diff(
         rules=unlike,
         unread_servers=observed.unread_servers,
         leaving=observed.leaving,
-        gates=gates_of(changes, desired, observed.streams),
+        gates=tuple(takeover.existing(gates, {*observed.streams, *observed.missing})),
         notes=tuple(notes),
         owned=len(owned),
     )

@@ -176,6 +176,8 @@ class _Renderer:
                 role=role,
                 path=path,
                 account=naming.account_of(stream, role, place),
+                takes_over=physical.taken_over(stream, part),
+                subjects=stream.subjects,
             )
         )
         return Artifact(path=path, text=text, origin=("streams", stream.name))

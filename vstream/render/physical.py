@@ -59,9 +59,14 @@ def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
                     ],
                 }
                 for origin in stream.regions
-            ]
+            ] + [{"name": plain, "external": None, "transforms": []} for plain in [taken_over(stream, part)] if plain]
         case _:
             assert_never(takes)
+
+
+def taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
+    """The plain stream that a read stream sources besides, whose subjects are what clients publish on."""
+    return stream.takes_over if part.role is Role.READ and not stream.consistency.has_mirrors else None
 
 
 def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:

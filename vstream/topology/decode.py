@@ -159,6 +159,7 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         consistency=consistency,
         routing=Routing(document.routing),
         canary=stream.canary,
+        takes_over=stream.takes_over,
         consumers=tuple(_consumer(one, consumer, regions) for one, consumer in stream.consumers.items()),
     )
 

@@ -230,6 +230,8 @@ class StreamDocument(LevelDocument):
     """Presets to start from; later ones win."""
     overrides: dict[Name, LevelDocument] = {}
     """Settings that differ in one region."""
+    takes_over: StreamName | None = None
+    """A plain stream, which clients know by that name until now: its messages are taken over while they publish."""
     consumers: dict[Name, ConsumerDocument] = {}
     """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
 

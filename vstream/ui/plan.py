@@ -159,7 +159,7 @@ def text(plan: Plan) -> Iterator[Text]:
 def _stage_lines(plan: Plan) -> Iterator[Text]:
     """The stages, where there is more than one: what is done in which order, and what must hold before."""
     found = list(stages(plan))
-    if len(found) < 2:  # noqa: PLR2004
+    if len(found) < 2 and not any(stage.waits for stage in found):  # noqa: PLR2004
         return
     yield Text("")
     yield Text("  in stages:")

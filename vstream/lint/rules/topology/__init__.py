@@ -35,6 +35,7 @@ from vstream.lint.rules.topology.servers import (
 from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_copy
 from vstream.lint.rules.topology.subject import TopologySubject
 from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
+from vstream.lint.rules.topology.takeover import takeover_cannot
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -79,5 +80,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     consumer_cannot,
     consumer_takes_nothing,
     consumer_nowhere,
+    takeover_cannot,
 )
 """In the order of their codes."""

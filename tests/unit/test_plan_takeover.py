@@ -1,0 +1,65 @@
+"""A plain stream that is taken over: what a plan waits for, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.plan.changes import Phase, Plan
+from vstream.plan.diff import Observed, diff
+from vstream.plan.gates import GateKind
+
+OVER = {"foo": {"subjects": ["foo.>"], "takes_over": "foo"}}
+
+
+def plain(**fields: Any) -> ObservedStream:
+    config = StreamConfig(name="foo", fields={"name": "foo", "subjects": ["foo.>"], **fields})
+    return ObservedStream(config=config, created="t0", cluster="west", messages=7)
+
+
+def plan(of: Bundle, observed: Observed) -> Plan:
+    return diff("acme", of.streams, of.mappings, observed)
+
+
+async def test_read_streams_source_it_and_have_everything_before_clients_are_sent_to_them() -> None:
+    wanted = rendered(OVER)
+    names = {stream.config.name: stream.config.source_names for stream in wanted.streams}
+    assert all(("foo" in sources) == ("-read-" in name) for name, sources in names.items())
+    rules = {server.server.name: {"a": ("b",)} for server in wanted.servers}
+    made = plan(wanted, Observed(streams={"foo": plain()}, rules=rules))
+    assert not made.blocked
+    fed = [gate for gate in made.gates if gate.kind is GateKind.FED]
+    assert {(gate.stream, gate.others, gate.before) for gate in fed} == {
+        (f"foo-read-{region}", ("foo",), Phase.MAPPINGS) for region in ("west", "central", "east")
+    }
+
+
+@pytest.mark.parametrize(
+    ("streams", "reason"),
+    [
+        ({}, "which does not exist"),
+        ({"foo": plain(subjects=["foo.>", "bar"])}, "which listens on `bar`, too"),
+        ({"foo": plain(metadata={"vstream.topology": "other"})}, "which belongs to the topology `other`"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_blocked_with_the_reason(streams: dict[str, ObservedStream], reason: str) -> None:
+    blocked = plan(rendered(OVER), Observed(streams=streams)).blocked
+    assert len(blocked) == 3
+    assert all(reason in one.reason for one in blocked)
+
+
+async def test_once_it_is_over_the_source_goes_when_nothing_more_comes() -> None:
+    servers = FakeServers()
+    for stream in rendered(OVER).streams:
+        await servers.create(stream.config)
+    observed = servers.observed()
+    with_plain = replace(observed, streams={**observed.streams, "foo": plain()})
+    (gate,) = plan(rendered(), with_plain).gates
+    assert (gate.kind, gate.stream) == (GateKind.DRAINED, "foo")
+    # Of a stream that somebody has deleted, nothing is to come.
+    assert plan(rendered(), observed).gates == ()

@@ -1,0 +1,80 @@
+"""Plain streams that virtual ones take over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+
+
+@rule("VS141", "takeover-cannot", Severity.ERROR)
+def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    A stream takes over a plain one in a way that cannot work.
+
+    ## Why is this bad?
+    The read streams source the plain stream beside the write streams. Only `virtual` streams have read streams that
+    source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
+    another takes over.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], consistency: homed, home: west, takes_over: FOO}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], write: {max_age: 1h}, takes_over: FOO}
+    ```
+    """
+    own = {
+        naming.physical_name(stream, part.role, part.place): stream.name
+        for stream in subject.topology.streams
+        for part in stream.physical
+    }
+    takers: dict[str, str] = {}
+    for name, stream in subject.document.streams.items():
+        plain, at = stream.takes_over, ("streams", name, "takes_over")
+        if plain is None:
+            continue
+        if stream.consistency != "virtual":
+            yield Finding(
+                at=at,
+                message=f"`{name}` is `{stream.consistency}`: its read streams cannot source a plain stream",
+                hint="write `consistency: virtual`, or remove `takes_over`",
+                on_key=True,
+            )
+        elif subject.document.routing != "mapped":
+            yield Finding(
+                at=at,
+                message="with `routing: accounts`, read streams do not reach a plain stream",
+                hint="write `routing: mapped`, or copy the messages by other means",
+                on_key=True,
+            )
+        elif plain in own:
+            yield Finding(
+                at=at,
+                message=f"`{plain}` is a physical stream of `{own[plain]}`",
+                hint="name the stream that clients use now",
+            )
+        elif plain in takers:
+            yield Finding(
+                at=at, message=f"`{takers[plain]}` takes over `{plain}` already", hint="one of the two is enough"
+            )
+        takers.setdefault(plain, name)
