@@ -1,0 +1,237 @@
+"""What nats.py can do with a key-value bucket and an object store, which are streams called `KV_<name>` and `OBJ_<name>`."""
+
+from __future__ import annotations
+
+import contextlib
+
+import nats.js.errors
+from nats.js.kv import KeyValue
+from nats.js.object_store import ObjectStore
+
+from tests.conformance.operations import Operation
+from tests.conformance.place import SOON, DiffersError, Place, eventually, must
+
+LARGE = 300_000
+"""Bytes: more than one chunk of an object store."""
+
+
+async def seeded(place: Place) -> None:
+    """Write the key that other regions look at."""
+    await (await _bucket(place)).put(place.region, b"seed")
+
+
+async def put_and_get(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+
+
+async def get_of_another_region(place: Place) -> None:
+    await _holds(await _bucket(place), place.others[0], b"seed")
+
+
+async def get_revision(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    revision = await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+    must((await bucket.get(key, revision=revision)).value == b"1", "another value")
+
+
+async def create(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.create(key, b"1")
+    await _holds(bucket, key, b"1")  # the library looks at what is there once it is refused
+    with contextlib.suppress(nats.js.errors.KeyWrongLastSequenceError):
+        await bucket.create(key, b"2")
+        raise DiffersError("created twice")
+
+
+async def create_of_another_region(place: Place) -> None:
+    bucket, key = await _bucket(place), place.others[0]
+    await _holds(bucket, key, b"seed")
+    with contextlib.suppress(nats.js.errors.KeyWrongLastSequenceError):
+        await bucket.create(key, b"seed")
+        raise DiffersError("created twice")
+
+
+async def update(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.update(key, b"2", last=await bucket.put(key, b"1"))
+    await _holds(bucket, key, b"2")
+
+
+async def update_what_was_read(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+    await bucket.update(key, b"2", last=(await bucket.get(key)).revision)
+
+
+async def delete(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+    await bucket.delete(key)
+    await _holds(bucket, key, None)
+
+
+async def purge(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    for value in (b"1", b"2"):
+        await bucket.put(key, value)
+    await _holds(bucket, key, b"2")
+    await bucket.purge(key)
+    await _holds(bucket, key, None)
+
+
+async def keys(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+
+    async def listed() -> bool:
+        return key in await bucket.keys()
+
+    await eventually(listed, "not listed")
+
+
+async def watch(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    watcher = await bucket.watch(key)
+    try:
+        await bucket.put(key, b"1")
+
+        async def seen() -> bool:
+            entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
+            return entry is not None and entry.value == b"1"
+
+        await eventually(seen, "not seen")
+    finally:
+        await watcher.stop()  # type: ignore[no-untyped-call]
+
+
+async def history(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    for value in (b"1", b"2"):
+        await bucket.put(key, value)
+
+    async def both() -> bool:
+        with contextlib.suppress(nats.js.errors.NoKeysError):
+            return [entry.value for entry in await bucket.history(key)] == [b"1", b"2"]
+        return False
+
+    await eventually(both, "not both")
+
+
+async def status(place: Place) -> None:
+    must((await (await _bucket(place)).status()).values > 0, "no values")
+
+
+async def object_put(place: Place) -> None:
+    must((await (await _store(place)).put(place.fresh(), b"x" * LARGE)).size == LARGE, "another size")
+
+
+async def object_get(place: Place) -> None:
+    store, name = await _object(place)
+    must((await store.get(name)).data == b"x" * LARGE, "other bytes")
+
+
+async def object_info(place: Place) -> None:
+    store, name = await _object(place)
+    must((await store.get_info(name)).size == LARGE, "another size")
+
+
+async def object_list(place: Place) -> None:
+    store, name = await _object(place)
+
+    async def listed() -> bool:
+        return name in {one.name for one in await store.list()}
+
+    await eventually(listed, "not listed", within=SOON)
+
+
+async def object_watch(place: Place) -> None:
+    store = await _store(place)
+    watcher = await store.watch(updates_only=True)
+    try:
+        name = place.fresh()
+        await store.put(name, b"x")
+
+        async def seen() -> bool:
+            one = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
+            return one is not None and one.name == name
+
+        await eventually(seen, "not seen")
+    finally:
+        await watcher.stop()  # type: ignore[no-untyped-call]
+
+
+async def object_delete(place: Place) -> None:
+    store, name = await _object(place)
+    await store.delete(name)
+
+    async def gone() -> bool:
+        with contextlib.suppress(nats.js.errors.ObjectNotFoundError):
+            await store.get_info(name)
+            return False
+        return True
+
+    await eventually(gone, "still there")
+
+
+async def _bucket(place: Place) -> KeyValue:
+    return await place.js.key_value(place.stream)
+
+
+async def _store(place: Place) -> ObjectStore:
+    return await place.js.object_store(place.stream)
+
+
+async def _holds(bucket: KeyValue, key: str, value: bytes | None) -> None:
+    async def shown() -> bool:
+        try:
+            return (await bucket.get(key)).value == value
+        except nats.js.errors.KeyNotFoundError:
+            return value is None
+
+    await eventually(shown, "not read")
+
+
+async def _object(place: Place) -> tuple[ObjectStore, str]:
+    store, name = await _store(place), place.fresh()
+    await store.put(name, b"x" * LARGE)
+
+    async def shown() -> bool:
+        with contextlib.suppress(nats.js.errors.ObjectNotFoundError):
+            return (await store.get_info(name)).size == LARGE
+        return False
+
+    await eventually(shown, "not read")
+    return store, name
+
+
+OPERATIONS: dict[str, dict[str, Operation]] = {
+    "key-value": {
+        "put, get": put_and_get,
+        "get what another region put": get_of_another_region,
+        "get by the revision of a put": get_revision,
+        "create, and not twice": create,
+        "create what another region has is refused": create_of_another_region,
+        "update with the revision of a put": update,
+        "update with the revision of a get": update_what_was_read,
+        "delete": delete,
+        "purge": purge,
+        "keys": keys,
+        "watch": watch,
+        "history": history,
+        "status": status,
+    },
+    "objects": {
+        "put": object_put,
+        "get": object_get,
+        "info": object_info,
+        "list": object_list,
+        "watch": object_watch,
+        "delete": object_delete,
+    },
+}
+"""By group and name, in the order of the table."""

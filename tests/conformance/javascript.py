@@ -1,0 +1,49 @@
+"""The operations of js/conformance.mjs, by nats.js as npm has it: for scripts/conformance alone, which needs node and npm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.conformance.matrix import REGIONS, Cells
+from vstream.lab import lab
+
+_DIRECTORY = Path(__file__).parent / "js"
+_LIMIT = 600.0
+
+
+def installed() -> str:
+    """Install nats.js beside the script, and say which version that is."""
+    subprocess.run(
+        ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"], cwd=_DIRECTORY, check=True
+    )
+    package = _DIRECTORY / "node_modules" / "@nats-io" / "jetstream" / "package.json"
+    return str(json.loads(package.read_text(encoding="utf-8"))["version"])
+
+
+def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
+    """As `matrix.run`, with the other client."""
+    endpoints = lab.endpoints(name, "app")
+    said = [
+        {
+            "stream": model,
+            "region": region,
+            "others": [one for one in REGIONS if one != region],
+            "urls": list(endpoints[region].urls),
+            "user": endpoints[region].user,
+            "password": endpoints[region].password,
+        }
+        for model, region in places
+    ]
+    done = subprocess.run(
+        ["node", "conformance.mjs"],
+        cwd=_DIRECTORY,
+        input=json.dumps(said),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=_LIMIT,
+    )
+    return {(stream, region, group, op): outcome for stream, region, group, op, outcome in json.loads(done.stdout)}

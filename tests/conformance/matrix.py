@@ -1,0 +1,145 @@
+"""All operations in all models and regions of one lab: what worked, and what the others said."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from tests.conformance import buckets, operations
+from tests.conformance.operations import Operation
+from tests.conformance.place import Place, reason
+from tests.support.command import vstream
+from vstream.lab import lab
+
+PROFILES = ("mapped", "accounts")
+MODELS = ("virtual", "ordered", "stretch", "homed")
+REGIONS = ("west", "central", "east")
+WORKS = "works"
+
+Cells = dict[tuple[str, str, str, str], str]
+"""By model, region, group and operation: WORKS, or why not."""
+
+_LIMIT = 60.0
+_TIMEOUT = 10.0
+_DENIED = 3.0
+"""Seconds of a request; of one that most users may not send, which is then never answered."""
+_SETTINGS = {"virtual": "", "ordered": "ordered", "stretch": "stretch", "homed": "homed, home: east"}
+
+
+def topology(profile: str) -> str:
+    """Each model with a stream, a bucket and an object store."""
+    lines = [
+        "version: 1",
+        f"name: conformance-{profile}",
+        'server_version: "2.11"',
+        f"routing: {profile}",
+        "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}",
+        "stretch: {members: all}",
+        "defaults: {write: {max_age: 1h}}",
+        "streams:",
+    ]
+    for model, consistency in _SETTINGS.items():
+        said = f", consistency: {consistency}" if consistency else ""
+        has_origin = model in {"stretch", "homed"}
+        keeps = "max_msgs_per_subject: 5"
+        kept = f"write: {{max_age: unlimited, {keeps}}}, " if has_origin else ""
+        lines += [
+            f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*{said}}}",
+            "  # vstream: ignore[VS125] what does not work here is what this is for",
+            f"  KV_{model}: {{subjects: [$KV.{model}.>], allow_rollup: true, {kept}read: {{{keeps}}}{said}}}",
+            "  # vstream: ignore[VS125] what does not work here is what this is for",
+            f"  OBJ_{model}: {{subjects: [$O.{model}.>], allow_rollup: true{said}}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def all_operations() -> Mapping[str, Mapping[str, Operation]]:
+    """Of streams and of buckets, by group and name."""
+    return {**operations.OPERATIONS, **buckets.OPERATIONS}
+
+
+@contextmanager
+def running(profile: str, version: str) -> Iterator[str]:
+    """A lab of *profile* with all streams, as a user starts it. Its name; it is gone afterwards."""
+    name = f"conformance-{profile}"
+    with tempfile.TemporaryDirectory(prefix="vstream-conformance-") as directory:
+        file = Path(directory) / f"{name}.yaml"
+        file.write_text(topology(profile), encoding="utf-8")
+        try:
+            for command in (("lab", "up", file, "--server-version", version), ("apply", file, "--yes")):
+                ran = vstream(*command, timeout=300)
+                assert ran.code == 0, ran.out + ran.err
+            yield name
+        finally:
+            vstream("lab", "down", name, "--purge")
+
+
+async def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
+    """Every operation in the lab *name*, in each of *places* (a model and a region), beside each other."""
+    cells: Cells = {}
+    async with AsyncExitStack() as stack:
+        found = [await stack.enter_async_context(_place(name, model, region)) for model, region in places]
+        everywhere = {(place.stream, place.region): place for place in found}
+        for model in dict.fromkeys(model for model, _ in places):
+            for region in REGIONS:
+                if (model, region) not in everywhere:
+                    everywhere[model, region] = await stack.enter_async_context(_place(name, model, region))
+        # Reads have other sequences than publishes from here on, where they can have.
+        await asyncio.gather(*(_seeded(place) for place in everywhere.values()))
+        async with asyncio.TaskGroup() as tasks:
+            for place in found:
+                for part in (operations.OPERATIONS, buckets.OPERATIONS):
+                    tasks.create_task(_all(place, part, cells))
+    return cells
+
+
+async def _seeded(place: Place) -> None:
+    await buckets.seeded(place)
+    await place.stored(3)
+
+
+async def _all(place: Place, part: Mapping[str, Mapping[str, Operation]], cells: Cells) -> None:
+    for group, named in part.items():
+        place.js._timeout = _DENIED if group == "changing" else _TIMEOUT
+        for name, operation in named.items():
+            cells[place.stream, place.region, group, name] = await _outcome(place, operation)
+
+
+async def _outcome(place: Place, operation: Operation) -> str:
+    try:
+        async with asyncio.timeout(_LIMIT):
+            await operation(place)
+    except Exception as error:  # noqa: BLE001 - whatever a client raises is the outcome
+        return reason(error)
+    return WORKS
+
+
+@asynccontextmanager
+async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
+    endpoint = lab.endpoints(name, "app")[region]
+
+    async def silent(_: Exception) -> None:
+        """What servers refuse to take is a request without an answer, and found as one."""
+
+    client = Client()
+    await client.connect(
+        list(endpoint.urls),
+        error_cb=silent,
+        user=endpoint.user,
+        password=endpoint.password,
+    )
+    try:
+        yield Place(
+            client=client,
+            js=client.jetstream(timeout=_TIMEOUT),
+            region=region,
+            stream=model,
+            others=tuple(one for one in REGIONS if one != region),
+        )
+    finally:
+        await client.close()

@@ -1,0 +1,405 @@
+"""What nats.py can do with a stream: each operation alone, on subjects of its own, and raising where it does not work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import nats.errors
+import nats.js.errors
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.client import JetStreamContext
+
+from tests.conformance.place import SOON, DiffersError, Place, eventually, must
+
+Operation = Callable[[Place], Awaitable[None]]
+_WAIT = 10.0
+_COUNT = 3
+
+
+async def publish(place: Place) -> None:
+    ack = await place.js.publish(place.subject(), b"")
+    must(ack.seq > 0, "no sequence")
+
+
+async def publish_async(place: Place) -> None:
+    acks = [await place.js.publish_async(place.subject(), b"") for _ in range(_COUNT)]
+    for ack in acks:
+        await asyncio.wait_for(ack, _WAIT)
+
+
+async def publish_message_id(place: Place) -> None:
+    subject, headers = place.subject(), {"Nats-Msg-Id": place.fresh()}
+    first = await place.js.publish(subject, b"", headers=headers)
+    second = await place.js.publish(subject, b"", headers=headers)
+    must(not first.duplicate and bool(second.duplicate), "stored twice")
+
+
+async def acknowledged_by_name(place: Place) -> None:
+    ack = await place.js.publish(place.subject(), b"")
+    must(ack.stream == place.stream, "named physically")
+
+
+async def expect_stream(place: Place) -> None:
+    await place.js.publish(place.subject(), b"", stream=place.stream)
+
+
+async def expect_last_id(place: Place) -> None:
+    if place.stream == "stretch":
+        # Seen on 2.15.1: beside publishes of others, one of these stops a replicated stream for good.
+        raise DiffersError("not tried")
+    for _ in range(20):
+        first = place.fresh()
+        await place.js.publish(place.subject(), b"", headers={"Nats-Msg-Id": first})
+        with contextlib.suppress(nats.js.errors.BadRequestError):  # somebody else published in between
+            await place.js.publish(place.subject(), b"", headers={"Nats-Expected-Last-Msg-Id": first})
+            return
+    raise DiffersError("never the last")
+
+
+async def expect_sequence_of_ack(place: Place) -> None:
+    subject = place.subject()
+    ack = await place.js.publish(subject, b"")
+    expected = {"Nats-Expected-Last-Subject-Sequence": str(ack.seq)}
+    await place.js.publish(subject, b"", headers=expected)
+    try:
+        await place.js.publish(subject, b"", headers=expected)
+    except nats.js.errors.BadRequestError:
+        return
+    raise DiffersError("not compared")
+
+
+async def expect_sequence_of_read(place: Place) -> None:
+    subject = await place.stored()
+    read = await place.js.get_last_msg(place.stream, subject, direct=True)
+    await place.js.publish(subject, b"", headers={"Nats-Expected-Last-Subject-Sequence": str(read.seq)})
+
+
+async def core_publish(place: Place) -> None:
+    subject = place.subject()
+    await place.client.publish(subject, b"0")
+    await place.visible(subject)
+
+
+async def core_subscribe(place: Place) -> None:
+    subject = place.subject()
+    subscription = await place.client.subscribe(f"{place.stream}.>")
+    await place.client.flush()
+    try:
+        await place.js.publish(subject, b"")
+        await place.stored()  # what takes longer than a round trip through JetStream does not come
+        copies = 0
+        with contextlib.suppress(nats.errors.TimeoutError):
+            while True:
+                message = await subscription.next_msg(timeout=0.3)
+                copies += message.subject == subject
+    finally:
+        await subscription.unsubscribe()
+    must(copies == 1, f"{copies} copies")
+
+
+async def pull_durable(place: Place) -> None:
+    subject, name = await place.stored(_COUNT), place.fresh()
+    subscription = await place.js.pull_subscribe(subject, durable=name, stream=place.stream)
+    found = await _fetched(subscription, _COUNT)
+    for message in found:
+        must(message.subject == subject, "another subject")
+        await message.ack_sync(timeout=_WAIT)
+
+    async def acknowledged() -> bool:
+        return (await subscription.consumer_info()).num_ack_pending == 0
+
+    await eventually(acknowledged, "not acknowledged")
+
+
+async def pull_unfiltered(place: Place) -> None:
+    subject = await place.stored()
+    subscription = await place.js.pull_subscribe(f"{place.stream}.>", stream=place.stream, durable=place.fresh())
+    await _until_found(subscription, subject)
+
+
+async def pull_ephemeral(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(await place.stored(_COUNT), stream=place.stream)
+    await _fetched(subscription, _COUNT)
+
+
+async def pull_several_filters(place: Place) -> None:
+    subjects = [await place.stored(), await place.stored()]
+    config = ConsumerConfig(
+        filter_subjects=subjects, durable_name=place.fresh(), ack_policy=AckPolicy.EXPLICIT, inactive_threshold=60
+    )
+    await place.js.add_consumer(place.stream, config)
+    subscription = await place.js.pull_subscribe_bind(config.durable_name, place.stream)
+    must({one.subject for one in await _fetched(subscription, 2)} == set(subjects), "another subject")
+
+
+async def pull_nothing(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(place.subject(), stream=place.stream)
+
+    async def timed_out() -> bool:
+        try:
+            await subscription.fetch(1, timeout=0.2)
+        except nats.errors.TimeoutError:
+            return True
+        except nats.js.errors.ServiceUnavailableError:  # a consumer in another cluster, just made
+            return False
+        raise DiffersError("found something")
+
+    await eventually(timed_out, "no responders")
+
+
+async def nak(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(await place.stored(), stream=place.stream)
+    (first,) = await _fetched(subscription, 1)
+    await first.nak()
+    (again,) = await _fetched(subscription, 1)
+    must(again.metadata.num_delivered == 2, "not delivered again")
+
+
+async def term(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(
+        await place.stored(), stream=place.stream, config=ConsumerConfig(ack_wait=0.5)
+    )
+    (first,) = await _fetched(subscription, 1)
+    await first.term()
+    try:
+        await subscription.fetch(1, timeout=1.0)
+    except nats.errors.TimeoutError:
+        return
+    raise DiffersError("delivered again")
+
+
+async def in_progress(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(await place.stored(), stream=place.stream)
+    (message,) = await _fetched(subscription, 1)
+    await message.in_progress()
+    await message.ack_sync(timeout=_WAIT)
+
+
+async def bind_and_fetch(place: Place) -> None:
+    """A consumer that somebody made by the name that STREAM.INFO gives, as vstream's `consumers` are."""
+    subject, name = await place.stored(_COUNT), place.fresh()
+    physical = (await place.js.stream_info(place.stream)).config.name or place.stream
+    config = ConsumerConfig(durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
+    await place.js.add_consumer(physical, config)
+    subscription = await place.js.pull_subscribe_bind(name, place.stream)
+    for message in await _fetched(subscription, _COUNT):
+        await message.ack_sync(timeout=_WAIT)
+
+
+async def push_durable(place: Place) -> None:
+    subject = await place.stored(_COUNT)
+    await _pushed(await place.js.subscribe(subject, stream=place.stream, durable=place.fresh(), manual_ack=True))
+
+
+async def push_ephemeral(place: Place) -> None:
+    await _pushed(await place.js.subscribe(await place.stored(_COUNT), stream=place.stream, manual_ack=True))
+
+
+async def push_queue(place: Place) -> None:
+    subject, name = await place.stored(_COUNT), place.fresh()
+    await _pushed(await place.js.subscribe(subject, queue=name, stream=place.stream, manual_ack=True))
+
+
+async def push_flow_control(place: Place) -> None:
+    subject = await place.stored(_COUNT)
+    await _pushed(
+        await place.js.subscribe(subject, stream=place.stream, manual_ack=True, flow_control=True, idle_heartbeat=1.0)
+    )
+
+
+async def ordered_consumer(place: Place) -> None:
+    subject = await place.stored(_COUNT)
+    subscription = await place.js.subscribe(subject, stream=place.stream, ordered_consumer=True)
+    for number in range(_COUNT):
+        message = await subscription.next_msg(timeout=_WAIT)
+        must(message.data == str(number).encode(), "out of order")
+    await subscription.unsubscribe()
+
+
+async def subscribe_by_subject(place: Place) -> None:
+    subscription = await place.js.pull_subscribe(await place.stored(_COUNT))
+    await _fetched(subscription, _COUNT)
+
+
+async def consumer_info(place: Place) -> None:
+    name = await _made(place)
+    must((await place.js.consumer_info(place.stream, name)).name == name, "another name")
+
+
+async def consumer_list(place: Place) -> None:
+    name = await _made(place)
+
+    async def listed() -> bool:  # servers that take too long to answer are left out
+        return name in {one.name for one in await place.js.consumers_info(place.stream)}
+
+    await eventually(listed, "not listed")
+
+
+async def consumer_pause(place: Place) -> None:
+    name = await _made(place)
+    until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
+    must(bool((await place.js.pause_consumer(place.stream, name, until)).paused), "not paused")
+    must(not (await place.js.resume_consumer(place.stream, name)).paused, "not resumed")
+
+
+async def consumer_delete(place: Place) -> None:
+    name = await _made(place)
+
+    async def deleted() -> bool:  # another server than the one that made it may not have heard of it yet
+        return await place.js.delete_consumer(place.stream, name)
+
+    await eventually(deleted, "not deleted")
+
+
+async def stream_info(place: Place) -> None:
+    must((await place.js.stream_info(place.stream)).state.messages > 0, "no messages")
+
+
+async def stream_list(place: Place) -> None:
+    must(place.stream in {one.config.name for one in await place.js.streams_info()}, "not listed by its name")
+
+
+async def name_by_subject(place: Place) -> None:
+    must(await place.js.find_stream_name_by_subject(place.subject()) == place.stream, "another name")
+
+
+async def account_info(place: Place) -> None:
+    await place.js.account_info()
+
+
+async def get_by_sequence(place: Place) -> None:
+    await _got(place, direct=False)
+
+
+async def get_last(place: Place) -> None:
+    subject = await place.stored()
+
+    async def found() -> bool:  # where it is answered by another copy than direct gets are
+        return (await place.js.get_last_msg(place.stream, subject)).subject == subject
+
+    await eventually(found, "not found")
+
+
+async def direct_by_sequence(place: Place) -> None:
+    await _got(place, direct=True)
+
+
+async def direct_next(place: Place) -> None:
+    subject = await place.stored()
+    message = await place.js.get_msg(place.stream, seq=1, subject=subject, direct=True, next=True)
+    must(message.subject == subject, "another subject")
+
+
+async def delete_message(place: Place) -> None:
+    subject = await place.stored()
+    message = await place.js.get_last_msg(place.stream, subject)
+    must(await place.js.delete_msg(place.stream, message.seq or 0), "not deleted")
+
+    async def gone() -> bool:
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            await place.js.get_last_msg(place.stream, subject, direct=True)
+            return False
+        return True
+
+    await eventually(gone, "copies keep it", within=SOON)
+
+
+async def purge_subject(place: Place) -> None:
+    await place.js.purge_stream(place.stream, subject=await place.stored())
+
+
+async def _made(place: Place) -> str:
+    """A consumer that is made by the physical name where it cannot be by the virtual one."""
+    name = place.fresh()
+    physical = (await place.js.stream_info(place.stream)).config.name or place.stream
+    config = ConsumerConfig(durable_name=name, ack_policy=AckPolicy.EXPLICIT, deliver_policy=DeliverPolicy.ALL)
+    await place.js.add_consumer(physical, config)
+    return name
+
+
+async def _got(place: Place, *, direct: bool) -> None:
+    subject = await place.stored()
+    last = await place.js.get_last_msg(place.stream, subject, direct=direct)
+    message = await place.js.get_msg(place.stream, seq=last.seq, direct=direct)
+    must(message.subject == subject, "another subject")
+
+
+async def _fetched(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
+    found: list[Msg] = []
+    for _ in range(50):
+        with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
+            found += await subscription.fetch(count - len(found), timeout=_WAIT)
+        if len(found) == count:
+            return found
+        await asyncio.sleep(0.02)
+    raise DiffersError(f"{len(found)} of {count} messages")
+
+
+async def _until_found(subscription: JetStreamContext.PullSubscription, subject: str) -> None:
+    while True:
+        (message,) = await _fetched(subscription, 1)
+        await message.ack()
+        if message.subject == subject:
+            return
+
+
+async def _pushed(subscription: JetStreamContext.PushSubscription) -> None:
+    for _ in range(_COUNT):
+        await (await subscription.next_msg(timeout=_WAIT)).ack()
+    await subscription.unsubscribe()
+
+
+OPERATIONS: dict[str, dict[str, Operation]] = {
+    "publishing": {
+        "publish": publish,
+        "publish, asynchronously": publish_async,
+        "the acknowledgement names the virtual stream": acknowledged_by_name,
+        "a message id twice": publish_message_id,
+        "expect the stream's name": expect_stream,
+        "expect the last message id": expect_last_id,
+        "expect a subject's sequence, from an acknowledgement": expect_sequence_of_ack,
+        "expect a subject's sequence, from a read": expect_sequence_of_read,
+        "core publish": core_publish,
+        "core subscribe: one copy, the original subject": core_subscribe,
+    },
+    "consuming": {
+        "pull: durable, fetch, acknowledge": pull_durable,
+        "pull: durable, no filter": pull_unfiltered,
+        "pull: ephemeral": pull_ephemeral,
+        "pull: several filters": pull_several_filters,
+        "pull: nothing there": pull_nothing,
+        "negative acknowledgement": nak,
+        "terminate": term,
+        "in progress": in_progress,
+        "bind to a consumer that is there, fetch, acknowledge": bind_and_fetch,
+        "push: durable": push_durable,
+        "push: ephemeral": push_ephemeral,
+        "push: queue group": push_queue,
+        "push: flow control": push_flow_control,
+        "ordered consumer": ordered_consumer,
+        "subscribe by subject alone": subscribe_by_subject,
+        "consumer: info": consumer_info,
+        "consumer: list": consumer_list,
+        "consumer: pause and resume": consumer_pause,
+        "consumer: delete": consumer_delete,
+    },
+    "looking": {
+        "stream: info": stream_info,
+        "stream: list": stream_list,
+        "stream: name by subject": name_by_subject,
+        "account: info": account_info,
+        "get by sequence": get_by_sequence,
+        "get the last of a subject": get_last,
+        "direct get by sequence": direct_by_sequence,
+        "direct get the next of a subject": direct_next,
+    },
+    "changing": {
+        "delete a message, everywhere": delete_message,
+        "purge a subject": purge_subject,
+    },
+}
+"""By group and name, in the order of the table."""

@@ -1,0 +1,70 @@
+"""Why an operation is expected not to work: every failure has to be one of these, or the run fails."""
+
+from __future__ import annotations
+
+REASONS: dict[str, tuple[str, str]] = {
+    "10056 stream name in subject does not match request": (
+        "10056",
+        (
+            "Creating a consumer: the request's body names the virtual stream, the mapped subject the physical one, and servers "
+            "refuse the pair. Bind to [consumers of the topology](topology.md), or use `routing: accounts`."
+        ),
+    ),
+    "10059 stream not found": (
+        "10059",
+        "Deleting and purging are not mapped: they would change one region only, and come back from the others.",
+    ),
+    "10060 expected stream does not match": (
+        "10060",
+        "The stream that takes the publish is called otherwise. `routing: accounts` keeps the name.",
+    ),
+    "10071 wrong last sequence": (
+        "10071",
+        (
+            "Compare-and-set with what was read: writes and reads are two streams, with sequences of their own. Choose `stretch` or "
+            "`homed`."
+        ),
+    ),
+    "another key, or none": (
+        "other",
+        "A revision of the write stream, asked of the read stream: another message has it there, or none.",
+    ),
+    "created twice": (
+        "twice",
+        "Each region compares with what was published there: `create` succeeds in each, and one of them overwrites the other.",
+    ),
+    "named physically": ("physical", "The acknowledgement names the stream that took the message, `foo-write-west`."),
+    "0 copies": (
+        "none",
+        (
+            "Publishes are mapped, or imported, on their way to the stream: core subscribers of the virtual subject see none of them. "
+            "Consume from the stream."
+        ),
+    ),
+    "not found": (
+        "no name",
+        (
+            "The client asks which stream has the subject, and none does under that name: with `mapped` read streams have no subjects, "
+            "and mirrors never have any. Name the stream where the client lets you."
+        ),
+    ),
+    "not listed": ("empty", "As `no name`; the client takes it for an empty store."),
+    "not listed by its name": ("physical", "The list has the names of physical streams."),
+    "no answer": (
+        "denied",
+        "Not shared with applications: the server refuses the publish, and the client waits for its timeout.",
+    ),
+    "copies keep it": (
+        "origin only",
+        "The origin deletes it, mirrors keep it; reads by the virtual name may be answered by either.",
+    ),
+    "not tried": (
+        "not tried",
+        (
+            "Beside publishes of others, `Nats-Expected-Last-Msg-Id` stops a stream with three replicas for good on 2.14.6 and "
+            "2.15.1, not on 2.12.8: every replica logs `critical write error: last msgid mismatch`, and again after a restart. The "
+            "streams here have one replica but for those in the stretch cluster. Do not use it."
+        ),
+    ),
+}
+"""What a run says (`place.reason`): what the table shows, and why it is so."""

@@ -1,0 +1,76 @@
+"""docs/compatibility.md, from what runs have found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.conformance.matrix import MODELS, PROFILES, WORKS, all_operations
+from tests.conformance.reasons import REASONS
+from tests.conformance.results import Cell, Results, by_outcome
+
+_HEAD = """\
+# What unmodified clients can do
+
+Written by `scripts/conformance`, from what it has found: do not edit it.
+
+Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
+with {clients} as they are published. `mapped` and `accounts` are the two [ways that clients reach streams](routing.md), the models are those of
+[consistency.md](consistency.md). ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
+versions unless it says where. The home of the `homed` streams was east.
+"""
+_KNOWN_TITLES = {
+    "publishing": "Publishing",
+    "consuming": "Consuming",
+    "looking": "Looking",
+    "changing": "Changing what is stored",
+    "key-value": "Key-value buckets (streams called `KV_…`)",
+    "objects": "Object stores (streams called `OBJ_…`)",
+}
+
+
+def unexplained(results: Results) -> list[str]:
+    """Each cell that failed for a reason which nobody expects."""
+    return [
+        f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}"
+        for cell, found in sorted(results.cells.items())
+        for (version, region), outcome in sorted(found.items())
+        if outcome != WORKS and outcome not in REASONS
+    ]
+
+
+def document(results: Results) -> str:
+    """The text of docs/compatibility.md."""
+    clients = " and ".join(f"{client} {version}" for client, version in results.clients.items())
+    parts = [_HEAD.format(versions=", ".join(results.versions()), clients=clients)]
+    for client in results.clients:
+        parts.append(f"## {client}\n")
+        for group, title in _KNOWN_TITLES.items():
+            rows = list(_rows(results, client, group))
+            if rows:
+                parts += [f"### {title}, {client}\n", *rows, ""]
+    parts += ["## Why not\n", "| | the servers' answer, or what happened | why |", "|---|---|---|"]
+    seen = {outcome for found in results.cells.values() for outcome in found.values()}
+    parts += [f"| {short} | {said} | {why} |" for said, (short, why) in REASONS.items() if said in seen]
+    return "\n".join(parts) + "\n"
+
+
+def _rows(results: Results, client: str, group: str) -> Iterator[str]:
+    columns = [(profile, model) for profile in PROFILES for model in MODELS]
+    tried = {cell.operation for cell in results.cells if (cell.client, cell.group) == (client, group)}
+    known = all_operations()[group]
+    operations = [*(one for one in known if one in tried), *sorted(tried - known.keys())]
+    if not operations:
+        return
+    yield f"| | {' | '.join(f'{profile} {model}' for profile, model in columns)} |"
+    yield f"|---|{'---|' * len(columns)}"
+    for operation in operations:
+        cells = (Cell(client, profile, model, group, operation) for profile, model in columns)
+        yield f"| {operation} | {' | '.join(_shown(results, cell) for cell in cells)} |"
+
+
+def _shown(results: Results, cell: Cell) -> str:
+    shown = []
+    for outcome, where in by_outcome(results.cells.get(cell, {})):
+        mark = "✓" if outcome == WORKS else REASONS.get(outcome, (outcome, ""))[0]
+        shown.append(f"{mark} {where}".rstrip())
+    return "; ".join(shown) or "–"

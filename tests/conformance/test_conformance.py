@@ -1,0 +1,46 @@
+"""What docs/compatibility.md says holds on the servers that run here: every operation of nats.py, in both profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import matrix, results, table
+from tests.support.labs import running_in
+
+VERSION = "2.15.1"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PLACES = {
+    "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east")],
+    "accounts": [("virtual", "east"), ("ordered", "west"), ("stretch", "central"), ("homed", "west")],
+}
+"""Each model in each profile where it differs from a plain stream, in a region that is not its home."""
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("profile", matrix.PROFILES)
+def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    said = results.read()
+    with matrix.running(profile, VERSION) as name:
+        found = asyncio.run(matrix.run(name, PLACES[profile]))
+    assert running_in(tmp_path) == []
+    differs = {}
+    for (model, region, group, operation), outcome in found.items():
+        expected = said.cells[results.Cell("nats.py", profile, model, group, operation)][VERSION, region]
+        if outcome != expected:
+            differs[model, region, operation] = f"{outcome}, and the table has {expected}"
+    assert differs == {}
+
+
+def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None:
+    """After a change of clients, operations or reasons: `scripts/conformance`."""
+    said = results.read()
+    assert said.clients["nats.py"] == importlib.metadata.version("nats-py")
+    assert table.unexplained(said) == []
+    assert DOCUMENT.read_text(encoding="utf-8") == table.document(said)
+    operations = {cell.operation for cell in said.cells if cell.client == "nats.py"}
+    assert operations == {one for named in matrix.all_operations().values() for one in named}
