@@ -10,6 +10,7 @@ Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of 
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
 Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
+Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
 
@@ -172,7 +173,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         )
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0911 - one for each thing that is measured alone
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
@@ -184,6 +185,9 @@ def main() -> None:
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
     )
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
+    parser.add_argument(
+        "--planted", action="store_true", help="only an audit of tables with planted faults of every kind"
+    )
     parser.add_argument("--alone", action="store_true", help="with --audit: nothing beside it")
     parser.add_argument(
         "--without-datacompy", action="store_true", help="with --audit: it takes ten times as long as all else"
@@ -203,6 +207,11 @@ def main() -> None:
         bench_audit.main(
             options.rows, with_others=is_beside, with_datacompy=is_beside and not options.without_datacompy
         )
+        return
+    if options.planted:
+        import bench_planted  # noqa: PLC0415 - needs Spark
+
+        bench_planted.main(options.rows)
         return
     if options.routing:
         import bench_routing  # noqa: PLC0415

@@ -153,7 +153,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
     run = Run(shelf=Shelf(copies.sparkSession), context=Context(subject="bench"), by_files_from=0)
-    _, found = run.reconciled(copies, cutting.take(streams_))
+    _, found = run.reconciled(copies, cutting.take(streams_), copies.inputFiles())
     return {row.kind: row.number for row in found.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 

@@ -108,6 +108,11 @@ class Shelf:
         """The table *name* of this audit. Raises KeyError if it was not computed."""
         return self._held[name]
 
+    def files(self, name: str) -> Sequence[str] | None:
+        """The files that hold the table *name*, and perhaps rows of other virtual streams; None where it is in memory."""
+        place = self._uri if name in self._held else self._reads
+        return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
+
     def read(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* as an earlier audit kept it. Raises VstreamError if there is none."""
         rows = checked(self.spark, f"{self._reads}/{name}", schema)
@@ -133,11 +138,12 @@ class Run:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
-        buckets, found = self.reconciled(copies, cut)
+        files = self.shelf.files("copies") if cut.messages >= self.by_files_from else None
+        buckets, found = self.reconciled(copies, cut, files)
         return self._judge(copies, cut, buckets, found, operations)
 
-    def reconciled(self, copies: DataFrame, cut: Cut) -> tuple[DataFrame, DataFrame]:
-        """The buckets, and the FAULTS that messages show."""
+    def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
+        """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
         tracks = self._stage(Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut))
         buckets = self._stage(
             Stage.RECONCILE,
@@ -145,7 +151,6 @@ class Run:
             reconcile.BUCKETS,
             lambda: reconcile.digests(copies, cut, tracks, size=self.bucket),
         )
-        files = copies.inputFiles() if cut.messages >= self.by_files_from else None
         backsteps = self._stage(
             Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: order.backsteps(copies, tracks, files)
         )

@@ -83,6 +83,7 @@ class Source:
         found: Tables,
         context: Context,
         progress: Any,
+        scratch: Path,
         journal: Any = None,
         reads: str | None = None,
     ) -> Report:
@@ -91,7 +92,7 @@ class Source:
         from vstream.audit.stages import Run, Shelf, Stage, save_context, save_journal  # noqa: PLC0415
 
         place = self._wanted.tables
-        shelf = Shelf(spark, place, reads=reads, virtuals=self._wanted.streams)
+        shelf = Shelf(spark, place or _files(spark, found, scratch), reads=reads, virtuals=self._wanted.streams)
         if place is not None and place != reads:
             if not isinstance(self, Live):
                 write_tables(found, place)
@@ -166,7 +167,7 @@ class Live(Source):
                 console.say(f"· reading broke off, and begins again: {error.message}", style="dim")
                 with explained():
                     found = self._extracted(spark, scratch)
-            return self._run(spark, found, self._context(), progress)
+            return self._run(spark, found, self._context(), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower:
         """What audits again and again."""
@@ -222,7 +223,7 @@ class Captured(Source):
         """How many messages there are to read."""
         return sum(one.messages or 0 for one in self._manifest.streams)
 
-    def audit(self, spark: Any, _: Path, progress: Any) -> Report:
+    def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Judge what the capture holds, and what clients were told."""
         from vstream.audit.captured import captured  # noqa: PLC0415
         from vstream.audit.journal import journal  # noqa: PLC0415
@@ -244,7 +245,9 @@ class Captured(Source):
             windows=tuple(windows),
             unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
         )
-        return self._run(spark, captured(spark, self._capture), context, progress, journal(spark, self._capture))
+        return self._run(
+            spark, captured(spark, self._capture), context, progress, scratch, journal(spark, self._capture)
+        )
 
 
 class Kept(Source):
@@ -258,7 +261,7 @@ class Kept(Source):
         """In doubt, it is large."""
         return SMALL
 
-    def audit(self, spark: Any, _: Path, progress: Any) -> Report:
+    def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Do again what comes after what was kept."""
         from vstream.audit.frames import read_tables  # noqa: PLC0415
         from vstream.audit.stages import Shelf, read_context, read_journal  # noqa: PLC0415
@@ -269,9 +272,18 @@ class Kept(Source):
             read_tables(spark, self._uri),
             read_context(shelf, self._uri),
             progress,
+            scratch,
             read_journal(shelf),
             reads=self._uri,
         )
+
+
+def _files(spark: Any, found: Tables, scratch: Path) -> str | None:
+    """Where tables are kept for as long as the audit takes: many rows are better in files than in memory."""
+    if not str(spark.conf.get("spark.master", "")).startswith("local"):
+        return None
+    messages = sum(one.messages or 0 for one in found.streams.select("messages").collect())
+    return uri_of(f"{scratch}/audit") if messages >= SMALL else None
 
 
 def _check_streams(given: tuple[str, ...], known: set[str]) -> None:
