@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,22 +30,23 @@ CORE = 20_000
 ACKED = 4_000
 IN_FLIGHT = 50
 ROUNDS = 2
+OTHER = {"mapped": "_vs.api.none.x", "accounts": "_vs.api.none.x", "domains": "$JS.ACK.none.x"}
 
 
 def topology(routing: str, count: int) -> str:
     """*count* virtual streams below one root, in one region of one server."""
     names = "".join(f"  s{n}: {{subjects: [v.s{n}.>], storage: memory}}\n" for n in range(count))
-    how = {"mapped": "", "accounts": "routing: accounts\nroots: [v.>]\n"}[routing]
+    how = "" if routing == "mapped" else f"routing: {routing}\nroots: [v.>]\n"
     return (
         f'version: 1\nname: bench-routing\nserver_version: "2.12"\n{how}'
         f"regions: {{west: {{servers: 1}}}}\ndefaults: {{write: {{max_age: 1h}}}}\nstreams:\n{names}"
     )
 
 
-async def core(client: Client) -> None:
+async def core(client: Client, subject: str) -> None:
     """Messages that nobody listens to, on a subject of no virtual stream that vstream's user may publish on."""
     for _ in range(CORE):
-        await client.publish("_vs.api.none.x", b"x" * 64)
+        await client.publish(subject, b"x" * 64)
     await client.flush(timeout=280)
 
 
@@ -86,7 +88,7 @@ async def measure(routing: str, count: int) -> tuple[float, float, int]:
                     await JetStreamAdmin(connection).create(replace(stream.config, fields=fields))
         process = psutil.Process(lab.status("bench-routing").servers[0].pid)
         client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
-        other = await cost(process, core, client, CORE)
+        other = await cost(process, partial(core, subject=OTHER[routing]), client, CORE)
         stored = await cost(process, acked, client, ACKED)
         await client.close()
         return other, stored, len(bundles[-1].mappings)
@@ -96,7 +98,7 @@ async def measure(routing: str, count: int) -> tuple[float, float, int]:
 
 async def _table() -> None:
     print("routing    streams   rules   other µs   acknowledged µs")
-    for routing in ("accounts", "mapped"):
+    for routing in ("domains", "accounts", "mapped"):
         for count in COUNTS:
             other, stored, rules = await measure(routing, count)
             print(f"{routing:9} {count:8,} {rules:7,} {other:10.2f} {stored:17.1f}", flush=True)

@@ -10,7 +10,8 @@ from vstream.diagnostics import Diagnostic
 from vstream.errors import InvalidInputError
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES, TopologySubject
-from vstream.render.bundle import default_addresses, render
+from vstream.render.bundle import render
+from vstream.render.wiring import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.shape import readable_part, shape
 from vstream.topology import decode

@@ -211,7 +211,7 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     found: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
     while (one := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
-        origin = tails.origin_of(one, ("foo-write-west",))[1]
+        origin = tails.origin_of(one, ("foo-write-west",), f"foo-read-{region}")[1]
         found[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
         seq = one.seq + 1
     return found

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.lab import binaries
-from vstream.model.accounts import NO_PASSWORDS
-from vstream.model.artifacts import PASSWORDS_PATH
+from vstream.model.artifacts import HUB_PASSWORDS_PATH, PASSWORDS_PATH, leaf_path, stand_in
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONFIGURATIONS = sorted(GOLDEN.glob("*/servers/*.conf"))
@@ -21,7 +20,8 @@ CONFIGURATIONS = sorted(GOLDEN.glob("*/servers/*.conf"))
 def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path: Path, tmp_path: Path) -> None:
     # Beside what is rendered there are the passwords, which are nowhere in it.
     bundle = shutil.copytree(path.parents[1], tmp_path / "bundle")
-    (bundle / PASSWORDS_PATH).write_text(NO_PASSWORDS)
+    for name in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, leaf_path("west"), leaf_path("east")):
+        (bundle / name).write_text(str(stand_in(name)))
     command = [str(binaries.locate()), "-t", "-c", str(bundle / "servers" / path.name)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -11,8 +11,7 @@ from vstream.lint.inputs import Source, gather
 from vstream.lint.registry import Rule, run
 from vstream.lint.rules import servers, streams
 from vstream.load import load
-from vstream.model.accounts import NO_PASSWORDS
-from vstream.model.artifacts import PASSWORDS_PATH
+from vstream.model.artifacts import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,9 +36,9 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     """What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read."""
 
     def read(name: str) -> bytes:
-        if name not in files and name != PASSWORDS_PATH:
+        if name not in files and stand_in(name) is None:
             raise FileNotFoundError(name)
-        return files.get(name, NO_PASSWORDS).encode()
+        return (files.get(name) or stand_in(name) or "").encode()
 
     gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
     assert [one.message for one in gathered.diagnostics] == []

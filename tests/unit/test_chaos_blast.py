@@ -60,6 +60,7 @@ def test_what_is_left(
 ) -> None:
     effects = blast(topology(servers, replicas=replicas), lost=lost, taken=taken)
     assert tuple(one.quorum for one in effects.regions) == quorums
+    assert effects.meta is not None
     assert effects.meta.has_majority is majority
     assert len(effects.refusals) == refusals
 
@@ -78,6 +79,7 @@ def test_a_refusal_names_every_region_that_would_be_without() -> None:
 
 def test_a_server_that_is_lost_already_is_not_counted_twice() -> None:
     effects = blast(topology(3, replicas=3), lost=("west-1",), taken=("west-1", "west-2"))
+    assert effects.meta is not None
     assert (effects.regions[0].left, effects.meta.left, effects.meta.peers) == (1, 7, 9)
 
 
@@ -125,6 +127,7 @@ def test_cut_links_leave_sides(
 ) -> None:
     effects = blast(topology(3, replicas=3), lost=(), taken=(), silent=silent, cut=broken)
     assert tuple(one.regions for one in effects.sides) == sides
+    assert effects.meta is not None
     assert effects.meta.has_majority is majority
     assert len(effects.refusals) == refusals
     assert all(one.quorum is KEPT for one in effects.regions)

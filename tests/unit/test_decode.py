@@ -46,7 +46,7 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
     ("line", "expected"),
     [
         ("strems: {}", "5:1: error VS006: unknown key `strems`\n    hint: did you mean `streams`?\n"),
-        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `jetstream`, `links`, `name`, `naming`, "
+        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `hubs`, `jetstream`, `links`, `name`, `naming`, "
          "`presets`, `regions`, `roots`, `routing`, `server_version`, `streams`, `stretch`, `version`\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
          "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),

@@ -21,9 +21,9 @@ from vstream.mapping.select import OutcomeKind, compile_mappings
 from vstream.mapping.transform import SubjectTransform
 from vstream.model.artifacts import Bundle
 from vstream.model.topology import Role, Topology
-from vstream.render.bundle import default_addresses
 from vstream.render.environment import quote, to_json
 from vstream.render.routing import READ_RULES, mapping_set
+from vstream.render.wiring import default_addresses
 from vstream.subjects import matches
 from vstream.syntax import natsconf
 from vstream.topology import naming

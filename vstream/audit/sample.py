@@ -87,10 +87,10 @@ def _ways(streams: Sequence[PhysicalStream]) -> dict[str, list[Route]]:
             )
             if way is None:
                 raise VstreamError(
-                    f"what `{one.config.name}` makes of the subjects of `{taken_from(source)}` is not known",
+                    f"what `{one.config.name}` makes of the subjects of `{taken_from(source, one.config.name)}` is not known",
                     hint="audit it without --sample",
                 )
-            ways.setdefault(taken_from(source), []).append(way)
+            ways.setdefault(taken_from(source, one.config.name), []).append(way)
     return ways
 
 

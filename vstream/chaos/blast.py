@@ -71,8 +71,8 @@ class Blast:
     """Everything that the fault takes, and why it would be more than was asked for."""
 
     regions: tuple[RegionEffect, ...]
-    meta: GroupEffect
-    """Of all servers. Without a leader, streams are neither made, changed nor moved."""
+    meta: GroupEffect | None
+    """Of all servers; None where each region has its own. Without a leader, streams are neither made, changed nor moved."""
     stretch: GroupEffect | None
     """The stretch cluster; its streams have a replica on most of its members."""
     sides: tuple[SideEffect, ...]
@@ -104,11 +104,11 @@ def blast(
     present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *taken}}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
-    meta = _group(everyone, present, parts)
+    meta = None if topology.hubs else _group(everyone, present, parts)
     stretch = _group(members, present, parts) if members else None
     asked = {seat.region for seat in topology.seats if seat.server.name in taken}
     refusals = []
-    if (taken or cut) and not meta.has_majority:
+    if (taken or cut) and meta is not None and not meta.has_majority:
         refusals.append(
             f"the JetStream meta group would have {meta.left} of its {meta.peers} servers: "
             "no majority, so no leader anywhere"
@@ -125,7 +125,7 @@ def blast(
         meta=meta,
         stretch=stretch,
         sides=tuple(
-            SideEffect(regions=side, servers=count, has_meta_majority=count > meta.peers // 2)
+            SideEffect(regions=side, servers=count, has_meta_majority=meta is None or count > meta.peers // 2)
             for side, count in counted
         ),
         losses=tuple(losses),

@@ -44,19 +44,21 @@ async def healthy(
     deadline = time.monotonic() + timeout
     serving = [site.address(server) for server in site.servers if site.serves(server) and server not in without]
     cuts = site.cuts()
-    everyone = readiness.members(serving, cuts)
+    everyone = readiness.members(serving, cuts, known=[site.address(server) for server in site.servers])
     watch()
     led = [
         member
+        for group in site.meta_groups
         for side in sides(site.regions, cuts)
-        if len(names := [one.server.name for one in serving if one.region in side]) > len(site.servers) // 2
+        if len(names := [one.server.name for one in serving if one.region in side and one.server.name in group])
+        > len(group) // 2
         for member in everyone
         if member.name in names
     ]
     checks: list[tuple[Stage, Sequence[Member], Callable[[Member], Awaitable[str | None]]]] = [
         (Stage.ACCEPTING, everyone, readiness.accepting),
         (Stage.LINKED, everyone, readiness.linked),
-        (Stage.LED, led, readiness.led(len(site.servers))),
+        (Stage.LED, led, readiness.led),
     ]
     for stage, members, check in checks:
         await readiness.reach(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)

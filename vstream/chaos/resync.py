@@ -119,9 +119,13 @@ def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
 
 async def _unready(site: Site) -> str | None:
     """Which gateway is missing, or that there is no leader; None if all is there, or nothing says where to look."""
-    urls = site.monitors()
-    present = {site.clusters[server] for server in site.servers if site.serves(server)}
-    for url in urls:
+    return await _unlinked(site) or await _leaderless(site)
+
+
+async def _unlinked(site: Site) -> str | None:
+    joined = set(site.hubs.values()) or set(site.servers)
+    present = {site.clusters[server] for server in joined if site.serves(server)}
+    for url in site.monitors(joined):
         try:
             linked = await monitoring.outbound_gateways(url)
         except VstreamError as error:
@@ -129,9 +133,15 @@ async def _unready(site: Site) -> str | None:
         # A server has gateways to all clusters but its own.
         if len(missing := present - linked) > 1:
             return f"the server at `{url}` misses a gateway to one or more of {', '.join(sorted(missing))}"
-    # A single server is no cluster: it decides alone.
-    if len(site.servers) > 1 and urls and await roles.meta_leader(urls) is None:
-        return "the JetStream meta group has no leader"
+    return None
+
+
+async def _leaderless(site: Site) -> str | None:
+    for group in site.meta_groups:
+        urls = site.monitors(group)
+        # A single server is no cluster: it decides alone.
+        if len(group) > 1 and urls and await roles.meta_leader(urls) is None:
+            return f"the JetStream meta group of {', '.join(sorted(group))} has no leader"
     return None
 
 

@@ -94,6 +94,7 @@ async def meta_leader(monitors: Iterable[str]) -> str | None:
 
 async def required_meta_leader(site: Site) -> str:
     """The meta leader. Raises LabError while there is none, or nothing says where to ask."""
+    site.require_one_meta_group()
     monitors = site.monitors()
     if not monitors:
         raise LabError(

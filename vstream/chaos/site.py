@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psutil
 
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
+from vstream.jetstream.observe import any_connection
 from vstream.lab.keeper import Keeper
 from vstream.lab.lab import endpoints as lab_endpoints
 from vstream.lab.readiness import monitor_url
@@ -17,7 +19,7 @@ from vstream.lab.server import NatsServer
 from vstream.lab.status import recorded_lab, system_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
     from vstream.lab.linkstate import Pair
     from vstream.lab.state import LabDirectory, LabRecord
@@ -37,6 +39,8 @@ class Site:
     system: Endpoint | None
     """How to reach the system account: only that can move the meta leader."""
     lab: tuple[LabDirectory, LabRecord] | None
+    hubs: Mapping[str, str] = field(default_factory=dict)
+    """By region, the server that joins it to the others, and has no JetStream; then each region has its own meta group."""
     held: frozenset[str] = frozenset()
     """Servers that stay down, whichever fault is healed: another open one has taken them."""
 
@@ -54,6 +58,13 @@ class Site:
     def regions(self) -> tuple[str, ...]:
         """The regions, in the order of the topology."""
         return tuple(dict.fromkeys(self.servers.values()))
+
+    @property
+    def meta_groups(self) -> tuple[frozenset[str], ...]:
+        """The servers of each JetStream meta group."""
+        if not self.hubs:
+            return (frozenset(self.servers),)
+        return tuple(frozenset(self.in_region(region)) - {hub} for region, hub in self.hubs.items())
 
     def latest_record(self) -> LabRecord:
         """The record as it is by now: an upgrade changes what servers are started with."""
@@ -89,16 +100,24 @@ class Site:
         except psutil.NoSuchProcess:
             return False
 
-    def monitors(self) -> tuple[str, ...]:
-        """Where the servers that serve answer monitoring requests."""
+    def monitors(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """Where the servers that serve answer monitoring requests; only those *among* these where it is a lab."""
         if self.lab is None:
             return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
-        return tuple(monitor_url(self.address(server)) for server in self.servers if self.serves(server))
+        return tuple(
+            monitor_url(self.address(server))
+            for server in self.servers
+            if (among is None or server in among) and self.serves(server)
+        )
 
     @asynccontextmanager
     async def connected(self, first: str | None = None) -> AsyncIterator[Connection]:
         """A connection to region *first*, or to any other that can be reached. Raises NotReachableError if none can."""
         regions = sorted(self.endpoints, key=lambda region: region != first)
+        if self.hubs:
+            async with self._connected_to_each(regions) as connection:
+                yield connection
+            return
         connection = await self._open([(region, self._serving(region)) for region in regions])
         try:
             yield connection
@@ -106,8 +125,25 @@ class Site:
             await connection.close()
 
     @asynccontextmanager
+    async def _connected_to_each(self, regions: Sequence[str]) -> AsyncIterator[Connection]:
+        """To the first of *regions* that can be reached; what is asked of another domain goes there."""
+
+        async def one(region: str) -> Connection | NotReachableError:
+            try:
+                return await self._open([(region, self._serving(region))])
+            except NotReachableError as error:
+                return error
+
+        opened = dict(zip(regions, await asyncio.gather(*map(one, regions)), strict=True))
+        try:
+            yield any_connection(opened)
+        finally:
+            await asyncio.gather(*(one.close() for one in opened.values() if isinstance(one, Connection)))
+
+    @asynccontextmanager
     async def connected_to_system(self) -> AsyncIterator[Connection]:
-        """A connection to the system account. Raises LabError where nothing says how."""
+        """A connection to the system account. Raises LabError where nothing says how, or where there are several."""
+        self.require_one_meta_group()
         if self.system is None:
             raise LabError(
                 "moving the JetStream meta leader takes the system account, and nothing says how to reach it",
@@ -123,10 +159,23 @@ class Site:
         finally:
             await connection.close()
 
+    def require_one_meta_group(self) -> None:
+        """Raises LabError where each region has a meta leader of its own: a fault for *the* leader says not which."""
+        if self.hubs:
+            raise LabError(
+                "with `routing: domains` each region has a JetStream meta leader of its own",
+                hint="kill or pause a server instead: `vstream chaos status` says which there are",
+            )
+
     def system_in(self, region: str) -> Endpoint:
         """How to reach the system account of the lab in *region*; without addresses if no server there serves."""
         assert self.system is not None
-        return replace(self.system, urls=self._serving(region).urls)
+        if region not in self.hubs:
+            return replace(self.system, urls=self._serving(region).urls)
+        # The system accounts of regions are their own; those of hubs are one.
+        hub = self.address(self.hubs[region])
+        serves = self.serves(self.hubs[region])
+        return replace(self.system, urls=(f"nats://{hub.host}:{hub.client}",) if serves else ())
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
@@ -152,7 +201,7 @@ class Site:
         addresses = [
             address
             for server in self.in_region(region)
-            if not (address := self.address(server)).is_stretch and self.serves(server)
+            if not ((address := self.address(server)).is_stretch or address.is_hub) and self.serves(server)
         ]
         return replace(
             self.endpoints[region], urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses)
@@ -177,13 +226,14 @@ def of_lab(name: str) -> Site:
         endpoints=lab_endpoints(name),
         system=system_endpoint(name),
         lab=(directory, record),
+        hubs={address.region: address.server.name for address in record.servers if address.is_hub},
     )
 
 
 def of_topology(topology: Topology, name: str) -> Site:
     """The lab *name*, which must be one of *topology*. Raises LabError if it is not."""
     site = of_lab(name)
-    wanted = {seat.server.name: seat.region for seat in topology.seats}
+    wanted = {seat.server.name: seat.region for seat in topology.processes}
     if wanted != dict(site.servers):
         raise LabError(
             f"lab `{name}` runs other servers than topology `{topology.name}` has",
@@ -195,9 +245,10 @@ def of_topology(topology: Topology, name: str) -> Site:
 def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> Site:
     """Servers that are reached by `connect`: their API alone can be used."""
     return Site(
-        servers={seat.server.name: seat.region for seat in topology.seats},
-        clusters={seat.server.name: seat.cluster for seat in topology.seats},
+        servers={seat.server.name: seat.region for seat in topology.processes},
+        clusters={seat.server.name: seat.cluster for seat in topology.processes},
         endpoints=endpoints,
         system=system,
         lab=None,
+        hubs={seat.region: seat.server.name for seat in topology.processes if seat.is_hub},
     )

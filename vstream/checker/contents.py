@@ -12,7 +12,7 @@ from vstream.checker.layout import READ_ROLES
 from vstream.checker.order import displaced
 from vstream.checker.verdict import Finding, Physical
 from vstream.errors import VstreamError
-from vstream.topology.naming import PHYSICAL_PREFIX
+from vstream.topology.naming import PHYSICAL_PREFIX, WRITTEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -163,8 +163,10 @@ class Scan:
         if self.captured.role in READ_ROLES:
             return False
         tokens = subject.split(".")
-        unmapped = tokens[3:] if tokens[0] == PHYSICAL_PREFIX else [*tokens[:1], *tokens[2:]]
-        return hash(".".join(unmapped)) == wanted
+        if tokens[0] != PHYSICAL_PREFIX:
+            return hash(".".join([*tokens[:1], *tokens[2:]])) == wanted
+        # In a domain what stands before it is shorter.
+        return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{WRITTEN}."))}
 
     def _unpublished(self, row: Stored) -> None:
         detail = "nobody published it" if row.id is not None else "it is no message of the workload"

@@ -59,6 +59,10 @@ ROUTINGS = {
 routing: accounts           # hidden accounts for each region, docs/routing.md; servers include accounts.cfg and passwords.cfg
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """,
+    Routing.DOMAINS: """\
+routing: domains            # a JetStream domain for each region, and a hub that joins it to the others: docs/routing.md
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+""",
 }
 
 
@@ -82,7 +86,7 @@ def command(
     from vstream.topology.document import json_schema  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    root = "v." if routing is Routing.ACCOUNTS else ""
+    root = "" if routing is Routing.MAPPED else "v."
     text = STARTER.format(
         name=name, routing=ROUTINGS[routing], root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
     )

@@ -87,7 +87,7 @@ def target(topology: Topology, lab_name: str | None) -> Target:
     name = lab_name or topology.name
     if lab.is_running(name):
         _check_servers(topology, name)
-        seats = {seat.server.name for seat in topology.seats}
+        seats = {seat.server.name for seat in topology.processes}
         leaving = sorted(one.server.name for one in lab.addresses(name) if one.server.name not in seats)
         return Target(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}", leaving=tuple(leaving))
     if lab_name is not None:
@@ -125,7 +125,7 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     from vstream.lab import lab  # noqa: PLC0415
 
     has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
-    wanted = {(seat.region, seat.server.name) for seat in topology.seats}
+    wanted = {(seat.region, seat.server.name) for seat in topology.processes}
     staying = {region for region, _ in wanted}
     is_same = lab.status(lab_name).topology == topology.name  # else its other servers are somebody's
     if has == wanted or (is_same and {one for one in has if one[0] in staying} == wanted):
@@ -144,7 +144,7 @@ def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bun
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.load import bundle  # noqa: PLC0415
 
-    seats = {seat.server.name for seat in topology.seats}
+    seats = {seat.server.name for seat in topology.processes}
     addresses = None
     if where.lab is not None:
         addresses = tuple(one for one in lab.addresses(where.lab) if one.server.name in seats)

@@ -44,7 +44,7 @@ def command(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = _tried(inputs.load(topology).require())
     where = inputs.target(wanted, lab)
     picture, found = run(_look(wanted, where, deadline))
     standing = [pair for pair in picture.pairs if pair.state in {State.SILENT, State.UNKNOWN}]
@@ -65,6 +65,19 @@ def command(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     if len(ready) < len(found) or standing or (found and not yes):
         raise typer.Exit(NO)
+
+
+def _tried(topology: Topology) -> Topology:
+    """*topology*, if repairs have been tried with its `routing`. Raises VstreamError."""
+    from vstream.errors import VstreamError  # noqa: PLC0415
+    from vstream.model.topology import Routing  # noqa: PLC0415
+
+    if topology.routing is Routing.DOMAINS:
+        raise VstreamError(
+            f"`{topology.name}` has `routing: domains`, where nobody has tried a repair yet",
+            hint="`vstream doctor` says what is lost, and which read streams hold it",
+        )
+    return topology
 
 
 async def _look(topology: Topology, where: inputs.Target, deadline: float) -> tuple[Picture, tuple[Refill, ...]]:

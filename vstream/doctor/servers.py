@@ -12,10 +12,10 @@ from vstream.plan.diff import Observed, diff
 from vstream.plan.loaded import RULE, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Topology
+    from vstream.model.topology import Seat, Topology
     from vstream.picture.facts import Facts
 
 
@@ -43,6 +43,8 @@ def check(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]
 
 def _gateways(topology: Topology, facts: Facts) -> Iterator[Finding]:
     up = {server.cluster for server in facts.servers if server.is_reached}
+    if topology.hubs is not None:
+        return  # the hubs have them, and no address to look at is known of those
     for server in facts.servers:
         if server.gateways is None:
             continue
@@ -82,8 +84,16 @@ def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding
 
 
 def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
-    members = [server for server in facts.servers if server.is_reached and server.has_jetstream]
-    seats = topology.seats
+    if topology.hubs is None:
+        yield from _meta_group(topology.name, topology.seats, facts)
+        return
+    for region in topology.regions:
+        yield from _meta_group(region.name, [seat for seat in topology.seats if seat.region == region.name], facts)
+
+
+def _meta_group(name: str, seats: Sequence[Seat], facts: Facts) -> Iterator[Finding]:
+    names = {seat.server.name for seat in seats}
+    members = [one for one in facts.servers if one.name in names and one.is_reached and one.has_jetstream]
     if len(seats) == 1 or not members:
         return
     said = Counter(server.meta_leader or "nobody" for server in members)
@@ -91,7 +101,7 @@ def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
         shown = ", ".join(f"{count} say {leader}" for leader, count in sorted(said.items()))
         yield Finding(
             code="VD406",
-            about=topology.name,
+            about=name,
             evidence=f"who leads: {shown}",
             do="bring the majority of servers together",
         )
@@ -99,7 +109,7 @@ def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
     if size != len(seats):
         yield Finding(
             code="VD407",
-            about=topology.name,
+            about=name,
             evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
             do="remove members that are gone: `nats server raft peer-remove NAME`",
         )

@@ -84,6 +84,11 @@ class Connection:
         self.region = region
 
     @property
+    def client(self) -> Client:
+        """The library's client."""
+        return self._client
+
+    @property
     def server_name(self) -> str:
         """The server that the client is connected to."""
         return str(self._info.get("server_name", "?"))

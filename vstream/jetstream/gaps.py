@@ -71,7 +71,7 @@ async def _of(
         if message is None:
             before.clear()
             continue
-        origin, seq = tails.origin_of(message, places)
+        origin, seq = tails.origin_of(message, places, reader.name)
         if origin not in places:
             continue
         last, before[origin] = before.get(origin), seq

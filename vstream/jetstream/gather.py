@@ -20,6 +20,7 @@ from vstream.jetstream import gaps, monitoring, observe, tails
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, loaded_on
+from vstream.model.topology import Routing
 from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
 from vstream.picture.shape import Durable, Part, all_parts, durables
 from vstream.topology import naming
@@ -197,7 +198,7 @@ class _Round:
             varz = await monitoring.varz(url, self._left())
             gateways = monitoring.outbound_gateways(url, self._left())
             linked, jetstream, rules = await asyncio.gather(
-                gateways, self._jetstream(url, varz.server_name), self._rules(url)
+                gateways, self._jetstream(region, url, varz.server_name), self._rules(url)
             )
         except VstreamError as error:
             return ServerFacts(name="?", region=region, url=url, problem=error.message)
@@ -215,7 +216,7 @@ class _Round:
             rules=rules,
         )
 
-    async def _jetstream(self, url: str, server: str) -> Mapping[str, Any]:
+    async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
         """What JetStream of *server* says; the streams that it leads are kept."""
         account = quote(await asyncio.shield(self._account), safe="")
         more = "&config=true" if self._is_deep else ""
@@ -225,13 +226,14 @@ class _Round:
         except ServerError:
             # It says so where the account has nothing there yet.
             return await monitoring.get(url, "/jsz", self._left())
-        self._keep(answer, led_by=server)
+        self._keep(answer, region, led_by=server)
         return answer
 
-    def _keep(self, answer: Mapping[str, Any], *, led_by: str | None) -> None:
+    def _keep(self, answer: Mapping[str, Any], region: str, *, led_by: str | None) -> None:
+        domain = region if self._topology.routing is Routing.DOMAINS else None
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
-                facts = stream_facts(detail)
+                facts = stream_facts(detail, naming.in_account(domain, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
                 if led_by is None or facts.leader in {led_by, ALONE}:
                     self._streams[facts.name] = facts
@@ -258,11 +260,11 @@ class _Round:
         if leaderless:
             known = dict(self._streams)
             account = quote(self._account.result(), safe="")
-            urls = [server.url for server in servers if server.url and server.is_reached]
+            reached = [server for server in servers if server.url and server.is_reached]
             path = f"/jsz?acc={account}&streams=true"
-            answers = await asyncio.gather(*(_or_nothing(monitoring.get(url, path, self._left())) for url in urls))
-            for answer in answers:
-                self._keep(answer, led_by=None)
+            asked = (_or_nothing(monitoring.get(str(one.url), path, self._left())) for one in reached)
+            for server, answer in zip(reached, await asyncio.gather(*asked), strict=True):
+                self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
             for name, facts in self._streams.items():
                 self._streams[name] = known.get(name) or replace(facts, leader=None)
@@ -288,8 +290,7 @@ class _Round:
         if time.monotonic() > self._deadline:
             return False
         try:
-            # A stream of a hidden account calls itself what it is called there.
-            self._streams[name] = replace(stream_facts(await admin.info(name, timeout=patience)), name=name)
+            self._streams[name] = stream_facts(await admin.info(name, timeout=patience), name)
         except ServerError as error:
             if error.err_code == _NOT_FOUND:
                 self._absent.add(name)

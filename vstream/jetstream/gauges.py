@@ -225,7 +225,9 @@ class LiveGauges:
         subject = _as_read(reader, origin.name, last.subject) if last is not None else None
         if subject is not None and reader.config.fields.get("allow_direct"):
             found = await direct.last_by_subject(self._connection, reader.name, subject)
-            source, seq = origin_of(found.headers, [origin.name]) if found is not None else (None, None)
+            source, seq = (
+                origin_of(found.headers, [origin.name], taker=reader.name) if found is not None else (None, None)
+            )
             if source == origin.name and seq == origin.last_seq:
                 return seq
         return await self._scanned(reader, origin.name)
@@ -264,7 +266,8 @@ class LiveGauges:
             wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
             found = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
             for message in found:
-                source, seq = origin_of(message.headers, [origin]) if message is not None else (None, None)
+                said = message.headers if message is not None else {}
+                source, seq = origin_of(said, [origin], taker=reader.name)
                 if source == origin and seq is not None:
                     return seq
         return None
@@ -281,8 +284,8 @@ class LiveGauges:
             first_seq=int(state.get("first_seq", 0)),
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
-            taken=_taken(info.get("sources") or ()),
-            lags={taken_from(one): int(one.get("lag") or 0) for one in info.get("sources") or ()},
+            taken=_taken(info.get("sources") or (), name),
+            lags={taken_from(one, name): int(one.get("lag") or 0) for one in info.get("sources") or ()},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
 
@@ -303,11 +306,11 @@ def _unknown(reader: str, origin: str) -> str:
     return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
 
 
-def _taken(sources: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+def _taken(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     found: dict[str, int] = {}
     for source in sources:
-        name, seq = taken_from(source), int(source.get("seq") or 0)
+        name, seq = taken_from(source, taker), int(source.get("seq") or 0)
         found[name] = min(seq, found.get(name, seq))
     return {name: seq for name, seq in found.items() if seq}
 
@@ -317,7 +320,11 @@ def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:
     sources = reader.config.fields.get("sources")
     for source in sources if isinstance(sources, list) else []:
         transforms = source.get("subject_transforms") if isinstance(source, dict) else None
-        if not isinstance(source, dict) or source.get("name") != origin or not isinstance(transforms, list):
+        if (
+            not isinstance(source, dict)
+            or taken_from(source, reader.name) != origin
+            or not isinstance(transforms, list)
+        ):
             continue
         for one in transforms:
             if isinstance(one, dict):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.model.accounts import Shared
+from vstream.model.streams import HIDDEN
+from vstream.model.topology import Routing
 from vstream.plan.diff import spell
 from vstream.plan.loaded import Entries, account_loaded, entries
 from vstream.topology import naming
@@ -19,14 +22,20 @@ if TYPE_CHECKING:
     from vstream.model.accounts import Account
     from vstream.model.topology import Topology
 
+_OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
+
 
 def hidden_accounts(topology: Topology) -> tuple[str, ...]:
-    """The accounts that *topology* has besides that of clients; none with `routing: mapped`."""
+    """The accounts whose text is the topology's, but for that of clients where streams are in others; none if `mapped`."""
+    if topology.routing is Routing.DOMAINS:
+        return (naming.CLIENT_ACCOUNT,)
     return tuple(account for account in naming.accounts_of(topology) if account is not None)
 
 
 def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
     """Whether a server that has *loaded* this hands requests on to the hidden *account*; it may if that is unknown."""
+    if not account.startswith(HIDDEN):
+        return True  # a domain, where there is nothing to hand on
     return loaded is None or f"import {naming.CLIENT_ACCOUNT} {naming.api_prefix(account)}.>" in loaded
 
 
@@ -45,16 +54,18 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
     `monitoring.get`, each request after *timeout* seconds.
     """
+    apart = [one for one in hidden if one != account]
     detail, *others = await asyncio.gather(
-        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in hidden)
+        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in apart)
     )
     rules: Mapping[str, list[dict[str, Any]]] = detail.get("mappings") or {}
     ours = frozenset((account, *hidden))
-    details = ((account, detail), *zip(hidden, others, strict=True)) if hidden else ()
+    details = ((account, detail), *zip(apart, others, strict=True)) if hidden else ()
     loaded = [account_loaded(name, one, ours) for name, one in details if one is not None]
     dead = await idle(url, loaded, timeout)
     return {
-        **{source: _spelled(source, destinations) for source, destinations in rules.items()},
+        # In a domain, servers themselves map the API of that name to the plain one.
+        **{source: _spelled(source, to) for source, to in rules.items() if not _OF_DOMAIN.match(source)},
         **entries([_without_services(one) if one.name in dead else one for one in loaded]),
     }
 

@@ -30,8 +30,8 @@ async def require_dead(
     observed: Observed,
 ) -> None:
     """Raises RefusedError if anything of *regions* still answers, or streams of the topology are to be there."""
-    if regions and topology.routing is Routing.ACCOUNTS:
-        raise RefusedError("a region cannot be given up with `routing: accounts` yet")
+    if regions and topology.routing is not Routing.MAPPED:
+        raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
     for region in regions:
         used = [stream.name for stream in topology.streams if region in stream.regions]
         if used:

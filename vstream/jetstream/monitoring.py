@@ -106,6 +106,12 @@ async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozense
     return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
 
 
+async def leafs(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+    """The names of the servers that this server has a leaf connection with."""
+    found = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
+    return frozenset(str(one.get("name")) for one in found)
+
+
 async def routed_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a route to."""
     routes = (await get(url_base, "/routez", timeout)).get("routes") or ()

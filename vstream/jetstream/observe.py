@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.anywhere import Anywhere
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
 from vstream.model.streams import REGION_KEY, ROLE_KEY
-from vstream.model.topology import Role
+from vstream.model.topology import Role, Routing
+from vstream.picture.shape import parts
 from vstream.plan.diff import Observed
 from vstream.topology import naming
 
@@ -86,10 +88,14 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
 
 
 def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
-    """A region that can be reached: each answers for all. Raises NotReachableError with every reason if there is none."""
+    """
+    To a region that can be reached: each answers for all, but for what only a domain's own region knows.
+
+    Raises NotReachableError with every reason if there is none.
+    """
     for connection in connections.values():
         if isinstance(connection, Connection):
-            return connection
+            return Anywhere(connection, connections)
     reasons = [str(error) for error in connections.values()]
     raise NotReachableError(
         "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
@@ -185,7 +191,8 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     if not any(one.config.owner == topology.name for one in streams.values()):
         raise VstreamError(
             f"the user of `connect` is in account `{account}`, not in `{naming.CLIENT_ACCOUNT}`",
-            hint="with `routing: accounts`, every server includes accounts.cfg (`vstream render`); connect as `vstream`",
+            hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
+            "connect as `vstream`",
         )
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 
@@ -212,11 +219,17 @@ async def _listed(
         for part in stream.physical
         if part.place in reached
     }
+    # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
+    in_domains = topology.routing is Routing.DOMAINS
+    asked = [one for one in accounts if not in_domains or one in reached]
+    away = [
+        part.name for stream in topology.streams for part in parts(stream) if in_domains and part.place not in reached
+    ]
     deadline = time.monotonic() + _ELECTION
     while True:
-        streams, missing = await admin.streams(accounts)
+        streams, missing = await admin.streams(asked)
         if awaited.isdisjoint(missing) or time.monotonic() > deadline:
-            return streams, missing
+            return streams, (*missing, *away)
         await asyncio.sleep(_PAUSE)
 
 

@@ -87,7 +87,7 @@ async def landing(
     name = naming.read_in(stream, region)
     info = await JetStreamAdmin(connection).info(name)
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
-    taken = {taken_from(one): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    taken = {taken_from(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
@@ -127,5 +127,5 @@ async def _backwards(
         wanted = range(top, max(before, top - _AT_ONCE), -1)
         for found in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in wanted)):
             if found is not None:
-                origin, seq = origin_of(found.headers, origins)
+                origin, seq = origin_of(found.headers, origins, taker=name)
                 yield Step(seq=found.seq, subject=found.subject, origin=origin, origin_seq=seq or 0)

@@ -75,7 +75,9 @@ async def _copies(
         for message in block:
             if message is None:
                 continue
-            origin, seq = (lost.origin, message.seq) if is_mirror else tails.origin_of(message, (lost.origin,))
+            origin, seq = (
+                (lost.origin, message.seq) if is_mirror else tails.origin_of(message, (lost.origin,), reader.name)
+            )
             if origin == lost.origin and seq <= lost.taken:
                 found.append(_copy(message, seq, reader.name))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.

@@ -98,7 +98,7 @@ class _Search:
         connection = self._to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
         info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._left())
-        origin = stream_facts(info)
+        origin = stream_facts(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
             oldest = await following(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
@@ -129,7 +129,7 @@ class _Search:
         there = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
         )
-        origin, seq = origin_of(there, self._streams)
+        origin, seq = origin_of(there, self._streams, feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
     async def _walk(self, feed: Feed) -> dict[str, int]:
@@ -139,7 +139,7 @@ class _Search:
         messages = await asyncio.gather(*(get(connection, feed.reader.name, seq, self._left()) for seq in seqs))
         found: dict[str, int] = {}
         for message in messages:
-            stream, seq = origin_of(message, self._streams)
+            stream, seq = origin_of(message, self._streams, feed.reader.name)
             found.setdefault(stream, seq)
         return found
 
@@ -171,10 +171,10 @@ async def following(connection: Connection, stream: str, seq: int, patience: flo
         return await direct.leader_next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
 
 
-def origin_of(message: DirectMessage | None, streams: Iterable[str]) -> tuple[str, int]:
-    """Which of *streams* a message comes from, and its sequence there; an empty name if it does not say."""
+def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str) -> tuple[str, int]:
+    """Which of *streams* a message of *taker* comes from, and its sequence there; an empty name if it does not say."""
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
     number = rest.partition(" ")[0]
-    known = {as_source(name): name for name in streams}
+    known = {as_source(name, taker): name for name in streams}
     return (known.get(stream, stream), int(number)) if number.isdigit() else ("", 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import LabError
 from vstream.lab.server import config_problem
 from vstream.lab.state import write_atomically
-from vstream.model.artifacts import PASSWORDS_PATH, Artifact
+from vstream.model.artifacts import Artifact, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if artifact.path.endswith(_SERVER_FILES):
-            write_atomically(path, artifact.text, mode=_PRIVATE if artifact.path == PASSWORDS_PATH else None)
+            write_atomically(path, artifact.text, mode=_PRIVATE if is_secret(artifact.path) else None)
         else:
             # Thousands of stream files: if the power fails half way, the next call writes what is missing.
             path.write_text(artifact.text, encoding="utf-8", newline="")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def joining(topology: Topology, record: LabRecord) -> frozenset[str]:
     """The regions of *topology* that have no server in *record*."""
-    return frozenset(seat.region for seat in topology.seats) - {address.region for address in record.servers}
+    return frozenset(seat.region for seat in topology.processes) - {address.region for address in record.servers}
 
 
 def grown(
@@ -45,7 +45,7 @@ def grown(
     """
     regions = joining(topology, record)
     _require_possible(directory.name, record, regions, backend)
-    seats = [seat for seat in topology.seats if seat.region in regions]
+    seats = [seat for seat in topology.processes if seat.region in regions]
     own = {port for one in record.servers for port in (*ports.of(one), *ports.fronts_of(one))}
     first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved={*reserved, *own})
     by_name = {
@@ -53,7 +53,7 @@ def grown(
     }
     return replace(
         record,
-        servers=tuple(by_name[seat.server.name] for seat in topology.seats),
+        servers=tuple(by_name[seat.server.name] for seat in topology.processes),
         programs={**record.programs, **{seat.server.name: programs[seat.server.name] for seat in seats}},
     )
 

@@ -130,7 +130,7 @@ def _programs(
     record = lab_directory(name).read() if binary is None and is_running(name) else None
     kept = {} if record is None else {server: one.binary for server, one in record.programs.items()}
     stated = {**kept, **binaries}
-    wanted = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.seats}
+    wanted = {seat.server.name: stated.get(seat.server.name, binary) for seat in topology.processes}
     known = {one: program(one or locate()) for one in set(wanted.values())}
     return {server: known[one] for server, one in wanted.items()}
 
@@ -163,7 +163,7 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
     async with directory.locked():
         _, record = recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
-        await conf.replace(directory, passwords.completed(directory.conf, bundle.artifacts), binaries=binaries)
+        await conf.replace(directory, passwords.completed(directory.conf, bundle), binaries=binaries)
         outcomes = await asyncio.gather(
             *(
                 _reloaded(directory, address, binaries[address.server.name], bundle.accounts)

@@ -8,26 +8,47 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from vstream.model.accounts import PASSWORDS, password_variable
-from vstream.model.artifacts import ACCOUNTS_PATH, PASSWORDS_PATH, Artifact
+from vstream.model.accounts import (
+    HUB_PASSWORDS,
+    LEAF_USER,
+    LEAF_VARIABLE,
+    PASSWORDS,
+    password_variable,
+)
+from vstream.model.artifacts import ACCOUNTS_PATH, HUB_PASSWORDS_PATH, PASSWORDS_PATH, Artifact, leaf_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from vstream.model.artifacts import Bundle
 
 _LINE = re.compile(r'^(\w+): "([\w-]+)"$', re.MULTILINE)
 _BYTES = 24
 
 
-def completed(conf: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """*artifacts* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
-    if not any(artifact.path == ACCOUNTS_PATH for artifact in artifacts):
-        return tuple(artifacts)
+def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
+    """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
+    if not any(artifact.path == ACCOUNTS_PATH for artifact in bundle.artifacts):
+        return bundle.artifacts
     known = _known(conf)
-    lines = (f'{variable}: "{known.get(variable) or secrets.token_urlsafe(_BYTES)}"\n' for variable in PASSWORDS)
-    return (*artifacts, Artifact(path=PASSWORDS_PATH, text="".join(lines)))
+    passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
+    secret = [_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS})]
+    hubs = {address.region: address for address in bundle.servers if address.is_hub}
+    if hubs:
+        secret.append(_secret(HUB_PASSWORDS_PATH, {one: passwords[one] for one in HUB_PASSWORDS}))
+    for region, hub in hubs.items():
+        url = f"nats-leaf://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
+        secret.append(_secret(leaf_path(region), {LEAF_VARIABLE: url}))
+    return (*bundle.artifacts, *secret)
+
+
+def _secret(path: str, values: Mapping[str, str]) -> Artifact:
+    # Servers refuse a file with a variable that they do not use: each has its own.
+    return Artifact(path=path, text="".join(f'{variable}: "{value}"\n' for variable, value in values.items()))
 
 
 def password(conf: Path, user: str) -> str | None:
@@ -36,7 +57,8 @@ def password(conf: Path, user: str) -> str | None:
 
 
 def _known(conf: Path) -> Mapping[str, str]:
-    try:
-        return dict(_LINE.findall((conf / PASSWORDS_PATH).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
+    found: dict[str, str] = {}
+    for path in (PASSWORDS_PATH, HUB_PASSWORDS_PATH):
+        with suppress(FileNotFoundError):
+            found.update(_LINE.findall((conf / path).read_text(encoding="utf-8")))
+    return found

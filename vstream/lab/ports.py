@@ -116,6 +116,7 @@ def allocate(
             store_dir=str(directory.data / seat.server.name),
             log_file=str(directory.log / f"{seat.server.name}.log"),
             is_stretch=seat.is_stretch,
+            is_hub=seat.is_hub,
         )
         for seat, port in zip(places, range(first, END, PER_SERVER), strict=False)
     )

@@ -52,6 +52,10 @@ class Member:
     """The other servers of its cluster: reached by routes."""
     clusters: frozenset[str]
     """All other clusters: reached by gateways."""
+    peers: int
+    """How many servers its meta group has; 0 for one without JetStream."""
+    hub: str | None = None
+    """The server that joins its region to the others."""
 
 
 def monitor_url(address: ServerAddress) -> str:
@@ -59,18 +63,34 @@ def monitor_url(address: ServerAddress) -> str:
     return f"http://{address.host}:{address.monitor}"
 
 
-def members(addresses: Sequence[ServerAddress], cuts: Collection[Pair] = ()) -> tuple[Member, ...]:
-    """What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing."""
+def members(
+    addresses: Sequence[ServerAddress], cuts: Collection[Pair] = (), *, known: Sequence[ServerAddress] | None = None
+) -> tuple[Member, ...]:
+    """
+    What each of *addresses* must be linked with, if these are all that run, and the links *cuts* carry nothing.
+
+    *known* is every server that there is, running or not: all have a vote in their meta group.
+    """
 
     def hears(one: ServerAddress, other: ServerAddress) -> bool:
         return (one.region, other.region) not in cuts
 
+    hubs = [address for address in addresses if address.is_hub]
+    everyone = addresses if known is None else known
+    # Then each region has a meta group of its own.
+    joined = any(address.is_hub for address in everyone)
     return tuple(
         Member(
             name=address.server.name,
             host=address.host,
             client=address.client,
             monitor=monitor_url(address),
+            hub=None
+            if address.is_hub
+            else next((one.server.name for one in hubs if one.region == address.region), None),
+            peers=0
+            if address.is_hub
+            else sum(not joined or one.cluster_name == address.cluster_name for one in everyone),
             siblings=frozenset(
                 other.server.name
                 for other in addresses
@@ -82,7 +102,9 @@ def members(addresses: Sequence[ServerAddress], cuts: Collection[Pair] = ()) -> 
             clusters=frozenset(
                 other.cluster_name
                 for other in addresses
-                if other.cluster_name != address.cluster_name and hears(address, other)
+                if other.cluster_name != address.cluster_name
+                and hears(address, other)
+                and address.is_hub is other.is_hub is joined
             ),
         )
         for address in addresses
@@ -110,6 +132,8 @@ async def linked(member: Member) -> str | None:
     """Which links *member* misses, or None if it has all."""
     if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no route to {_names(missing)}"
+    if member.hub is not None and member.hub not in await monitoring.leafs(member.monitor, _REQUEST_TIMEOUT):
+        return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None
     if missing := member.clusters - await monitoring.outbound_gateways(member.monitor, _REQUEST_TIMEOUT):
@@ -117,23 +141,21 @@ async def linked(member: Member) -> str | None:
     return None
 
 
-def led(size: int) -> Callable[[Member], Awaitable[str | None]]:
-    """The check that a member takes part in a JetStream of *size* servers that has a leader."""
-
-    async def check(member: Member) -> str | None:
-        group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)
-        if group is None:
-            known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
-            # A server on its own has no meta group to wait for.
-            if known.is_clustered or size > 1:
-                return "JetStream is not clustered yet"
-        elif group.leader is None:
-            return "no JetStream meta leader"
-        elif group.cluster_size != size:
-            return f"its JetStream meta group has {group.cluster_size} members, not {size}"
-        return await monitoring.health_problem(member.monitor, _REQUEST_TIMEOUT)
-
-    return check
+async def led(member: Member) -> str | None:
+    """Why *member* does not take part in a JetStream of all its peers that has a leader, or None if it does."""
+    if not member.peers:
+        return None
+    group = await monitoring.meta(member.monitor, _REQUEST_TIMEOUT)
+    if group is None:
+        known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
+        # A server on its own has no meta group to wait for.
+        if known.is_clustered or member.peers > 1:
+            return "JetStream is not clustered yet"
+    elif group.leader is None:
+        return "no JetStream meta leader"
+    elif group.cluster_size != member.peers:
+        return f"its JetStream meta group has {group.cluster_size} members, not {member.peers}"
+    return await monitoring.health_problem(member.monitor, _REQUEST_TIMEOUT)
 
 
 async def reach(

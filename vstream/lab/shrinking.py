@@ -50,7 +50,9 @@ class LabServers:
                 programs={name: one for name, one in record.programs.items() if name not in leaving},
             )
             await stop_all(directory, sorted(leaving))
-            await self._removed(servers, tuple(one.region for one in remaining.servers))
+            # In domains, each region's servers are a meta group of their own, which goes with them.
+            if not any(one.is_hub for one in record.servers):
+                await self._removed(servers, tuple(one.region for one in remaining.servers))
             await _forgotten(directory, remaining, leaving)
 
     async def _removed(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:

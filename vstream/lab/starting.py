@@ -72,7 +72,7 @@ async def begin(start: Start) -> None:
 
 
 async def _begin_at_free_ports(start: Start, attempt: int) -> None:
-    names = [seat.server.name for seat in start.topology.seats]
+    names = [seat.server.name for seat in start.topology.processes]
     keeper = Keeper(start.directory)
     backend = linking.backend_for(start.topology, start.backend)
     async with _stopped_on_failure(start.directory, names, keeper):
@@ -157,14 +157,14 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
 
 
 def _files(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
-    return passwords.completed(start.directory.conf, bundle.artifacts)
+    return passwords.completed(start.directory.conf, bundle)
 
 
 def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
     new = growing.joining(start.topology, record)
-    wanted = {(seat.region, seat.server.name) for seat in start.topology.seats if seat.region not in new}
+    wanted = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
     if wanted != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
     for server, program in start.programs.items():
@@ -174,7 +174,7 @@ def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
 
 def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
     """Where the servers shall listen: where they did last time, if they can. *place* is what all labs share."""
-    seats = start.topology.seats
+    seats = start.topology.processes
     record = start.directory.read()
     elsewhere = _ports_of(running_elsewhere(place / "states"))
     if record is not None and attempt == 0:
@@ -209,7 +209,7 @@ def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
 
 def _refuse_abandoned_data(start: Start) -> None:
     """JetStream waits for ever for the votes of servers that have gone: say so now."""
-    wanted = {seat.server.name for seat in start.topology.seats}
+    wanted = {seat.server.name for seat in start.topology.processes}
     stored = (
         {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
         if start.directory.data.exists()
@@ -280,7 +280,7 @@ async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[
 
 async def _ready(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
     everyone = readiness.members(at)
-    for stage, check in ((Stage.LINKED, readiness.linked), (Stage.LED, readiness.led(len(everyone)))):
+    for stage, check in ((Stage.LINKED, readiness.linked), (Stage.LED, readiness.led)):
         await readiness.reach(
             stage, everyone, check, watch=watch, on_progress=start.on_progress, deadline=start.deadline
         )

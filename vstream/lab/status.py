@@ -134,7 +134,7 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     How to reach each region of lab *name*, running or not. Raises LabError if there is no such lab.
 
-    Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too.
+    Clients connect to the region's own cluster. Loaded mappings are read from its stretch server too; its hub has none.
     Where the lab has users, they log in as *user*.
     """
     known = addresses(name)
@@ -142,7 +142,7 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
-            monitor=tuple(monitor_url(address) for address in known if address.region == region),
+            monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
             user=user if password else None,
             password=password,
         )
@@ -167,7 +167,7 @@ def system_endpoint(name: str) -> Endpoint:
 
 
 def _serves(address: ServerAddress, region: str) -> bool:
-    return address.region == region and not address.is_stretch
+    return address.region == region and not (address.is_stretch or address.is_hub)
 
 
 def logs(name: str, server: str, lines: int) -> tuple[str, ...]:

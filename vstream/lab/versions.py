@@ -24,7 +24,7 @@ def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, s
     *versions* are by server, by region or `EVERYWHERE`, and the nearest counts. Raises
     UnknownNameError for a name that is neither a region nor a server.
     """
-    servers = {seat.server.name: seat.region for seat in topology.seats}
+    servers = {seat.server.name: seat.region for seat in topology.processes}
     regions = tuple(dict.fromkeys(servers.values()))
     for name in versions:
         if name not in {EVERYWHERE, *regions, *servers}:

@@ -10,8 +10,7 @@ from vstream.errors import InvalidInputError
 from vstream.lint import registry, suppress
 from vstream.lint.inputs import Shown, Source, gather
 from vstream.lint.rules import WORKSPACE_RULES
-from vstream.model.accounts import NO_PASSWORDS
-from vstream.model.artifacts import PASSWORDS_PATH
+from vstream.model.artifacts import stand_in
 from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
 
@@ -183,7 +182,7 @@ class _Declared:
 
 def _included(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    return NO_PASSWORDS.encode() if name.endswith(PASSWORDS_PATH) else b""
+    return (stand_in(name) or "").encode()
 
 
 def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:

@@ -8,6 +8,8 @@ from enum import Enum
 APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "probe", "audit")
 """Who logs in to the account of clients, with `routing: accounts`."""
 SYSTEM_USER = "system"
+LEAF_USER = "leaf"
+"""As whom the servers of a region log in to its hub, with `routing: domains`."""
 
 
 def password_variable(user: str) -> str:
@@ -17,8 +19,13 @@ def password_variable(user: str) -> str:
 
 PASSWORDS = tuple(map(password_variable, (*USERS, SYSTEM_USER)))
 
+HUB_PASSWORDS = tuple(map(password_variable, (LEAF_USER, SYSTEM_USER)))
+LEAF_VARIABLE = "VSTREAM_LEAF"
+"""The variable that says where the servers of a region reach their hub, and with which password: a URL."""
 NO_PASSWORDS = "".join(f'{one}: "$2a$11$none"\n' for one in PASSWORDS)
 """What stands for the file with the passwords where a configuration is only read."""
+NO_HUB_PASSWORDS = "".join(f'{one}: "$2a$11$none"\n' for one in HUB_PASSWORDS)
+NO_LEAF = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'
 
 
 class Shared(Enum):

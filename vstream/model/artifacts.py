@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vstream.model.accounts import NO_HUB_PASSWORDS, NO_LEAF, NO_PASSWORDS
 from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
@@ -18,14 +19,38 @@ if TYPE_CHECKING:
 MAPPINGS_PATH = "mappings.cfg"
 """With `routing: mapped`, what every server includes in the account that holds the streams."""
 ACCOUNTS_PATH = "accounts.cfg"
-"""With `routing: accounts`, what every server includes."""
+"""With `routing: accounts` and `domains`, what every server that stores includes."""
+HUBS_PATH = "hubs.cfg"
+"""With `routing: domains`, what every hub includes."""
 PASSWORDS_PATH = "passwords.cfg"
 """What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
+HUB_PASSWORDS_PATH = "hub-passwords.cfg"
+"""The same for hubs."""
+
+
+def leaf_path(region: str) -> str:
+    """What the servers of *region* include to reach their hub: its URL, with a password. Never in a bundle."""
+    return f"leaf-{region}.cfg"
+
+
+def is_secret(path: str) -> bool:
+    """Whether the file at *path* holds passwords."""
+    return stand_in(path) is not None
+
+
+def stand_in(path: str) -> str | None:
+    """What stands for the file with passwords at *path* where a configuration is only read; None for another file."""
+    name = path.rpartition("/")[2]
+    if name == PASSWORDS_PATH:
+        return NO_PASSWORDS
+    if name == HUB_PASSWORDS_PATH:
+        return NO_HUB_PASSWORDS
+    return NO_LEAF if name.startswith("leaf-") and name.endswith(".cfg") else None
 
 
 def loaded_path(routing: Routing) -> str:
-    """What of a bundle every server loads, and loads again while it runs."""
-    return ACCOUNTS_PATH if routing is Routing.ACCOUNTS else MAPPINGS_PATH
+    """What of a bundle every server that stores loads, and loads again while it runs."""
+    return MAPPINGS_PATH if routing is Routing.MAPPED else ACCOUNTS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +74,7 @@ class PhysicalStream:
     role: Role
     path: str
     account: str | None = None
-    """The hidden account that it lives in; None where all streams share the account of clients."""
+    """The hidden account, or the domain, that it lives in; None where all streams share the account of clients."""
     takes_over: str | None = None
     """A plain stream that it sources besides, until it has everything of it."""
     subjects: tuple[str, ...] = ()
@@ -85,6 +110,8 @@ class ServerAddress:
     pid_file: str | None = None
     is_stretch: bool = False
     """Whether it is a member of the stretch cluster."""
+    is_hub: bool = False
+    """Whether it stores nothing, and joins its region to the others: its region's servers reach it at *cluster*."""
     link_host: str | None = None
     """Where other servers reach it, if not at *host*: in a lab whose regions are networks of their own."""
     gateway_front: int | None = None
@@ -101,6 +128,11 @@ class ServerAddress:
     def gateway_url(self) -> str:
         """Where other clusters dial it."""
         return f"nats://{self.peer_host}:{self.gateway_front or self.gateway}"
+
+    @property
+    def leaf_address(self) -> str:
+        """Where a hub is reached by the servers of its region."""
+        return f"{self.peer_host}:{self.cluster}"
 
     @property
     def route_url(self) -> str:

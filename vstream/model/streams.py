@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,15 @@ ROLE_KEY = "vstream.role"
 ROUTING_KEY = "vstream.routing"
 
 IN_ACCOUNT = "/"
-"""Between the account and the name of a stream: `R_west/foo`. Servers refuse it in names of streams, so it means one thing."""
+"""
+Between the account, or the domain, and the name of a stream: `R_west/foo`, `west/foo`.
+
+Servers refuse it in names of streams, so it means one thing.
+"""
 TAKEN_FROM = "_vs.from"
 """In a hidden account, where the API of another is that it takes messages from: `_vs.from.<account>`."""
+HIDDEN = ("W_", "R_", "S_")
+"""How the names of hidden accounts begin. No domain is called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +55,15 @@ class StreamConfig:
         sources = self.fields.get("sources")
         if not isinstance(sources, (list, tuple)):
             return ()
-        return tuple(taken_from(source) for source in sources if isinstance(source, dict) and "name" in source)
+        return tuple(
+            taken_from(source, self.name) for source in sources if isinstance(source, dict) and "name" in source
+        )
 
     @property
     def mirror_name(self) -> str | None:
         """The name of the stream that this one mirrors, None if it is no mirror."""
         mirror = self.fields.get("mirror")
-        return taken_from(mirror) if isinstance(mirror, dict) and "name" in mirror else None
+        return taken_from(mirror, self.name) if isinstance(mirror, dict) and "name" in mirror else None
 
     @property
     def owner(self) -> str | None:
@@ -62,27 +71,49 @@ class StreamConfig:
         return self.metadata.get(TOPOLOGY_KEY)
 
 
-def taken_from(source: Mapping[str, Json]) -> str:
-    """The stream that a source or a mirror, as the API spells it, takes from: `foo`, or `W_west/foo`."""
+def account_in(name: str) -> str | None:
+    """The account, or the domain, in the *name* of a stream: `R_west` of `R_west/foo`."""
+    return name.rpartition(IN_ACCOUNT)[0] or None
+
+
+def is_in_domain(name: str) -> bool:
+    """Whether the stream called *name* is in a JetStream domain."""
+    account = account_in(name)
+    return account is not None and not account.startswith(HIDDEN)
+
+
+def api_of(account: str) -> str:
+    """Where whoever takes messages from *account* reaches its API: a domain's is reached as servers have it."""
+    return f"{TAKEN_FROM}.{account}" if account.startswith(HIDDEN) else f"$JS.{account}.API"
+
+
+def taken_from(source: Mapping[str, Json], taker: str) -> str:
+    """
+    The stream that a source or a mirror, as the API spells it, takes from: `foo`, or `W_west/foo`.
+
+    *taker* is the stream that it belongs to: without `external` it takes from a stream beside it.
+    """
     name, external = str(source["name"]), source.get("external")
     api = str(external.get("api") or "") if isinstance(external, dict) else ""
-    account = api.removeprefix(f"{TAKEN_FROM}.")
-    return name if account == api else f"{account}{IN_ACCOUNT}{name}"
+    account = account_in(taker) if not api else _ACCOUNT.sub(r"\1\2", api)
+    return name if account in {None, api} else f"{account}{IN_ACCOUNT}{name}"
 
 
+_ACCOUNT = re.compile(rf"(?:{re.escape(TAKEN_FROM)}\.([^.]+)|\$JS\.([^.]+)\.API)")
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def as_source(stream: str) -> str:
+def as_source(stream: str, taker: str | None = None) -> str:
     """
     How servers call *stream* in `Nats-Stream-Source`: by its name, and of another account with a hash of its API prefix.
 
-    server/stream.go, composeIName, and getHash in server/raft.go: the first eight bytes of SHA-256, each as a digit of base 62.
+    *taker* is the stream that took it. server/stream.go, composeIName, and getHash in server/raft.go: the first eight
+    bytes of SHA-256, each as a digit of base 62.
     """
-    account, _, name = stream.rpartition(IN_ACCOUNT)
-    if not account:
+    account, name = account_in(stream), stream.rpartition(IN_ACCOUNT)[2]
+    if account is None or (taker is not None and account == account_in(taker)):
         return name
-    digest = hashlib.sha256(f"{TAKEN_FROM}.{account}".encode()).digest()
+    digest = hashlib.sha256(api_of(account).encode()).digest()
     return f"{name}:{''.join(_DIGITS[byte % 62] for byte in digest[:8])}"
 
 

@@ -65,6 +65,8 @@ class Routing(Enum):
     """One account; mapping rules for each stream send requests to streams with names of their own."""
     ACCOUNTS = "accounts"
     """One account for clients, and hidden ones for each region, in which streams carry the virtual name."""
+    DOMAINS = "domains"
+    """A JetStream domain for each region, in which read streams carry the virtual name; hubs join the regions."""
 
 
 class Naming(Enum):
@@ -175,6 +177,8 @@ class Seat:
     jetstream: JetStreamLimits
     is_stretch: bool = False
     """Whether the cluster is the stretch cluster: such a server shares its region's fate, and is none of its cluster."""
+    is_hub: bool = False
+    """Whether it stores nothing, and joins its region to the others: it is none of its region's cluster either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +245,16 @@ class VirtualStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hubs:
+    """With `routing: domains`, one server without JetStream in each region, which the region's servers join as leafs."""
+
+    members: Mapping[str, Server]
+    """By region, in the order of the topology's regions."""
+    ports: Ports
+    """At `cluster` it listens for the servers of its region."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """The whole declaration."""
 
@@ -250,6 +264,7 @@ class Topology:
     regions: tuple[Region, ...]
     streams: tuple[VirtualStream, ...]
     stretch: Stretch | None = None
+    hubs: Hubs | None = None
     routing: Routing = Routing.MAPPED
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
@@ -263,7 +278,7 @@ class Topology:
 
     @property
     def seats(self) -> tuple[Seat, ...]:
-        """Every server: those of the regions' own clusters, in order, then the members of the stretch cluster."""
+        """Every server that stores: those of the regions' own clusters, then the members of the stretch cluster."""
         own = [
             Seat(
                 server=server,
@@ -292,6 +307,28 @@ class Topology:
             else []
         )
         return (*own, *members)
+
+    @property
+    def processes(self) -> tuple[Seat, ...]:
+        """Every server that has to run: those that store, then the hubs between regions."""
+        hubs = self.hubs
+        if hubs is None:
+            return self.seats
+        nothing = JetStreamLimits(max_file=0, max_memory=0, store_dir=None, sync_interval=None)
+        return (
+            *self.seats,
+            *(
+                Seat(
+                    server=server,
+                    region=region,
+                    cluster=server.name,
+                    ports=hubs.ports,
+                    jetstream=nothing,
+                    is_hub=True,
+                )
+                for region, server in hubs.members.items()
+            ),
+        )
 
     def servers_at(self, place: str) -> tuple[Server, ...]:
         """The servers that a stream at *place*, a region or the stretch cluster, can live on. Raises KeyError."""

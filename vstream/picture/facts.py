@@ -143,11 +143,11 @@ class Facts:
     """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
 
 
-def stream_facts(detail: Mapping[str, Any]) -> StreamFacts:
-    """A stream, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
+def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFacts:
+    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     others = cluster.get("replicas") or ()
-    name = str(detail.get("name") or detail["config"]["name"])
+    name = name or str(detail.get("name") or detail["config"]["name"])
     feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
     last = int(state["last_seq"])
@@ -165,18 +165,18 @@ def stream_facts(detail: Mapping[str, Any]) -> StreamFacts:
         replicas=len(others) + 1,
         current=1 + sum(bool(one.get("current")) and not one.get("offline") for one in others),
         # A mirror has its origin's sequences.
-        sources=tuple(_source(one, last if is_mirror else None) for one in feeds),
+        sources=tuple(_source(one, name, last if is_mirror else None) for one in feeds),
         config=detail.get("config"),
     )
 
 
-def _source(info: Mapping[str, Any], mirrored: int | None) -> SourceFacts:
+def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceFacts:
     active, error = int(info.get("active", -1)), info.get("error")
     seq = info.get("seq")
     if mirrored is not None:
         seq = max(mirrored, int(seq or 0))
     return SourceFacts(
-        stream=taken_from(info) if "name" in info else "?",
+        stream=taken_from(info, taker) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
         heard=None if active < 0 else active / NS,

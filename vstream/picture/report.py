@@ -160,6 +160,8 @@ class Picture:
     places: tuple[str, ...]
     servers: tuple[ServerFacts, ...]
     meta_leader: str | None
+    """None, too, where each region has its own."""
+    has_one_meta_group: bool
     regions: tuple[RegionPicture, ...]
     streams: tuple[StreamLine, ...]
     pairs: tuple[Pair, ...]

@@ -66,11 +66,13 @@ def kept(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
     found, wanted = before.get("sources"), fields.get("sources")
     if isinstance(found, list) and isinstance(wanted, list):
         starts = {
-            taken_from(one): one["opt_start_seq"] for one in found if isinstance(one, dict) and "opt_start_seq" in one
+            taken_from(one, desired.name): one["opt_start_seq"]
+            for one in found
+            if isinstance(one, dict) and "opt_start_seq" in one
         }
         fields["sources"] = [
-            {"opt_start_seq": starts[taken_from(one)], **one}
-            if isinstance(one, dict) and taken_from(one) in starts
+            {"opt_start_seq": starts[taken_from(one, desired.name)], **one}
+            if isinstance(one, dict) and taken_from(one, desired.name) in starts
             else one
             for one in wanted
         ]

@@ -92,6 +92,9 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 def _source(source: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in source.items() if value not in (None, "", 0, [], {})}
+    if isinstance(kept.get("external"), dict):
+        # Servers write an empty `deliver` where there is none.
+        kept["external"] = {key: value for key, value in sorted(kept["external"].items()) if value}
     if "subject_transforms" in kept:
         kept["subject_transforms"] = [dict(sorted(transform.items())) for transform in kept["subject_transforms"]]
     return dict(sorted(kept.items()))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.model.topology import Role
+from vstream.model.streams import ROUTING_KEY, is_in_domain
+from vstream.model.topology import Role, Routing
 from vstream.plan.loaded import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
 
@@ -35,13 +36,17 @@ class Phase(IntEnum):
     CONSUMERS = 6
     """Before the mappings: whoever is sent to a stream finds its consumers there."""
     MAPPINGS = 7
-    DELETED_CONSUMERS = 8
-    DROPPED_SOURCES = 9
+    NAMED_READ_STREAMS = 8
+    """Read streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
+    NAMED_CONSUMERS = 9
+    """Consumers of those."""
+    DELETED_CONSUMERS = 10
+    DROPPED_SOURCES = 11
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 10
-    DELETED_ORDER_STREAMS = 11
-    DELETED_WRITE_STREAMS = 12
-    RETIRED_SERVERS = 13
+    DELETED_READ_STREAMS = 12
+    DELETED_ORDER_STREAMS = 13
+    DELETED_WRITE_STREAMS = 14
+    RETIRED_SERVERS = 15
 
 
 class Handover(Enum):
@@ -243,7 +248,9 @@ def risk_of(change: Change) -> Risk:
 def phase_of(change: Change) -> Phase:
     """When a change is carried out."""
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
-        return Phase.DELETED_CONSUMERS if isinstance(change, DeleteConsumer) else Phase.CONSUMERS
+        if isinstance(change, DeleteConsumer):
+            return Phase.DELETED_CONSUMERS
+        return Phase.NAMED_CONSUMERS if is_in_domain(change.config.stream) else Phase.CONSUMERS
     return _phase_of_stream(change)
 
 
@@ -258,8 +265,29 @@ def _phase_of_stream(change: StreamChange) -> Phase:
             return Phase.SOURCED_COPIES
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
             return Phase.DROPPED_SOURCES
+        case _ if _is_named(change):
+            return Phase.NAMED_READ_STREAMS
         case _:
             return created
+
+
+def _is_named(change: Create | Update) -> bool:
+    if not names_clients_subjects(change.config, change.role):
+        return False
+    if isinstance(change, Create):
+        return True
+    return any(field.field == "subjects" and lists_more(field.before, field.after) for field in change.fields)
+
+
+def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
+    """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
+    return role is Role.READ and config.metadata.get(ROUTING_KEY) == Routing.DOMAINS.value
+
+
+def lists_more(before: Json, after: Json) -> bool:
+    """Whether the list *after* has what *before* has not."""
+    known = before if isinstance(before, list) else []
+    return any(one not in known for one in (after if isinstance(after, list) else []))
 
 
 _PHASES: Mapping[Role, tuple[Phase, Phase]] = {

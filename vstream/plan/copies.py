@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import StreamConfig, taken_from
+from vstream.model.streams import StreamConfig, is_in_domain, taken_from
 from vstream.plan.changes import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
 
@@ -71,6 +71,8 @@ def short_history(stream: PhysicalStream) -> Note:
     reason = (
         "servers before 2.12 cannot make it out of another read stream"
         if stream.account is None
+        else "with `routing: domains` a domain does not reach another's read streams"
+        if is_in_domain(stream.config.name)
         else "with `routing: accounts` a read stream's account does not reach another's"
     )
     return Note(name=stream.config.name, text=f"will begin with what the write streams still hold: {reason}")
@@ -118,7 +120,7 @@ def started(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     changed: list[Json] = []
     for source in sources:
         assert isinstance(source, dict)
-        start = starts.get(taken_from(source), 0)
+        start = starts.get(taken_from(source, config.name), 0)
         changed.append({**source, "opt_start_seq": start} if start > 1 else source)
     return StreamConfig(name=config.name, fields={**config.fields, "sources": changed})
 

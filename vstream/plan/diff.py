@@ -216,7 +216,7 @@ def _compare(
     fields = tuple(_field_changes(stream, forms[name], notes))
     if not fields:
         return None
-    refused = _refused(fields)
+    refused = _refused(stream, fields)
     if refused is not None:
         reason, hint = refused
         return Blocked(name=name, region=stream.region, reason=reason, hint=hint)
@@ -229,7 +229,7 @@ def _compare(
     )
 
 
-def _refused(fields: Sequence[FieldChange]) -> tuple[str, str] | None:
+def _refused(stream: PhysicalStream, fields: Sequence[FieldChange]) -> tuple[str, str] | None:
     """Why servers would refuse an update of *fields*, and what to do; None if they would not."""
     for change in fields:
         reason = refusal(change.field.partition(".")[0], change.before, change.after)
@@ -238,6 +238,11 @@ def _refused(fields: Sequence[FieldChange]) -> tuple[str, str] | None:
                 f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
                 "change the topology back, or give the virtual stream another name and move over",
             )
+    if profiles.swaps_subjects(stream, fields):
+        return (
+            "some of its subjects go and others come, and the one is safe before the mappings change, the other after",
+            "add what is new first and apply it, then take out what goes",
+        )
     if {"num_replicas", "placement"} <= {change.field for change in fields}:
         return (
             "`num_replicas` and `placement` would change, and servers refuse to scale and move a stream in one step",
@@ -263,7 +268,7 @@ def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: li
         elif name == "metadata":
             yield from _parts(name, _map(old), _map(new), stream.role)
         elif name == "sources":
-            yield from _source_changes(old, new)
+            yield from _source_changes(old, new, stream.config.name)
         else:
             risk, why = classify(name, old, new, stream.role)
             yield FieldChange(field=name, before=old, after=new, risk=risk, why=why)
@@ -276,19 +281,19 @@ def _parts(name: str, before: Mapping[str, Json], after: Mapping[str, Json], rol
             yield FieldChange(field=f"{name}.{key}", before=before.get(key), after=after.get(key), risk=risk, why=why)
 
 
-def _source_changes(before: Json, after: Json) -> Iterator[FieldChange]:
-    old, new = _by_source(before), _by_source(after)
+def _source_changes(before: Json, after: Json, taker: str) -> Iterator[FieldChange]:
+    old, new = _by_source(before, taker), _by_source(after, taker)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             risk, why = classify_source(old.get(key), new.get(key))
             yield FieldChange(field=f"sources.{key}", before=old.get(key), after=new.get(key), risk=risk, why=why)
 
 
-def _by_source(sources: Json) -> dict[str, Any]:
+def _by_source(sources: Json, taker: str) -> dict[str, Any]:
     """Sources by name; a second source of one stream, which filters differently, gets a number."""
     found: dict[str, Any] = {}
     for source in sources if isinstance(sources, list) else []:
-        name = key = taken_from(source)
+        name = key = taken_from(source, taker)
         number = 2
         while key in found:
             key = f"{name}#{number}"

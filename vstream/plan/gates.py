@@ -101,7 +101,7 @@ def _drained(changes: Sequence[Change]) -> Iterator[Gate]:
     for change in changes:
         for field in change.fields if isinstance(change, Update) and change.handover is None else ():
             if field.field.startswith("sources.") and isinstance(field.before, dict) and field.after is None:
-                readers[taken_from(field.before)].append(change.config.name)
+                readers[taken_from(field.before, change.config.name)].append(change.config.name)
     for origin, names in readers.items():
         yield Gate(kind=GateKind.DRAINED, stream=origin, others=tuple(dict.fromkeys(names)))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vstream.model.streams import IN_ACCOUNT, REGION_KEY, ROUTING_KEY
 from vstream.model.topology import Routing
-from vstream.plan.changes import Blocked
+from vstream.plan.changes import Blocked, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vstream.model.accounts import Account
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.streams import ObservedStream
-    from vstream.plan.changes import RuleChange
+    from vstream.plan.changes import FieldChange, RuleChange
 
 _MAPPED = Routing.MAPPED.value
 
@@ -70,3 +70,11 @@ def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
                 "load afterwards",
                 hint="take two steps: apply what is new first, then what goes",
             )
+
+
+def swaps_subjects(stream: PhysicalStream, fields: Sequence[FieldChange]) -> bool:
+    """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
+    if not names_clients_subjects(stream.config, stream.role):
+        return False
+    changed = [one for one in fields if one.field == "subjects"]
+    return any(lists_more(one.before, one.after) and lists_more(one.after, one.before) for one in changed)

@@ -43,10 +43,10 @@ def is_stopped(found: ObservedStream) -> bool:
 def stop(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
     """*found* without the sources that change. It becomes vstream's, so that whatever happens, the next run goes on."""
     going = changed(fields)
-    names = {taken_from(one.before) for one in going if isinstance(one.before, dict)}
+    names = {taken_from(one.before, found.config.name) for one in going if isinstance(one.before, dict)}
     sources = found.config.fields.get("sources")
     kept = (
-        [one for one in sources if isinstance(one, dict) and taken_from(one) not in names]
+        [one for one in sources if isinstance(one, dict) and taken_from(one, found.config.name) not in names]
         if isinstance(sources, list)
         else []
     )

@@ -22,6 +22,8 @@ _TITLES = {
     Phase.SOURCED_COPIES: "readers source on",
     Phase.CONSUMERS: "consumers",
     Phase.MAPPINGS: "mappings",
+    Phase.NAMED_READ_STREAMS: "read streams",
+    Phase.NAMED_CONSUMERS: "consumers",
     Phase.DELETED_CONSUMERS: "consumers go",
     Phase.DROPPED_SOURCES: "sources go",
     Phase.DELETED_READ_STREAMS: "read streams go",

@@ -51,14 +51,17 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
         raise error
     try:
         config, state = answer["config"], answer["state"]
+        called = _called(config, asked=name)
         return StreamFacts(
-            name=_called(config, asked=name),
+            name=called,
             messages=int(state["messages"]),
             last_seq=int(state["last_seq"]),
             is_direct=bool(config.get("allow_direct")),
             subjects=_strings(config.get("subjects")),
             sources=tuple(
-                taken_from(source) for source in (*(config.get("sources") or ()), config.get("mirror")) if source
+                taken_from(source, called)
+                for source in (*(config.get("sources") or ()), config.get("mirror"))
+                if source
             ),
             subject_count=int(state.get("num_subjects", 0)),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
@@ -75,9 +78,14 @@ def _called(config: Mapping[str, Any], *, asked: str) -> str:
     said, metadata = str(config["name"]), config.get("metadata") or {}
     if naming.local_name(asked) != asked:
         return asked  # in that account there is no other
-    if metadata.get(ROUTING_KEY) != Routing.ACCOUNTS.value:
-        return said
-    return naming.in_account(naming.read_account(str(metadata.get(REGION_KEY))), said)
+    region = str(metadata.get(REGION_KEY))
+    match metadata.get(ROUTING_KEY):
+        case Routing.ACCOUNTS.value:
+            return naming.in_account(naming.read_account(region), said)
+        case Routing.DOMAINS.value:
+            return naming.in_account(region, said)
+        case _:
+            return said
 
 
 def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:

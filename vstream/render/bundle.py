@@ -11,8 +11,9 @@ from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.errors import InvalidInputError
 from vstream.mapping.accounts import read_accounts, unsaid
 from vstream.mapping.conf import read_mappings
-from vstream.model.accounts import NO_PASSWORDS
 from vstream.model.artifacts import (
+    HUB_PASSWORDS_PATH,
+    HUBS_PATH,
     PASSWORDS_PATH,
     Artifact,
     Bundle,
@@ -20,11 +21,12 @@ from vstream.model.artifacts import (
     PhysicalStream,
     ServerAddress,
     loaded_path,
+    stand_in,
 )
 from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Routing
-from vstream.render import physical, wiring
+from vstream.render import domains, physical, wiring
 from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
@@ -39,34 +41,6 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.topology import PhysicalPart, Topology, VirtualStream
-
-
-def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
-    """Addresses of every server: its host with the region's ports, or a fixed layout on loopback where hosts are open."""
-    clusters = {cluster: index for index, cluster in enumerate(topology.clusters)}
-    numbers = dict.fromkeys(clusters, 0)
-    addresses = []
-    for seat in topology.seats:
-        server, ports = seat.server, seat.ports
-        store = seat.jetstream.store_dir or "./data"
-        base = naming.base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
-        numbers[seat.cluster] += 1
-        loopback = server.host is None
-        addresses.append(
-            ServerAddress(
-                server=server,
-                region=seat.region,
-                cluster_name=seat.cluster,
-                host=server.host or "127.0.0.1",
-                client=base if loopback else ports.client,
-                monitor=base + 1 if loopback else ports.monitor,
-                cluster=base + 2 if loopback else ports.cluster,
-                gateway=base + 3 if loopback else ports.gateway,
-                store_dir=f"{store.rstrip('/')}/{server.name}",
-                is_stretch=seat.is_stretch,
-            )
-        )
-    return tuple(addresses)
 
 
 def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Sequence[Path]) -> Bundle:
@@ -86,6 +60,7 @@ def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Se
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
         renderer.mappings(topology, mappings),
+        *renderer.hubs(topology),
     ]
     if renderer.diagnostics:
         raise InvalidInputError(renderer.diagnostics)
@@ -220,14 +195,16 @@ class _Renderer:
         return value
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
-        is_whole = topology.routing is Routing.ACCOUNTS
+        is_whole = topology.routing is not Routing.MAPPED
+        in_domains = topology.routing is Routing.DOMAINS
         path = loaded_path(topology.routing)
         template = f"{path}.j2"
         view = {
             "topology": topology,
             "mappings": mappings,
-            "accounts": accounts(topology) if is_whole else (),
-            "denied": (f"{naming.API_OF}.>",),
+            "accounts": (domains.account(topology),) if in_domains else accounts(topology) if is_whole else (),
+            "denied": domains.DENIED if in_domains else (f"{naming.API_OF}.>",),
+            "has_hubs": in_domains,
             "passwords": PASSWORDS_PATH,
             "mark": naming.MARK,
         }
@@ -249,6 +226,20 @@ class _Renderer:
                 self._fail("VS301", template, "the output has no `mappings` block")
         return Artifact(path=path, text=text, origin=("streams",))
 
+    def hubs(self, topology: Topology) -> Iterator[Artifact]:
+        if topology.hubs is None:
+            return
+        template = f"{HUBS_PATH}.j2"
+        view = {
+            "topology": topology,
+            "account": naming.CLIENT_ACCOUNT,
+            "passed": domains.PASSED,
+            "passwords": HUB_PASSWORDS_PATH,
+        }
+        text = self._text("VS301", template, view)
+        if text is not None and self._conf("VS301", template, text) is not None:
+            yield Artifact(path=HUBS_PATH, text=text, origin=("regions",))
+
     def _check_destinations(self, template: str) -> None:
         # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
         for mapping in self.parsed_mappings:
@@ -259,7 +250,9 @@ class _Renderer:
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
         # Server configurations include the mappings, which are checked on their own.
         document = natsconf.parse(
-            text, template, include=lambda path, _file: (path, NO_PASSWORDS if path == PASSWORDS_PATH else "")
+            text,
+            template,
+            include=lambda path, _file: (path, stand_in(path) or ""),
         )
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
@@ -268,10 +261,14 @@ class _Renderer:
         return None if errors else document.root
 
     def servers(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
-        members: dict[str, list[ServerAddress]] = {cluster: [] for cluster in topology.clusters}
+        members: dict[str, list[ServerAddress]] = {
+            cluster: [] for cluster in (*topology.clusters, *wiring.hub_clusters(topology))
+        }
         for address in addresses:
             members[address.cluster_name].append(address)
-        jetstream = {seat.server.name: seat.jetstream for seat in topology.seats}
+        jetstream = {seat.server.name: seat.jetstream for seat in topology.processes}
+        in_domains = topology.routing is Routing.DOMAINS
+        hubs = {address.region: address for address in addresses if address.is_hub}
         template = "server.conf.j2"
         for address in addresses:
             text = self._text(
@@ -285,9 +282,13 @@ class _Renderer:
                     "jetstream": jetstream[address.server.name],
                     "routes": wiring.routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
-                    "is_clustered": len(addresses) > 1,
-                    "gateways": wiring.gateways(address, members) if len(members) > 1 else [],
-                    "has_accounts": topology.routing is Routing.ACCOUNTS,
+                    "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
+                    "gateways": wiring.gateways(address, wiring.meshed(address, members, hubs)),
+                    "has_accounts": topology.routing is not Routing.MAPPED,
+                    "included": wiring.included(topology, address),
+                    "domain": address.region if in_domains else None,
+                    "leaf": wiring.leaf(address, hubs.get(address.region)),
+                    "account": naming.CLIENT_ACCOUNT,
                 },
             )
             if text is not None and self._conf("VS401", template, text) is not None:

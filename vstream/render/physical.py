@@ -73,9 +73,10 @@ def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> t
     """
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
-    In an account of its own it can: there clients that look a stream up by subject find it.
+    In an account of its own it can: there clients that look a stream up by subject find it. In a domain it can once
+    every server maps publishes away from it (`Phase.NAMED_READ_STREAMS`).
     """
-    return stream.subjects if topology.routing is Routing.ACCOUNTS and part.role is Role.READ else ()
+    return stream.subjects if topology.routing is not Routing.MAPPED and part.role is Role.READ else ()
 
 
 def mirrored_from(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:

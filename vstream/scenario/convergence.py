@@ -117,7 +117,7 @@ class Convergence:
             if reader.is_mirror:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
-                self._advance(reader, taken_from(source), int(source.get("seq") or 0))
+                self._advance(reader, taken_from(source, name), int(source.get("seq") or 0))
             if self._lacking(reader, targets):
                 await self._look(reader, last, targets)
         return [
@@ -147,7 +147,7 @@ class Convergence:
                     headers_only=True,
                     patience=_REQUEST,
                 ):
-                    source, seq = origin_of(message.headers, reader.sources)
+                    source, seq = origin_of(message.headers, reader.sources, taker=reader.stream.config.name)
                     if source is not None and seq is not None:
                         self._advance(reader, source, seq)
                         seen.add(source)
@@ -179,6 +179,6 @@ def _taken(stream: PhysicalStream) -> Iterator[tuple[Sequence[str], bool]]:
     """What *stream* takes from, if it does, and whether as a mirror."""
     mirror = stream.config.fields.get("mirror")
     if isinstance(mirror, dict):
-        yield [taken_from(mirror)], True
+        yield [taken_from(mirror, stream.config.name)], True
     elif stream.config.source_names:
         yield stream.config.source_names, False

@@ -56,7 +56,7 @@ async def _once(connection: SteadyConnection, name: str, capture: Capture, strea
         before = await _state(connection, name)
         if before["messages"]:
             async for message in messages(connection, name, patience=_PATIENCE):
-                lines.write(_stored(message, streams))
+                lines.write(_stored(message, streams, name))
                 count, last = count + 1, message.seq
         after = await _state(connection, name)
     finally:
@@ -78,8 +78,8 @@ async def _state(connection: SteadyConnection, name: str) -> dict[str, Any]:
     return dict(answer["state"])
 
 
-def _stored(message: StoredMessage, streams: Sequence[str]) -> Stored:
-    origin, origin_seq = origin_of(message.headers, streams)
+def _stored(message: StoredMessage, streams: Sequence[str], taker: str) -> Stored:
+    origin, origin_seq = origin_of(message.headers, streams, taker=taker)
     return Stored(
         seq=message.seq,
         time=message.time,

@@ -99,14 +99,14 @@ class Sampler:
             control_plane=took,
             error=error,
             last_seq={stream: int(info["state"]["last_seq"]) for stream, info in found.items()},
-            sourced={stream: cursors for stream, info in found.items() if (cursors := sourced(info))},
+            sourced={stream: cursors for stream, info in found.items() if (cursors := sourced(info, stream))},
             links=links,
         )
 
 
-def sourced(info: dict[str, Any]) -> dict[str, int]:
-    """How far the stream of this STREAM.INFO has come in each of its sources, where servers say it."""
-    return {taken_from(one): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+def sourced(info: dict[str, Any], taker: str) -> dict[str, int]:
+    """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
+    return {taken_from(one, taker): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
 
 
 async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str | None]:

@@ -212,7 +212,10 @@ class _Composer:
         return bool(led)
 
     def _has_meta_quorum_to_lose(self) -> bool:
-        return not self._open and sum(map(len, self._servers.values())) >= _QUORUM_SERVERS
+        # In domains there is a meta leader for each region: none is the one that is meant.
+        return (
+            self._topology.hubs is None and not self._open and sum(map(len, self._servers.values())) >= _QUORUM_SERVERS
+        )
 
     def _kill_meta_leader(self) -> bool:
         if not self._has_meta_quorum_to_lose():

@@ -10,6 +10,7 @@ from vstream.model.topology import (
     Consistency,
     Consumer,
     Endpoint,
+    Hubs,
     JetStreamLimits,
     Link,
     Naming,
@@ -69,6 +70,22 @@ def resolve(document: TopologyDocument) -> Topology:
         streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),
         links=tuple(_links(document)),
         stretch=_stretch(document),
+        hubs=_hubs(document),
+    )
+
+
+def _hubs(document: TopologyDocument) -> Hubs | None:
+    # One region has nothing to be joined to.
+    if Routing(document.routing) is not Routing.DOMAINS or len(document.regions) == 1:
+        return None
+    return Hubs(
+        members={
+            name: Server(
+                name=naming.hub_name(name), host=document.hubs.hosts.get(name, next(iter(region.servers), None))
+            )
+            for name, region in document.regions.items()
+        },
+        ports=Ports(**document.hubs.ports.model_dump()),
     )
 
 

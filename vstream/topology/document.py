@@ -85,6 +85,16 @@ class PortsDocument(_Closed):
     gateway: Port = 7222
 
 
+class HubPortsDocument(_Closed):
+    """TCP ports of the hubs that have host names, which may be those of a region's servers."""
+
+    client: Port = 4223
+    monitor: Port = 8223
+    cluster: Port = 7422
+    """Where the servers of its region join."""
+    gateway: Port = 7222
+
+
 class JetStreamDocument(_Closed):
     """What each server may store."""
 
@@ -123,6 +133,14 @@ class StretchDocument(_Closed):
     """Ports of members that have host names."""
     jetstream: JetStreamDocument | None = None
     """Overrides the topology's `jetstream` for this cluster, as a whole."""
+
+
+class HubsDocument(_Closed):
+    """With `routing: domains`, a server without JetStream in each region, which joins it to the others."""
+
+    hosts: dict[Name, Text] = {}
+    """Host names, by region. Default: that of the region's first server."""
+    ports: HubPortsDocument = HubPortsDocument()
 
 
 class LinkDocument(_Closed):
@@ -247,13 +265,16 @@ class TopologyDocument(_Closed):
     """The oldest nats-server that must be able to run this, such as `"2.12"`."""
     naming: Literal["isolated", "blog"] = "isolated"
     """isolated: physical subjects `_vs.<stream>.<region>.…`; blog: `foo.<region>.…`, for those who already run it."""
-    routing: Literal["mapped", "accounts"] = "mapped"
+    routing: Literal["mapped", "accounts", "domains"] = "mapped"
     """
     How clients reach streams. mapped: one account, 8 rules and more per stream. accounts: one account for clients and
     hidden ones per region; every client operation works, and the cost does not grow with the number of streams.
+    domains: the same by a JetStream domain per region, at the least cost; streams with one order or origin are not for it.
     """
     roots: Names = ()
-    """Subjects such as `v.>` that belong to virtual streams alone: with `routing: accounts`, one rule for all of them."""
+    """Subjects such as `v.>` that belong to virtual streams alone: but with `routing: mapped`, one rule for all of them."""
+    hubs: HubsDocument = HubsDocument()
+    """With `routing: domains`, the servers without JetStream that join the regions."""
     regions: Annotated[dict[Name, RegionDocument], Field(min_length=1)]
     stretch: StretchDocument | None = None
     """A cluster with a server in each of several regions, for streams that outlive the loss of one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import IN_ACCOUNT, TAKEN_FROM
+from vstream.model.streams import HIDDEN, IN_ACCOUNT, api_of
 from vstream.model.topology import Consistency, Naming, Role, Routing
 from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
 
@@ -32,7 +32,7 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 
 
 CLIENT_ACCOUNT = "APP"
-"""The account of clients, with `routing: accounts`."""
+"""The account of clients, with `routing: accounts` and `domains`."""
 AT = f"{PHYSICAL_PREFIX}.at"
 """With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
 API_OF = f"{PHYSICAL_PREFIX}.api"
@@ -41,13 +41,17 @@ DELIVERED = f"{PHYSICAL_PREFIX}.to"
 """What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
 MARK = f"{PHYSICAL_PREFIX}.text"
 """An export that nobody uses is called `_vs.text.<digest>`: of what servers do not tell of the accounts they have loaded."""
+WRITTEN = f"{PHYSICAL_PREFIX}.w"
+"""With `routing: domains`, what clients publish goes to `_vs.w.<subject>` of their region's domain."""
 API = "$JS.API"
 
 
 def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
-    """The hidden account that a physical stream lives in; None where all share the account of clients."""
+    """The hidden account, or the domain, that a physical stream lives in; None where all share the account of clients."""
     if stream.routing is Routing.MAPPED:
         return None
+    if stream.routing is Routing.DOMAINS:
+        return place
     if role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH):
         return stretch_account(place)
     return write_account(place) if role is Role.WRITE else read_account(place)
@@ -83,6 +87,8 @@ def accounts_of(topology: Topology) -> tuple[str | None, ...]:
     if topology.routing is Routing.MAPPED:
         return (None,)
     regions = [region.name for region in topology.regions]
+    if topology.routing is Routing.DOMAINS:
+        return tuple(regions)
     stretch = (stretch_account(topology.stretch.cluster),) if topology.stretch else ()
     return (*map(write_account, regions), *map(read_account, regions), *stretch)
 
@@ -93,8 +99,14 @@ def local_name(name: str) -> str:
 
 
 def api_prefix(account: str | None) -> str:
-    """Where clients of the account of clients reach the JetStream API of a hidden *account*, or their own."""
-    return API if account is None else f"{API_OF}.{account}"
+    """
+    Where clients of the account of clients reach the JetStream API of a hidden *account*, or their own.
+
+    That of a domain is reached in its own region only.
+    """
+    if account is None:
+        return API
+    return f"{API_OF}.{account}" if account.startswith(HIDDEN) else api_of(account)
 
 
 def asked(verb: str, name: str) -> str:
@@ -106,9 +118,10 @@ def asked(verb: str, name: str) -> str:
 def external(stream: str, taker: str | None) -> dict[str, str] | None:
     """How the account *taker* reaches the physical *stream* of another; None where they share one."""
     account, separator, _ = stream.rpartition(IN_ACCOUNT)
-    if not separator:
+    if not separator or account == taker:
         return None
-    return {"api": f"{TAKEN_FROM}.{account}", "deliver": f"{DELIVERED}.{account}.{taker}"}
+    delivered = {"deliver": f"{DELIVERED}.{account}.{taker}"} if account.startswith(HIDDEN) else {}
+    return {"api": api_of(account), **delivered}
 
 
 def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
@@ -116,9 +129,12 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
 
     An origin is called like the virtual stream, so that every client operation reaches it as it is.
-    In hidden accounts all are: there the account tells them apart, `W_west/foo`.
+    In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains what is read is:
+    `west/foo`, and `west/foo-write`.
     """
     account = account_of(stream, role, place)
+    if account is not None and stream.routing is Routing.DOMAINS and role is Role.WRITE:
+        return in_account(account, f"{stream.name}-{role.value}")
     if account is not None:
         return in_account(account, stream.name)
     return stream.name if role is Role.ORIGIN else f"{stream.name}-{role.value}-{place}"
@@ -127,6 +143,11 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
 def server_name(region: str, number: int) -> str:
     """The name of a server; *number* counts from 1."""
     return f"{region}-{number}"
+
+
+def hub_name(region: str) -> str:
+    """The name of the server that joins *region* to the others, and of its cluster: `hub-west`."""
+    return f"hub-{region}"
 
 
 def stretch_server_name(cluster: str, region: str) -> str:
@@ -197,6 +218,8 @@ def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tu
     """What the stream that takes the publishes of *region* listens on."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return stream.subjects
+    if stream.routing is Routing.DOMAINS:
+        return tuple(f"{WRITTEN}.{subject}" for subject in stream.subjects)
     if topology.naming is Naming.ISOLATED:
         return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
     return tuple(physical_subject(topology.naming, stream.name, region, subject) for subject in stream.subjects)
@@ -206,6 +229,8 @@ def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: st
     """The subject under which a message published on *subject* in *region* is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
+    if stream.routing is Routing.DOMAINS:
+        return f"{WRITTEN}.{subject}"
     return physical_subject(kind, stream.name, region, subject)
 
 
@@ -213,6 +238,8 @@ def published_subject(kind: Naming, stream: VirtualStream, subject: str) -> str:
     """The inverse of `stored_subject`, for the literal subject of a message that is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
+    if stream.routing is Routing.DOMAINS:
+        return subject.removeprefix(f"{WRITTEN}.")
     return virtual_subject(kind, subject)
 
 
@@ -249,6 +276,8 @@ def source_transforms(topology: Topology, stream: VirtualStream, origin: str) ->
     """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
     if topology.routing is Routing.ACCOUNTS:
         return ()
+    if topology.routing is Routing.DOMAINS:
+        return ((f"{WRITTEN}.>", ">"),)
     if topology.naming is Naming.ISOLATED:
         return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
     return tuple(

@@ -43,7 +43,8 @@ def blast(effects: Blast) -> Iterator[Text]:
             yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {side.servers} servers, ", can)
     if effects.stretch is not None:
         yield _group("stretch cluster", effects.stretch)
-    yield _group("meta group", effects.meta)
+    if effects.meta is not None:
+        yield _group("meta group", effects.meta)
     for loss in effects.losses:
         yield Text(f"  {loss}", style="bold red")
 
@@ -67,7 +68,7 @@ def blast_as_dict(effects: Blast) -> dict[str, Any]:
             }
             for one in effects.regions
         ],
-        "meta": _group_as_dict(effects.meta),
+        "meta": None if effects.meta is None else _group_as_dict(effects.meta),
         "stretch": None if effects.stretch is None else _group_as_dict(effects.stretch),
         "sides": [
             {"regions": list(one.regions), "servers": one.servers, "meta": one.has_meta_majority}

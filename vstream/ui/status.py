@@ -53,8 +53,11 @@ def headline(picture: Picture) -> Text:
         f" · {time.strftime('%H:%M:%S', time.localtime(picture.at))}",
         f" · {reached} of {len(picture.servers)} servers",
         f" · {', '.join(versions)}" if versions else "",
-        " · meta leader ",
-        (picture.meta_leader or "none", "" if picture.meta_leader else "bold red"),
+        *(
+            (" · meta leader ", (picture.meta_leader or "none", "" if picture.meta_leader else "bold red"))
+            if picture.has_one_meta_group
+            else ()
+        ),
         (f" · took {span(picture.took)}", "dim"),
     )
 

@@ -90,11 +90,12 @@ def _cut(
         server_version=version,
         path=chosen,
         sources=tuple(
-            Cursor(origin=taken_from(one), last_seq=_last_sourced(one, version)) for one in info.get("sources") or ()
+            Cursor(origin=taken_from(one, wanted.stream), last_seq=_last_sourced(one, version))
+            for one in info.get("sources") or ()
         ),
         limits=_limits(info["config"]),
         created=info.get("created"),
-        mirror=taken_from(mirror) if (mirror := info["config"].get("mirror")) else None,
+        mirror=taken_from(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,
         transform=_transform(info["config"].get("subject_transform")),
         error=problem if state["messages"] else None,
     )

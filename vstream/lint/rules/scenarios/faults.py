@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
 
 _OF_LINKS = CUTS | {FaultKind.LINK}
+_OF_META = frozenset({FaultKind.KILL_META_LEADER, FaultKind.STEP_DOWN_META})
 _OF_PROCESSES = frozenset(
     {
         FaultKind.KILL_REGION,
@@ -73,6 +74,13 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
             yield from _sides(step, place)
         if action.fault is FaultKind.LINK and subject.topology is not None:
             yield from _link(ends(step.link or (), subject.topology), subject.regions, place)
+        if action.fault in _OF_META and subject.topology is not None and subject.topology.hubs is not None:
+            yield Finding(
+                at=place,
+                message="with `routing: domains` each region has a JetStream meta leader of its own",
+                hint="`kill-server` names one",
+                on_key=True,
+            )
         if action.aim is Aim.STREAM:
             yield from _leader(subject, step, field, place)
 

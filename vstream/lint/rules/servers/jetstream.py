@@ -59,6 +59,8 @@ def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
         if own is None or own.text is None or own.text in equipped or own.text in seen:
             continue
         seen.add(own.text)
+        if any(one.block == "leafnodes" for one in server.listeners):
+            continue  # a hub: it joins domains, and stores nothing
         yield Finding(
             at=server.jetstream.span if server.jetstream else own.span,
             message=f"no server of cluster `{own.text}` has JetStream: no stream can be placed there",

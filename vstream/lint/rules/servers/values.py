@@ -71,7 +71,8 @@ def super_clusters(workspace: Workspace) -> list[tuple[str, ...]]:
         for name in merged:
             component[name] = merged
 
-    if workspace.topology is not None:
+    # In domains, each region is alone: what joins them are hubs.
+    if workspace.topology is not None and workspace.topology.hubs is None:
         join(list(workspace.topology.clusters))
     for server in whole(workspace):
         own = cluster(server)

@@ -74,6 +74,8 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
                     f"consumer `{durable}` of stream `{name}` uses",
                     False,
                 )
+    for region in document.hubs.hosts:
+        yield ("hubs", "hosts", region), region, "`hubs` name", True
     for region in document.connect:
         yield ("connect", region), region, "`connect` names", True
     members = document.stretch.members if document.stretch else "all"

@@ -8,13 +8,15 @@ from vstream import subjects as subject_algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.topology.subjects import subject_problem
-from vstream.model.topology import Naming, Routing
+from vstream.model.streams import HIDDEN
+from vstream.model.topology import Consistency, Naming, Routing
 from vstream.syntax.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.model.topology import Topology
 
 _ACCOUNTS_SINCE = (2, 11)
 """2.10 refuses two imports of one subject from different accounts, which flow control needs."""
@@ -23,11 +25,14 @@ _ACCOUNTS_SINCE = (2, 11)
 @rule("VS136", "routing-unfit", Severity.ERROR)
 def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
     """
-    The topology asks for accounts and for something that they cannot be combined with.
+    The topology asks for accounts or domains, and for something that they cannot be combined with.
 
     ## Why is this bad?
     With `routing: accounts`, a message is stored under the subject that it was published on, so there is no place
     for `naming: blog`. Servers before 2.11 refuse the configuration: several accounts share flow control.
+
+    With `routing: domains` nothing spans regions but the copies of what was written: there is no stretch cluster to
+    decide on an order, and publishes do not cross to the region of an origin.
 
     ## Example
     ```yaml
@@ -47,20 +52,56 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     topology = subject.topology
-    if topology.routing is not Routing.ACCOUNTS:
+    if topology.routing is Routing.DOMAINS:
+        yield from _unfit_for_domains(topology)
+    elif subject.document.hubs.model_fields_set:
+        yield Finding(
+            at=("hubs",), message="there are no hubs without `routing: domains`", hint="remove them", on_key=True
+        )
+    if topology.routing is Routing.MAPPED:
         return
     if topology.naming is Naming.BLOG:
         yield Finding(
             at=("naming",),
-            message="`naming: blog` has no meaning with `routing: accounts`",
+            message=f"`naming: blog` has no meaning with `routing: {topology.routing.value}`",
             hint="leave `naming` out, or use `routing: mapped`",
         )
-    if topology.server_version < _ACCOUNTS_SINCE:
+    if topology.routing is Routing.ACCOUNTS and topology.server_version < _ACCOUNTS_SINCE:
         yield Finding(
             at=("server_version",),
             message="servers before 2.11 refuse the accounts of `routing: accounts`",
             hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`, or use `routing: mapped`',
         )
+
+
+def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
+    if topology.stretch is not None:
+        yield Finding(
+            at=("stretch",),
+            message="`routing: domains` has no stretch cluster: a domain ends with its region",
+            hint="leave `stretch` out, or use `routing: accounts`",
+            on_key=True,
+        )
+    for stream in topology.streams:
+        if stream.consistency is not Consistency.VIRTUAL:
+            yield Finding(
+                at=("streams", stream.name, "consistency"),
+                message=f"the {stream.consistency.value} stream `{stream.name}` cannot be in `routing: domains`: "
+                + (
+                    "publishes do not cross to the region of an origin"
+                    if stream.consistency is Consistency.HOMED
+                    else "there is no stretch cluster"
+                ),
+                hint="make it `virtual`, or use `routing: accounts`, which has all models",
+            )
+    for region in topology.regions:
+        if region.name.startswith(HIDDEN):
+            yield Finding(
+                at=("regions", region.name),
+                message=f"`{region.name}` cannot be the name of a domain: hidden accounts begin so",
+                hint="give the region another name",
+                on_key=True,
+            )
 
 
 @rule("VS137", "root-unfit", Severity.ERROR)
@@ -71,7 +112,7 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Everything below a root goes to the write streams of the publisher's region: a stream with one origin for all
     regions would get nothing, and a subject that is only partly below it would be mapped twice.
-    Without `routing: accounts`, roots change nothing.
+    With `routing: mapped`, roots change nothing.
 
     ## Example
     ```yaml
@@ -103,9 +144,11 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
         if problem is not None:
             yield Finding(at=at, message=f"{shown(root)} {problem[0]}", hint=problem[1] or "name another root")
             continue
-        if topology.routing is not Routing.ACCOUNTS:
+        if topology.routing is Routing.MAPPED:
             yield Finding(
-                at=at, message=f"{shown(root)} is a root without `routing: accounts`", hint="remove it, or say so"
+                at=at,
+                message=f"{shown(root)} is a root without `routing: accounts` or `domains`",
+                hint="remove it, or say so",
             )
             continue
         other = next((one for one in topology.roots[:index] if subject_algebra.overlaps(one, root)), None)

@@ -63,7 +63,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
         elif subject.document.routing != "mapped":
             yield Finding(
                 at=at,
-                message="with `routing: accounts`, read streams do not reach a plain stream",
+                message=f"with `routing: {subject.document.routing}`, read streams do not reach a plain stream",
                 hint="write `routing: mapped`, or copy the messages by other means",
                 on_key=True,
             )
