@@ -72,11 +72,14 @@ class JetStreamAdmin:
         return found, sorted(missing - found.keys())
 
     async def _page(self, account: str | None, offset: int) -> dict[str, Any]:
+        return await self._list(f"{naming.api_prefix(account)}.STREAM.LIST", offset)
+
+    async def _list(self, subject: str, offset: int) -> dict[str, Any]:
         # Right after the meta leader was lost, requests are refused or not answered until there is another.
         until = time.monotonic() + 2 * DEADLINE
         while True:
             try:
-                return await self._ask(f"{naming.api_prefix(account)}.STREAM.LIST", {"offset": offset})
+                return await self._ask(subject, {"offset": offset})
             except ServerError as failure:
                 if failure.err_code not in TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
                     raise
@@ -153,7 +156,7 @@ class JetStreamAdmin:
         missing: list[str] = []
         offset = 0
         while True:
-            answer = await self._ask(naming.asked("CONSUMER.LIST", stream), {"offset": offset})
+            answer = await self._list(naming.asked("CONSUMER.LIST", stream), offset)
             listed = answer.get("consumers") or ()
             for info in listed:
                 if info.get("config", {}).get("durable_name"):
