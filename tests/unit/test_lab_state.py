@@ -17,7 +17,7 @@ from vstream.errors import LabError
 from vstream.lab import conf, ports, records, state
 from vstream.lab.binaries import Program
 from vstream.lab.records import ServerRecord
-from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory, write_atomically
+from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
 from vstream.model.artifacts import Artifact
 
 HOLD = """
@@ -141,14 +141,6 @@ async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: 
 async def _hold(directory: LabDirectory) -> None:
     async with directory.locked():
         assert directory.conf.is_dir()
-
-
-def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
-    path = tmp_path / "lab.json"
-    write_atomically(path, "old\r\n")
-    write_atomically(path, "new\r\n")
-    assert path.read_bytes() == b"new\r\n"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_record_is_no_process(directory: LabDirectory) -> None:

@@ -19,7 +19,7 @@ import psutil
 from vstream.chaos.processes import Taken, are, read_pids, require_awake, start_missing, until
 from vstream.errors import LabError, UnsupportedError
 from vstream.lab import records
-from vstream.lab.state import write_atomically
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from vstream.chaos.linkfaults import Partition, Shape
 from vstream.chaos.stores import PowerLoss
 from vstream.errors import LabError
 from vstream.lab.linkstate import read_states, written_states
-from vstream.lab.state import write_atomically
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,7 @@ from vstream.chaos.processes import Taken, are, read_pids, start_missing, until,
 from vstream.errors import LabError
 from vstream.lab import records
 from vstream.lab.starting import uninterrupted
-from vstream.lab.state import write_atomically
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

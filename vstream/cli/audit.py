@@ -14,6 +14,7 @@ from vstream.cli import auditing, inputs
 from vstream.cli.outcome import FAILED, NO
 from vstream.cli.running import stoppable
 from vstream.errors import VstreamError
+from vstream.writing import save
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -194,8 +195,4 @@ def _show(report: Report, output: str, html: Path | None) -> None:
 def _write(html: Path, report: Report) -> None:
     from vstream.ui.audit_page import page  # noqa: PLC0415
 
-    try:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(page(report), encoding="utf-8")
-    except OSError as error:
-        raise VstreamError(f"{html} cannot be written: {error.strerror}") from error
+    save(html, page(report))

@@ -12,6 +12,7 @@ import typer
 from vstream.cli import inputs
 from vstream.cli.running import run
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
+from vstream.writing import save
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,13 +73,7 @@ def position(
     if out is None:
         typer.echo(text)
         return
-    # Whoever reads it while it is written has the one before.
-    beside = out.with_name(out.name + ".new")
-    try:
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(out)
-    except OSError as error:
-        raise VstreamError(f"{out} cannot be written: {error.strerror}") from None
+    save(out, text + "\n")
 
 
 @app.command("failover")

@@ -13,6 +13,7 @@ from vstream.cli import inputs
 from vstream.cli.outcome import NO
 from vstream.cli.running import run
 from vstream.errors import VstreamError
+from vstream.writing import save
 
 if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
@@ -77,7 +78,7 @@ def command(
     loaded = inputs.load(topology)
     planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     if out is not None:
-        _save(
+        save(
             out,
             saved.dump(
                 saved.SavedPlan(
@@ -153,10 +154,3 @@ async def compare(
     urls = {url for region in lost if region in where.endpoints for url in where.endpoints[region].monitor}
     servers = urls | {seat.server.name for seat in topology.seats if seat.region in lost}
     return given_up(plan, streams_of(topology, lost, observed.missing), found, servers)
-
-
-def _save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise VstreamError(f"{path} cannot be written: {error.strerror}") from None

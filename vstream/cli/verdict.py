@@ -10,6 +10,7 @@ import typer
 
 from vstream.cli.outcome import CLEAN, FAILED, NO
 from vstream.errors import InvalidInputError, VstreamError
+from vstream.writing import save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,11 +105,7 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     if html is not None:
         from vstream.ui.verdict_page import page  # noqa: PLC0415
 
-        try:
-            html.parent.mkdir(parents=True, exist_ok=True)
-            html.write_text(page(verdict), encoding="utf-8")
-        except OSError as error:
-            raise VstreamError(f"{html} cannot be written: {error.strerror}") from error
+        save(html, page(verdict))
         console.say(f"the page is {html}")
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab.server import config_problem
-from vstream.lab.state import write_atomically
 from vstream.model.artifacts import Artifact, is_secret
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

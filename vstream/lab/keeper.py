@@ -25,7 +25,7 @@ from vstream.errors import LabError, UnsupportedError
 from vstream.lab import linkproxy, linkstate, processes
 from vstream.lab.linkproxy.namespaces import entrance
 from vstream.lab.linkstate import Backend
-from vstream.lab.state import write_atomically
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab import records
-from vstream.lab.state import LabDirectory, labs_directory, write_atomically
+from vstream.lab.state import LabDirectory, labs_directory
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ import psutil
 
 from vstream.lab.processes import arguments as arguments_of
 from vstream.lab.processes import reap
-from vstream.lab.state import write_atomically
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -36,6 +36,7 @@ from vstream.errors import LabError
 from vstream.lab.binaries import Program
 from vstream.model.artifacts import ServerAddress
 from vstream.model.topology import Server
+from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -207,27 +208,6 @@ def lab_directory(name: str) -> LabDirectory:
 def lab_directories() -> tuple[LabDirectory, ...]:
     """The directories of all recorded labs, by name."""
     return tuple(LabDirectory(path.parent.name, path.parent) for path in sorted(labs_directory().glob("*/lab.json")))
-
-
-def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
-    """
-    Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one.
-
-    With *mode* nobody else can read it at any time.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        if mode is not None:
-            temporary.chmod(mode)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @asynccontextmanager

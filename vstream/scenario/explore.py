@@ -24,6 +24,7 @@ from vstream.errors import VstreamError
 from vstream.load_scenario import load
 from vstream.script.compose import Data, to_yaml
 from vstream.script.shrink import shrink
+from vstream.writing import save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,16 +190,8 @@ async def explore(
         one = _One(number, seed, data, directory, run, watcher)
         explored = await one.explored(bounds.shrinking_runs, is_kept=is_kept)
         into.runs.append(explored)
-        _write(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
+        save(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
         watcher.ended(explored)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise VstreamError(f"{path} cannot be written: {error.strerror}") from None
 
 
 class _One:
@@ -216,7 +209,7 @@ class _One:
     async def explored(self, shrinking_runs: int, *, is_kept: bool) -> Explored:
         steps = outline(self._data)
         self._watcher.begins(self._number, self._seed, steps)
-        _write(self._directory / "scenario.yaml", to_yaml(self._data))
+        save(self._directory / "scenario.yaml", to_yaml(self._data))
         began = time.monotonic()
         outcome = await self._outcome(self._data, self._directory / "capture", "scenario.yaml")
         seconds = time.monotonic() - began
@@ -263,7 +256,7 @@ class _One:
 
         found = await shrink(self._data, fails, is_valid=_is_valid, most=most)
         file = self._directory / "short.yaml"
-        _write(file, to_yaml(found))
+        save(file, to_yaml(found))
         before, after = len(self._data["steps"]), len(found["steps"])
         return file, f"{before} steps became {after}, in {self._tries} runs"
 

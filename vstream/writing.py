@@ -1,0 +1,63 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ANYBODY = 0o666
+"""What a file may be by default; the process' umask takes from it."""
+_READABLE_NAME = 40
+"""How much of a file's name the temporary one repeats: names end at 255 bytes."""
+
+
+def save(path: Path, text: str) -> None:
+    """
+    Write a file that the user asked for, and the directories that it needs; what was there stays until all is written.
+
+    Raises VstreamError if it cannot be written.
+    """
+    try:
+        target = path.resolve()  # a link goes on leading to the file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", newline="")  # a pipe or /dev/stdout; a directory refuses
+        else:
+            # Who made a file private meant what is in it next time, too.
+            write_atomically(target, text, mode=target.stat().st_mode & 0o7777 if target.exists() else None)
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise VstreamError(f"{path} cannot be written: {reason}", hint="name a place that you may write to") from error
+
+
+def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:
+    """
+    Replace the file at *path*: a reader, and a machine that loses power, sees the old text or the new one.
+
+    With *mode*, nobody else can read it at any time.
+    """
+    temporary = path.with_name(f".{path.name[:_READABLE_NAME]}.{os.urandom(4).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ANYBODY if mode is None else mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            if mode is not None:
+                temporary.chmod(mode)  # exactly that: the umask has taken from it
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
