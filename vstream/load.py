@@ -14,7 +14,7 @@ from vstream.render.bundle import render
 from vstream.render.wiring import default_addresses
 from vstream.syntax import yaml
 from vstream.syntax.shape import readable_part, shape
-from vstream.topology import decode
+from vstream.topology import buckets, decode
 from vstream.topology.shape import LANGUAGE
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
     shaped, diagnostics = shape(document, LANGUAGE)
     if shaped is None:
         return None, (*diagnostics, *_rest(document))
-    topology = decode.resolve(shaped)
-    return topology, registry.run(RULES, TopologySubject(document=shaped, topology=topology), document.source)
+    whole = buckets.expanded(shaped)
+    topology = decode.resolve(whole)
+    subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
+    return topology, registry.run(RULES, subject, document.source, written_at=buckets.written_at(shaped))
 
 
 def _rest(document: Document) -> tuple[Diagnostic, ...]:
@@ -67,8 +69,9 @@ def _rest(document: Document) -> tuple[Diagnostic, ...]:
     if part is None:
         return ()
     shaped, unsure = part
-    subject = TopologySubject(document=shaped, topology=decode.resolve(shaped))
-    return registry.run(RULES, subject, document.source, unsure=unsure)
+    whole = buckets.expanded(shaped)
+    subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
+    return registry.run(RULES, subject, document.source, unsure=unsure, written_at=buckets.written_at(shaped))
 
 
 def bundle(

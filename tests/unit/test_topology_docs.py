@@ -13,7 +13,9 @@ from vstream.topology.document import (
     ConnectDocument,
     ConsumerDocument,
     JetStreamDocument,
+    KeyValueDocument,
     LinkDocument,
+    ObjectStoreDocument,
     PortsDocument,
     RegionDocument,
     StreamDocument,
@@ -61,6 +63,8 @@ def test_every_block_is_a_whole_topology() -> None:
         ConsumerDocument,
         StretchDocument,
         LinkDocument,
+        KeyValueDocument,
+        ObjectStoreDocument,
     ],
 )
 def test_every_key_of_the_language_is_in_it(model: type[TopologyDocument]) -> None:
@@ -80,3 +84,11 @@ def test_a_codes_line_is_the_first_sentence_of_its_manual_page(rule: object) -> 
     first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
     prefix = "warning: " if severity.value == "warning" else ""
     assert dict(CODES)[code] == prefix + first[0].lower() + first[1:]
+
+
+def test_the_example_of_buckets_is_valid_and_renders() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "buckets.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    loaded = load(block.encode(), "docs/buckets.md")
+    assert loaded.diagnostics == ()
+    assert bundle(loaded.require()).artifacts

@@ -56,11 +56,20 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], It
     return decorate
 
 
+def _as_it_is(path: Path) -> Path:
+    return path
+
+
 def run(
-    rules: Iterable[Rule[S]], subject: S, source: SourceMap | None = None, *, unsure: Collection[Path] = ()
+    rules: Iterable[Rule[S]],
+    subject: S,
+    source: SourceMap | None = None,
+    *,
+    unsure: Collection[Path] = (),
+    written_at: Callable[[Path], Path] = _as_it_is,
 ) -> tuple[Diagnostic, ...]:
     """
-    Every finding of *rules* about *subject*, in the order of the file.
+    Every finding of *rules* about *subject*, in the order of the file. *written_at* says where in it a path of *subject* stands.
 
     *unsure* are paths that could not be read: what is said about them, about what they
     are a part of or about their parts may only be a consequence, and is left out.
@@ -70,14 +79,15 @@ def run(
             code=one.code,
             severity=finding.severity or one.severity,
             message=finding.message,
-            span=_span(finding, source),
+            span=_span(at, source, on_key=finding.on_key),
             hint=finding.hint,
             related=finding.related,
             fix=finding.fix,
         )
         for one in rules
         for finding in one.check(subject)
-        if not any(_is_about(finding.at, path) for path in unsure)
+        for at in [written_at(finding.at) if isinstance(finding.at, tuple) else finding.at]
+        if not any(_is_about(at, path) for path in unsure)
     ]
     return tuple(sorted(found, key=Diagnostic.sort_key))
 
@@ -86,9 +96,9 @@ def _is_about(at: Path | Span, path: Path) -> bool:
     return isinstance(at, tuple) and all(one == other for one, other in zip(at, path, strict=False))
 
 
-def _span(finding: Finding, source: SourceMap | None) -> Span | None:
-    if isinstance(finding.at, Span):
-        return finding.at
+def _span(at: Path | Span, source: SourceMap | None, *, on_key: bool) -> Span | None:
+    if isinstance(at, Span):
+        return at
     if source is None:
         return None
-    return source.key(finding.at) if finding.on_key else source.value(finding.at)
+    return source.key(at) if on_key else source.value(at)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from vstream.model.json import Json
 
 ServerVersion = tuple[int, int]
+COUNTERS_SINCE: ServerVersion = (2, 12)
+"""The first nats-server whose streams can count."""
 DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
 """From here on a `duplicate_window` of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
 """Major and minor, such as (2, 12): features arrive with minor versions."""
@@ -230,6 +232,10 @@ class VirtualStream:
     consumers: tuple[Consumer, ...] = ()
     takes_over: str | None = None
     """A plain stream that the read streams source besides."""
+    core_subscribers: bool = False
+    """Whether clients hear what is published without JetStream too."""
+    is_bucket: bool = False
+    """Whether it is a key-value bucket or an object store, from which clients purge what was deleted."""
 
     @property
     def physical(self) -> tuple[PhysicalPart, ...]:

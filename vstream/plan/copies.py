@@ -50,7 +50,8 @@ def donor_of(
     stream: PhysicalStream, desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
 ) -> str | None:
     """The read stream that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
-    if not stream.config.source_names:
+    # Servers do not turn a stream into a counter. Nor need it be one's copy: write streams keep every counter (VS147).
+    if not stream.config.source_names or stream.config.fields.get("allow_msg_counter"):
         return None
     for other in desired:
         found = observed.get(other.config.name)

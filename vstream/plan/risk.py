@@ -104,6 +104,7 @@ _JUDGES: Mapping[str, _Judge] = {
     "deny_purge": _fixed(Risk.DISRUPTIVE, "can never be turned off again"),
     "discard": _discard,
     "subject_transform": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
+    "republish": _fixed(Risk.SAFE, "who subscribes without JetStream hears other messages"),
     "first_seq": _fixed(Risk.RESOURCING, "what is stored and what is sourced no longer agree"),
 }
 

@@ -30,7 +30,16 @@ from vstream.model.accounts import (
 from vstream.model.streams import TAKEN_FROM
 from vstream.model.topology import Consistency
 from vstream.topology import naming
-from vstream.topology.naming import API, AT, CLIENT_ACCOUNT, api_prefix, read_account, stretch_account, write_account
+from vstream.topology.naming import (
+    API,
+    AT,
+    CLIENT_ACCOUNT,
+    HEARD,
+    api_prefix,
+    read_account,
+    stretch_account,
+    write_account,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +116,10 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
                 for subject, regions in units(topology)
                 if region in regions
             ),
+            *(
+                Import(shared=Shared.STREAM, account=write_account(region), subject=f"{HEARD}.{subject}", to=subject)
+                for subject in _heard(topology, region)
+            ),
             Import(shared=Shared.STREAM, account=read_account(region), subject=INBOX),
         ]
     imports += [
@@ -124,6 +137,22 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     )
 
 
+def _heard(topology: Topology, region: str) -> tuple[str, ...]:
+    """
+    What subscribers without JetStream hear from the write account of *region*, whose streams publish it again there.
+
+    A publish that was imported as a service is not handed on to those who import it as a stream on the same server
+    (server/client.go, processMsgResults). Publishes to streams with one origin are not mapped: subscribers in the
+    account of clients hear them as they are.
+    """
+    return tuple(
+        subject
+        for stream in topology.streams
+        if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin
+        for subject in stream.subjects
+    )
+
+
 def _write(topology: Topology, region: str) -> Account:
     name = write_account(region)
     readers = _takers(topology)
@@ -136,6 +165,10 @@ def _write(topology: Topology, region: str) -> Account:
                 Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,))
                 for subject, regions in units(topology)
                 if region in regions
+            ),
+            *(
+                Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(CLIENT_ACCOUNT,))
+                for subject in _heard(topology, region)
             ),
             *_feeding(name, readers),
             _managed(),
@@ -278,8 +311,9 @@ def users(topology: Topology) -> tuple[User, ...]:
     # All of a root, so that a new stream below it changes nothing that servers load.
     canaries = (*(f"{at}.{root}" for root in topology.roots), *tried)
     looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in _LOOKS)
+    heard = tuple(subject for stream in topology.streams if stream.core_subscribers for subject in stream.subjects)
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading)),
+        _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading), heard),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", _WHO_AM_I)),
         _user(
             PROBE_USER,
@@ -294,11 +328,11 @@ def users(topology: Topology) -> tuple[User, ...]:
     )
 
 
-def _user(name: str, purpose: str, publish: tuple[str, ...]) -> User:
+def _user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
     return User(
         name=name,
         password_variable=password_variable(name),
         purpose=purpose,
         publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX,),
+        subscribe=(INBOX, *heard),
     )

@@ -24,7 +24,7 @@ from vstream.model.topology import (
     Topology,
     VirtualStream,
 )
-from vstream.topology import naming
+from vstream.topology import buckets, naming
 from vstream.topology.document import LinkDocument, SettingsDocument
 from vstream.topology.values import SMALLEST_AGE
 
@@ -177,6 +177,8 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         routing=Routing(document.routing),
         canary=stream.canary,
         takes_over=stream.takes_over,
+        core_subscribers=stream.core_subscribers,
+        is_bucket=buckets.is_bucket(document, name),
         consumers=tuple(_consumer(one, consumer, regions) for one, consumer in stream.consumers.items()),
     )
 
@@ -275,6 +277,11 @@ def _settings(
         fields |= {"duplicate_window": 0}
         # In an account of its own it is called like what it mirrors, and answers in its own name.
         fields |= {"mirror_direct": True} if document.routing == Routing.MAPPED.value else {}
+    elif document.streams[name].counters:
+        # A mirror takes sums as they are; whatever else stores them adds up.
+        fields |= {"allow_msg_counter": True}
+    if role is Role.WRITE and document.streams[name].core_subscribers:
+        fields |= {"republish": {"src": ">", "dest": f"{naming.HEARD}.>"}}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
     placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
     if placement_tags and in_region:

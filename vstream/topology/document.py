@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vstream.topology.values import (
     Age,
+    BucketName,
     Count,
     Limit,
     LinkTime,
@@ -250,8 +251,51 @@ class StreamDocument(LevelDocument):
     """Settings that differ in one region."""
     takes_over: StreamName | None = None
     """A plain stream, which clients know by that name until now: its messages are taken over while they publish."""
+    counters: bool = False
+    """Whether messages are increments, and what is stored is a sum, which is the same in every region in the end (2.12)."""
+    core_subscribers: bool = False
+    """With `routing: accounts`, whether clients may subscribe to the subjects without JetStream, in every region."""
     consumers: dict[Name, ConsumerDocument] = {}
     """Durables that exist in every region, so that nobody has to create one while a region is cut off."""
+
+
+class BucketDocument(_Closed):
+    """What key-value buckets and object stores have in common."""
+
+    consistency: Literal["virtual", "ordered", "stretch", "homed"] = "virtual"
+    """As of streams. With `stretch` and `homed`, `create` and `update` are exact."""
+    home: Name | None = None
+    """The region of a `homed` bucket."""
+    regions: RegionNames = "all"
+    """Where it exists."""
+    writers: Literal["one-per-key"] | None = None
+    """Said of a `virtual` or `ordered` bucket: each key, or object, is written in one region only."""
+    ttl: Age = 0
+    """How long values are kept. Default: for ever."""
+    max_bytes: Limit = -1
+    """What may be stored by those who write; further writes are refused."""
+    storage: Literal["file", "memory"] | None = None
+    replicas: Annotated[int, Field(ge=1, le=5)] | None = None
+    compression: Literal["none", "s2"] | None = None
+    placement_tags: Names | None = None
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class KeyValueDocument(BucketDocument):
+    """A key-value bucket: what clients call `users` is the stream `KV_users`."""
+
+    history: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many values of each key are kept."""
+    max_value_size: MessageSize = -1
+    allow_msg_ttl: bool | None = None
+    """Whether a value may have a time to live of its own (2.11)."""
+    marker_ttl: Wait | None = None
+    """How long a marker stands in the place of a value whose time has come, so that watchers hear of it (2.11)."""
+
+
+class ObjectStoreDocument(BucketDocument):
+    """An object store: what clients call `files` is the stream `OBJ_files`."""
 
 
 class TopologyDocument(_Closed):
@@ -288,6 +332,10 @@ class TopologyDocument(_Closed):
     presets: dict[Name, LevelDocument] = {}
     """Named settings that streams can extend."""
     streams: dict[StreamName, StreamDocument] = {}
+    kv: dict[BucketName, KeyValueDocument] = {}
+    """Key-value buckets, in every region."""
+    objects: dict[BucketName, ObjectStoreDocument] = {}
+    """Object stores, in every region."""
 
 
 def json_schema() -> dict[str, Any]:

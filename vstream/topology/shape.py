@@ -17,10 +17,12 @@ _DEEP_ENOUGH = 3
 """`regions.west` is too much to take out: everything that names the region would look wrong. `regions.west.tags` is not."""
 
 
+_APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
+"""What of one entry can be taken out: nothing else names it."""
+
+
 def _is_needed(path: Path) -> bool:
-    return path in {("streams",), ("defaults",)} or (
-        len(path) < _DEEP_ENOUGH and path[:1] not in {("streams",), ("defaults",)}
-    )
+    return path in _APART or (len(path) < _DEEP_ENOUGH and path[:1] not in _APART)
 
 
 def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
@@ -34,7 +36,7 @@ def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 
 def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
-    most = "5" if path[-1] == "replicas" else "65535"
+    most = {"replicas": "5", "history": "64"}.get(str(path[-1]), "65535")
     hint = "remove the quotes" if isinstance(details["input"], str) and details["input"].isdecimal() else None
     return f"`{where(path)}` must be a whole number from 1 to {most}", hint
 

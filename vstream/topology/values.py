@@ -359,5 +359,7 @@ SyncInterval = Annotated[str, StringConstraints(pattern=_SYNC_INTERVAL)]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=64)]
 StreamName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=128)]
+BucketName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=124)]
+"""Its stream is called so after `KV_` or `OBJ_`."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, StringConstraints(min_length=1)]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.lint.rules.topology.buckets import (
+    bucket_compares_nothing,
+    bucket_diverges,
+    bucket_out_of_reach,
+    bucket_twice,
+    writers_without_meaning,
+)
 from vstream.lint.rules.topology.connections import bad_connection
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
+from vstream.lint.rules.topology.counters import counter_cannot, counter_forgets
 from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
     bad_duplicate_window,
@@ -35,6 +43,7 @@ from vstream.lint.rules.topology.servers import (
 from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_copy
 from vstream.lint.rules.topology.subject import TopologySubject
 from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
+from vstream.lint.rules.topology.subscribers import core_subscribers_unfit
 from vstream.lint.rules.topology.takeover import takeover_cannot
 
 if TYPE_CHECKING:
@@ -81,5 +90,13 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     consumer_takes_nothing,
     consumer_nowhere,
     takeover_cannot,
+    bucket_diverges,
+    bucket_compares_nothing,
+    bucket_out_of_reach,
+    writers_without_meaning,
+    counter_cannot,
+    counter_forgets,
+    bucket_twice,
+    core_subscribers_unfit,
 )
 """In the order of their codes."""

@@ -61,6 +61,8 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
                 f"{subject.called(physical.region)} has {count(servers, 'server')}",
                 hint=f"lower `replicas`, or set it for this region under `overrides: {{{physical.region}: …}}`"
+                if physical.region in subject.document.regions and physical.stream in subject.written
+                else "lower `replicas`"
                 if physical.region in subject.document.regions
                 else "lower `replicas`, or give the stretch cluster more members",
             )

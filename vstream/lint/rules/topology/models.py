@@ -216,7 +216,7 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     for stream in subject.topology.streams:
-        if stream.consistency.has_origin:
+        if stream.consistency.has_origin or stream.is_bucket:
             continue
         for index, one in enumerate(stream.subjects):
             root = one.partition(".")[0]
@@ -229,9 +229,10 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
                 message=f"{what} compares revisions of two different streams: `create` and `update` promise nothing"
                 if is_ordered
                 else f"{what} diverges where two of them write the same key",
-                hint="write each key in one region only, choose `homed` or `stretch`, "
-                "or keep the bucket out of the topology",
+                hint=f"declare it under `{_SECTIONS[root]}`, where each model says what it promises; "
+                "or choose `homed` or `stretch`",
             )
 
 
+_SECTIONS = {"$KV": "kv", "$O": "objects"}
 _BUCKETS = {"$KV": "a key/value bucket", "$O": "an object store"}

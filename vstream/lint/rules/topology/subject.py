@@ -9,7 +9,7 @@ from vstream.model.topology import Role
 from vstream.topology.decode import levels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from vstream.model.topology import Topology
     from vstream.syntax.yaml import Path
@@ -30,10 +30,12 @@ class PhysicalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySubject:
-    """A topology as written and as resolved."""
+    """A topology as written, with a stream for each bucket, and as resolved."""
 
     document: TopologyDocument
     topology: Topology
+    written: Collection[str]
+    """The streams that are written as such."""
 
     def setting_levels(self) -> Iterator[tuple[Path, SettingsDocument]]:
         """Every place where settings are written, with its path."""

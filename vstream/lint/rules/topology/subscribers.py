@@ -1,0 +1,75 @@
+"""Subscribers that know nothing of JetStream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.model.topology import Role, Routing
+from vstream.topology.decode import levels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+
+
+@rule("VS149", "core-subscribers-unfit", Severity.ERROR)
+def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    Core subscribers are asked for where they cannot hear what is published.
+
+    ## Why is this bad?
+    A publish to a virtual stream is renamed on its way to the write stream, and a subscriber of the virtual subject
+    hears nothing. With `routing: accounts`, write streams publish what they stored once more, and the account of clients
+    takes it from theirs. Elsewhere streams and clients share an account, in which what is published again under the
+    virtual name is a publish to the virtual stream.
+    Consume from the stream: an ordered consumer gets every message, in every region.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], core_subscribers: true, write: {max_age: 24h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: accounts
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    streams:
+      foo: {subjects: [foo.>], core_subscribers: true, write: {max_age: 24h}}
+    ```
+    """
+    routing = subject.topology.routing
+    for stream in subject.topology.streams:
+        if not stream.core_subscribers:
+            continue
+        if routing is not Routing.ACCOUNTS:
+            is_heard = routing is Routing.MAPPED and stream.consistency.has_origin
+            yield Finding(
+                at=("streams", stream.name, "core_subscribers"),
+                message=f"core subscribers hear `{stream.name}` anyway: nothing is between them and its subjects"
+                if is_heard
+                else f"with `routing: {routing.value}`, core subscribers cannot hear `{stream.name}`: "
+                "publishes are renamed on their way to its write streams, and nothing names them back",
+                hint="remove it" if is_heard else "consume from the stream, or use `routing: accounts`",
+                on_key=True,
+            )
+            continue
+        for region in stream.write:
+            for path, level in levels(subject.document, stream.name, region, Role.WRITE):
+                if "republish" in (level.config or {}):
+                    yield Finding(
+                        at=(*path, "config", "republish"),
+                        message=f"`core_subscribers` of `{stream.name}` needs `republish` for itself",
+                        hint="remove one of the two",
+                        on_key=True,
+                    )
+            break

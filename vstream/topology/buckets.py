@@ -1,0 +1,129 @@
+"""
+Key-value buckets and object stores: the virtual streams that they are, with what clients would set if they made them.
+
+A bucket is written below `kv` or `objects` and checked as the stream that it becomes. What is found wrong with the
+stream is shown where the bucket says it (`written_at`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vstream.topology.document import SettingsDocument, StreamDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.syntax.yaml import Path
+    from vstream.topology.document import BucketDocument, KeyValueDocument, TopologyDocument
+
+KEY_VALUE_PREFIX = "KV_"
+OBJECTS_PREFIX = "OBJ_"
+_PREFIXES = {"kv": KEY_VALUE_PREFIX, "objects": OBJECTS_PREFIX}
+_SHARED = ("storage", "replicas", "compression", "placement_tags", "description", "metadata")
+"""Settings that a bucket has as a stream has them, `defaults` included."""
+_WORDS = {"max_age": "ttl", "max_msgs_per_subject": "history", "max_msg_size": "max_value_size"}
+"""What a bucket calls the setting of a stream."""
+_SIDES = frozenset({"write", "read", "order"})
+
+
+def key_value_stream(bucket: str) -> str:
+    """The name of the stream that clients find the key-value *bucket* in."""
+    return f"{KEY_VALUE_PREFIX}{bucket}"
+
+
+def objects_stream(bucket: str) -> str:
+    """The name of the stream that clients find the object store *bucket* in."""
+    return f"{OBJECTS_PREFIX}{bucket}"
+
+
+def is_bucket(document: TopologyDocument, stream: str) -> bool:
+    """Whether *stream* is written as a bucket."""
+    return any(stream == f"{prefix}{name}" for part, prefix in _PREFIXES.items() for name in getattr(document, part))
+
+
+def expanded(document: TopologyDocument) -> TopologyDocument:
+    """*document* with a stream for each bucket, behind those that it has. One that is called so already stays."""
+    buckets = {
+        **{key_value_stream(name): _key_value(name, bucket) for name, bucket in document.kv.items()},
+        **{objects_stream(name): _objects(name, bucket) for name, bucket in document.objects.items()},
+    }
+    missing = {name: stream for name, stream in buckets.items() if name not in document.streams}
+    return document.model_copy(update={"streams": {**document.streams, **missing}}) if missing else document
+
+
+def written_at(document: TopologyDocument) -> Callable[[Path], Path]:
+    """Where the language says what is at a path of `expanded`: a bucket's settings are below `kv` or `objects`."""
+    found = {
+        f"{prefix}{name}": (part, name)
+        for part, prefix in _PREFIXES.items()
+        for name in getattr(document, part)
+        if f"{prefix}{name}" not in document.streams
+    }
+
+    def at(path: Path) -> Path:
+        if path[:1] != ("streams",) or len(path) == 1 or path[1] not in found:
+            return path
+        part, name = found[str(path[1])]
+        words = [word for word in path[2:] if word not in _SIDES]
+        if not words:
+            return part, name
+        word = _WORDS.get(str(words[0]), str(words[0]))
+        known = type(getattr(document, part)[name]).model_fields
+        return (part, name, word, *words[1:]) if word in known else (part, name)
+
+    return at
+
+
+def _key_value(name: str, bucket: KeyValueDocument) -> StreamDocument:
+    """As nats.py and nats.js create it; markers are left by the stream that takes the writes."""
+    ttl: dict[str, Any] = {} if bucket.allow_msg_ttl is None else {"allow_msg_ttl": bucket.allow_msg_ttl}
+    writing: dict[str, Any] = {}
+    if bucket.marker_ttl is not None:
+        ttl = {"allow_msg_ttl": True}
+        writing = {"config": {"subject_delete_marker_ttl": bucket.marker_ttl}}
+    return _stream(
+        bucket,
+        [f"$KV.{name}.>"],
+        {
+            "max_msgs_per_subject": bucket.history,
+            "max_msg_size": bucket.max_value_size,
+            "deny_delete": True,
+            **ttl,
+        },
+        writing,
+    )
+
+
+def _objects(name: str, bucket: BucketDocument) -> StreamDocument:
+    return _stream(
+        bucket,
+        [f"$O.{name}.C.>", f"$O.{name}.M.>"],
+        {"max_msgs_per_subject": -1, "max_msg_size": -1, "deny_delete": False},
+        {},
+    )
+
+
+def _stream(
+    bucket: BucketDocument, subjects: list[str], everywhere: dict[str, Any], writing: dict[str, Any]
+) -> StreamDocument:
+    """
+    The stream of *bucket*. Everything that makes a bucket is said, so that no `defaults` decides it.
+
+    Only what takes the writes has a limit and refuses: a copy that did would stop, or drop keys in silence.
+    """
+    return StreamDocument.model_construct(
+        subjects=tuple(subjects),
+        consistency=bucket.consistency,
+        home=bucket.home,
+        regions=bucket.regions,
+        max_age=bucket.ttl,
+        max_msgs=-1,
+        max_bytes=-1,
+        discard="old",
+        allow_rollup=True,
+        deny_purge=False,
+        **everywhere,
+        **{word: value for word in _SHARED if (value := getattr(bucket, word)) is not None},
+        write=SettingsDocument.model_construct(max_bytes=bucket.max_bytes, discard="new", **writing),
+    )
