@@ -104,12 +104,35 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     assert (stop.handover, go_on.handover) == (Handover.STOP, Handover.SOURCE)
     assert set(stop.config.source_names) == set(go_on.config.source_names) - {str(sources[0]["name"])}
     assert [(gate.kind, gate.stream) for gate in made.gates] == [(GateKind.AT_REST, "foo-read-west")]
-    assert not made.is_destructive
+    # It has had this form before: servers go on from there, whatever they are told.
+    (back,) = [one for one in go_on.fields if one.field.startswith("sources.")]
+    assert back.risk is Risk.RESOURCING
+    assert "arrives again" in back.why
     # Killed in between: what it stopped for, and where, is written down on the server.
     stopped = noted(stop.config, {str(sources[0]["name"]): 7}).fields
     left = plan(wanted, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
     assert [one.handover for one in left.changes if isinstance(one, Update)] == [Handover.SOURCE]
     assert not left.is_destructive
+
+
+@pytest.mark.parametrize(("before", "after"), [("isolated", "blog"), ("blog", "isolated")])
+async def test_another_naming_is_blocked_because_what_is_not_sourced_yet_would_be_left_out(
+    before: str, after: str
+) -> None:
+    servers = await world(rendered(naming=before))
+    made = plan(rendered(naming=after), servers.observed())
+    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    (reason,) = {one.reason.partition(" from ")[0] for one in made.blocked if one.region == "west"}
+    assert reason == f"it would no longer take `{'_vs.foo.central.>' if before == 'isolated' else 'foo.central.>'}`"
+
+
+async def test_with_the_published_naming_subjects_can_come_and_not_go() -> None:
+    less = rendered({"foo": {"subjects": ["foo.>"]}}, naming="blog")
+    more = rendered({"foo": {"subjects": ["foo.>", "bar.>"]}}, naming="blog")
+    wider = plan(more, (await world(less)).observed())
+    assert (wider.blocked, wider.is_destructive) == ((), False)
+    assert [one.handover for one in wider.changes if isinstance(one, Update)].count(Handover.SOURCE) == 3
+    assert "`bar.central.>`" in plan(less, (await world(more)).observed()).blocked[0].reason
 
 
 async def test_sources_that_change_and_sources_that_go_are_two_steps() -> None:

@@ -132,6 +132,7 @@ async def compare(
     """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
     from vstream.jetstream.lost import losses, require_dead  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all, observe  # noqa: PLC0415
+    from vstream.model.topology import Routing  # noqa: PLC0415
     from vstream.plan.diff import diff  # noqa: PLC0415
     from vstream.plan.lost import given_up, streams_of  # noqa: PLC0415
 
@@ -148,6 +149,7 @@ async def compare(
         adopt=adopt,
         server_version=topology.server_version,
         durables=bundle.consumers,
+        domains=frozenset(region.name for region in topology.regions if topology.routing is Routing.DOMAINS),
     )
     if not lost:
         return plan

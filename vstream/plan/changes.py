@@ -41,21 +41,25 @@ class Phase(IntEnum):
     NAMED_CONSUMERS = 9
     """Consumers of those."""
     DELETED_CONSUMERS = 10
-    DROPPED_SOURCES = 11
+    CLOSED_WRITE_STREAMS = 11
+    """Those that go take no more, where no mapping leads clients away from them."""
+    DROPPED_SOURCES = 12
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 12
-    DELETED_ORDER_STREAMS = 13
-    DELETED_WRITE_STREAMS = 14
-    RETIRED_SERVERS = 15
+    DELETED_READ_STREAMS = 13
+    DELETED_ORDER_STREAMS = 14
+    DELETED_WRITE_STREAMS = 15
+    RETIRED_SERVERS = 16
 
 
 class Handover(Enum):
-    """Which step an update is that makes a stream go on with other sources where it is."""
+    """Which step an update is of several that nothing is lost or doubled between."""
 
     STOP = "stop"
     """What it takes from goes. Written into its metadata: where each source goes on."""
     SOURCE = "source"
     """It sources, each source from there."""
+    CLOSE = "close"
+    """It takes no more from clients, so that others can take all of it before it goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,7 @@ class Update:
     adopts: bool = False
     """Whether the stream becomes vstream's with this change."""
     handover: Handover | None = None
-    """If there is one, carrying the change out adds to *config* where each source goes on."""
+    """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,10 +263,8 @@ def _phase_of_stream(change: StreamChange) -> Phase:
     match change:
         case Delete():
             return deleted
-        case Update(handover=Handover.STOP):
-            return Phase.STOPPED_COPIES
-        case Update(handover=Handover.SOURCE):
-            return Phase.SOURCED_COPIES
+        case Update(handover=Handover() as step):
+            return _STEPS[step]
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
             return Phase.DROPPED_SOURCES
         case _ if _is_named(change):
@@ -290,6 +292,11 @@ def lists_more(before: Json, after: Json) -> bool:
     return any(one not in known for one in (after if isinstance(after, list) else []))
 
 
+_STEPS: Mapping[Handover, Phase] = {
+    Handover.STOP: Phase.STOPPED_COPIES,
+    Handover.SOURCE: Phase.SOURCED_COPIES,
+    Handover.CLOSE: Phase.CLOSED_WRITE_STREAMS,
+}
 _PHASES: Mapping[Role, tuple[Phase, Phase]] = {
     Role.WRITE: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
     Role.ORIGIN: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, consumers, copies, profiles, resourcing, rules, takeover
+from vstream.plan import begin, closing, consumers, copies, profiles, resourcing, rules, takeover
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -78,13 +78,15 @@ def diff(
     adopt: frozenset[str] = frozenset(),
     server_version: ServerVersion = copies.SINCE,
     durables: Sequence[PhysicalConsumer] = (),
+    domains: frozenset[str] = frozenset(),
 ) -> Plan:
     """
     The plan that brings *observed* to *desired*.
 
     *adopt* names streams that vstream did not create and may take over; the name
     `all` stands for every one that the topology needs. *server_version* is the
-    oldest that a server can have, *durables* the consumers that are to exist.
+    oldest that a server can have, *durables* the consumers that are to exist, *domains*
+    the regions that are JetStream domains.
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
@@ -112,7 +114,7 @@ def diff(
         if isinstance(outcome, Blocked):
             blocked.append(outcome)
         elif isinstance(outcome, Update) and found is not None:
-            steps = _handed_over(stream, found, outcome)
+            steps = _handed_over(stream, found, outcome, observed.streams)
             if isinstance(steps, Blocked):
                 blocked.append(steps)
             else:
@@ -121,8 +123,10 @@ def diff(
             changes.append(outcome)
     changes = [begin.following(one, desired, observed.streams, server_version) for one in changes]
     gone = {name: one for name, one in owned.items() if name not in wanted}
-    blocked.extend(profiles.out_of_reach(gone, accounts))
-    changes.extend(_delete(one) for _, one in sorted(gone.items()))
+    blocked.extend(profiles.out_of_reach(gone, accounts, domains))
+    deletes = [_delete(one) for _, one in sorted(gone.items())]
+    changes.extend((*closing.closed(deletes, desired, observed.streams), *deletes))
+    blocked.extend(profiles.unheard(changes, domains))
     durable_changes, durable_blocked = consumers.compare(
         topology,
         durables,
@@ -168,7 +172,9 @@ def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mappi
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def _handed_over(stream: PhysicalStream, found: ObservedStream, update: Update) -> tuple[Update, ...] | Blocked:
+def _handed_over(
+    stream: PhysicalStream, found: ObservedStream, update: Update, observed: Mapping[str, ObservedStream]
+) -> tuple[Update, ...] | Blocked:
     """*update*, in the steps that it takes so that no source starts over."""
     if resourcing.is_stopped(found):
         return (resourcing.source(update),)
@@ -180,6 +186,15 @@ def _handed_over(stream: PhysicalStream, found: ObservedStream, update: Update) 
             region=stream.region,
             reason="some of its sources change and others go, which is done in another order",
             hint="let the topology have the regions that the stream has now, apply it, and then take regions out",
+        )
+    if left_out := resourcing.leaves_out(stream.config.name, update.fields, observed):
+        origin, subject = left_out
+        return Blocked(
+            name=stream.config.name,
+            region=stream.region,
+            reason=f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
+            "would be left out for good",
+            hint="change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
         )
     stop = resourcing.stop(stream, found, update.fields, adopts=update.adopts)
     return (stop, resourcing.source(update))

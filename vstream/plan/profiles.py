@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import IN_ACCOUNT, REGION_KEY, ROUTING_KEY
+from vstream.model.streams import IN_ACCOUNT, REGION_KEY, ROUTING_KEY, account_in, is_in_domain, taken_from
 from vstream.model.topology import Routing
-from vstream.plan.changes import Blocked, lists_more, names_clients_subjects
+from vstream.plan.changes import Blocked, Update, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from vstream.model.accounts import Account
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.streams import ObservedStream
-    from vstream.plan.changes import FieldChange, RuleChange
+    from vstream.plan.changes import Change, FieldChange, RuleChange
 
 _MAPPED = Routing.MAPPED.value
 
@@ -42,9 +42,17 @@ def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]
     )
 
 
-def out_of_reach(gone: Mapping[str, ObservedStream], accounts: Sequence[Account]) -> Iterator[Blocked]:
-    """Of the streams that go, those whose account would go before them."""
-    kept = {account.name for account in accounts}
+_STEPS = (
+    "keep the region for now, and take it out of the `regions` of each stream; "
+    "once that is applied, take it out of the topology"
+)
+
+
+def out_of_reach(
+    gone: Mapping[str, ObservedStream], accounts: Sequence[Account], domains: Collection[str]
+) -> Iterator[Blocked]:
+    """Of the streams that go, those whose account, or domain, would go before them."""
+    kept = {*domains, *(account.name for account in accounts)}
     for name, one in sorted(gone.items()):
         account, separator, _ = name.rpartition(IN_ACCOUNT)
         if separator and account not in kept:
@@ -52,9 +60,24 @@ def out_of_reach(gone: Mapping[str, ObservedStream], accounts: Sequence[Account]
                 name=name,
                 region=one.config.metadata.get(REGION_KEY),
                 reason=f"its account `{account}` would be gone before others have taken everything of it",
-                hint="keep the region for now, and take it out of the `regions` of each stream; "
-                "once that is applied, take it out of the topology",
+                hint=_STEPS,
             )
+
+
+def unheard(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blocked]:
+    """Streams that would take no more from a domain that the topology does not have, so that nobody can ask it."""
+    for change in changes if domains else ():
+        for one in change.fields if isinstance(change, Update) else ():
+            if one.after is not None or not one.field.startswith("sources.") or not isinstance(one.before, dict):
+                continue
+            origin = taken_from(one.before, change.config.name)
+            if is_in_domain(origin) and (account_in(origin) or "") not in domains:
+                yield Blocked(
+                    name=change.config.name,
+                    region=change.region if isinstance(change, Update) else None,
+                    reason=f"nobody can ask `{account_in(origin)}` whether everything of `{origin}` has been taken",
+                    hint=_STEPS,
+                )
 
 
 def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:

@@ -15,14 +15,22 @@ from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY
 from vstream.plan import copies
 from vstream.plan.changes import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
+from vstream.subjects import FULL_WILDCARD, is_subset, overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vstream.model.artifacts import PhysicalStream
+    from vstream.model.json import Json
     from vstream.model.streams import ObservedStream
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
+
+
+_BACK = (
+    "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
+    "what it has taken since arrives again"
+)
 
 
 def changed(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
@@ -38,6 +46,43 @@ def drops(fields: Sequence[FieldChange]) -> bool:
 def is_stopped(found: ObservedStream) -> bool:
     """Whether *found* has stopped for another source, and does not source again yet."""
     return bool(copies.positions(found.config.metadata)) and not copies.is_copy(found)
+
+
+def leaves_out(
+    taker: str, fields: Sequence[FieldChange], observed: Mapping[str, ObservedStream]
+) -> tuple[str, str] | None:
+    """The write stream, and the subjects in it, that a source of *taker* takes and will not take any more."""
+    for one in changed(fields):
+        if not (isinstance(one.before, dict) and isinstance(one.after, dict)):
+            continue
+        origin = taken_from(one.before, taker)
+        found = observed.get(origin)
+        listed = found.config.fields.get("subjects") if found is not None else None
+        wanted = _taken(one.after)
+        for subject in _taken(one.before):
+            is_stored = any(overlaps(subject, str(here)) for here in listed) if isinstance(listed, list) else True
+            if is_stored and not any(is_subset(subject, other) for other in wanted):
+                return origin, subject
+    return None
+
+
+def _taken(source: Mapping[str, Json]) -> tuple[str, ...]:
+    """The subjects that *source* takes, as its stream stores them."""
+    if isinstance(subject := source.get("filter_subject"), str) and subject:
+        return (subject,)
+    transforms = source.get("subject_transforms")
+    said = tuple(str(one["src"]) for one in transforms if isinstance(one, dict)) if isinstance(transforms, list) else ()
+    return said or (FULL_WILDCARD,)
+
+
+def _is_extended(change: FieldChange) -> bool:
+    """Whether a source takes more subjects and is otherwise as it was: nobody has had it so before."""
+    if not (isinstance(change.before, dict) and isinstance(change.after, dict)):
+        return False
+    before, after = change.before.get("subject_transforms"), change.after.get("subject_transforms")
+    if not (isinstance(before, list) and isinstance(after, list)):
+        return False
+    return len(after) > len(before) > 0 and all(one in after for one in before)
 
 
 def stop(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
@@ -70,13 +115,19 @@ def stop(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldCh
 
 
 def source(update: Update) -> Update:
-    """*update*, which changes sources of a stream that has stopped, or will have."""
+    """
+    *update*, which changes sources of a stream that has stopped, or will have.
+
+    A stream that is vstream's already had the sources that it shall have, unless the topology takes more subjects now.
+    """
     fields = []
     for one in update.fields:
         if one.field.startswith(f"metadata.{copies.FROM_KEY}") or one.field == "subjects":
             continue  # the subject that servers give a stream without sources
         if _is_source(one) and one.after is not None:
-            fields.append(replace(one, before=None, risk=Risk.SAFE, why="it goes on where it stopped"))
+            is_back = one.before is not None and not update.adopts and not _is_extended(one)
+            risk, why = (Risk.RESOURCING, _BACK) if is_back else (Risk.SAFE, "it goes on where it stopped")
+            fields.append(replace(one, before=None, risk=risk, why=why))
         elif one.field == "subject_transform" and one.after is None:
             fields.append(replace(one, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))
         else:

@@ -25,6 +25,7 @@ _TITLES = {
     Phase.NAMED_READ_STREAMS: "read streams",
     Phase.NAMED_CONSUMERS: "consumers",
     Phase.DELETED_CONSUMERS: "consumers go",
+    Phase.CLOSED_WRITE_STREAMS: "write streams close",
     Phase.DROPPED_SOURCES: "sources go",
     Phase.DELETED_READ_STREAMS: "read streams go",
     Phase.DELETED_ORDER_STREAMS: "order streams go",

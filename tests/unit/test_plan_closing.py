@@ -1,0 +1,86 @@
+"""A region that goes where mappings stay: its write stream closes, and only then is drained and deleted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered
+from vstream.model.artifacts import Bundle
+from vstream.plan import saved
+from vstream.plan.apply import Applied, apply
+from vstream.plan.changes import Handover, Plan, Update
+from vstream.plan.diff import diff
+from vstream.plan.stages import stages
+
+TWO = ["west", "central"]
+ALL = [*TWO, "east"]
+
+
+def regions(routing: str, names: list[str], known: list[str] = ALL) -> Bundle:
+    stream = {"subjects": ["v.foo.>"], "regions": names}
+    more: dict[str, Any] = {} if routing == "mapped" else {"roots": ["v.>"], "server_version": "2.12"}
+    return rendered({"foo": stream}, routing=routing, regions={one: {"servers": 1} for one in known}, **more)
+
+
+def planned(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
+    is_apart = any("/" in stream.config.name and "_" not in stream.config.name for stream in wanted.streams)
+    return diff(
+        "acme",
+        wanted.streams,
+        wanted.mappings,
+        replace(servers.observed(), rules={}),
+        accounts=wanted.accounts,
+        domains=frozenset(known) if is_apart else frozenset(),
+    )
+
+
+async def run(servers: FakeServers, wanted: Bundle) -> Applied:
+    return await apply(planned(servers, wanted), servers, None, servers)
+
+
+@pytest.mark.parametrize(
+    ("routing", "closes"), [("mapped", None), ("accounts", "W_east/foo"), ("domains", "east/foo-write")]
+)
+async def test_a_write_stream_that_clients_still_reach_closes_before_it_is_drained(
+    routing: str, closes: str | None
+) -> None:
+    servers = FakeServers()
+    await run(servers, regions(routing, ALL))
+    plan = planned(servers, regions(routing, TWO))
+    assert plan.blocked == ()
+    closing = [one for one in plan.changes if isinstance(one, Update) and one.handover is Handover.CLOSE]
+    assert [one.config.name for one in closing] == ([closes] if closes else [])
+    titles = [stage.title for stage in stages(plan)]
+    assert titles == [
+        *(["write streams close"] if closes else []),
+        "sources go",
+        "read streams go",
+        "write streams go",
+    ]
+    text = saved.dump(saved.SavedPlan(plan=plan, topology_file="t.yaml", topology_text="", lab=None))
+    assert saved.load(text, "plan.json").plan == plan
+    if closes is None:
+        return
+    # Killed after that, the next run does not close it again; and the region can come back instead.
+    await servers.update(closing[0].config)
+    assert "write streams close" not in [stage.title for stage in stages(planned(servers, regions(routing, TWO)))]
+    (again,) = [one for one in planned(servers, regions(routing, ALL)).changes if isinstance(one, Update)]
+    assert [one.field for one in again.fields] == ["subjects"]
+    assert (await run(servers, regions(routing, TWO))).is_complete
+    assert closes not in servers.streams_by_name
+
+
+async def test_a_domain_does_not_leave_the_topology_before_others_have_everything_of_it() -> None:
+    servers = FakeServers()
+    await run(servers, regions("domains", ALL))
+    early = planned(servers, regions("domains", TWO, TWO), TWO)
+    assert {one.name for one in early.blocked} == {"west/foo", "central/foo", "east/foo", "east/foo-write"}
+    # Nobody connects there any more: the streams of the domain are not even seen.
+    for name in ("east/foo", "east/foo-write"):
+        del servers.streams_by_name[name]
+    unseen = planned(servers, regions("domains", TWO, TWO), TWO)
+    assert {one.name for one in unseen.blocked} == {"west/foo", "central/foo"}
+    assert "nobody can ask `east`" in unseen.blocked[0].reason
