@@ -10,6 +10,7 @@ Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of 
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
 Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
+Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
@@ -173,13 +174,15 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         )
 
 
-def main() -> None:  # noqa: PLR0911 - one for each thing that is measured alone
+def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measured alone
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
     parser.add_argument("--only-render", action="store_true", help="no servers")
     parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
     parser.add_argument("--routing", action="store_true", help="only what a publish costs, by routing profile")
+    parser.add_argument("--regions", action="store_true", help="only a fourth region that comes and goes under load")
+    parser.add_argument("--servers", type=int, default=1, help="with --regions: servers in each region (default 1)")
     parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
     parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
@@ -218,6 +221,10 @@ def main() -> None:  # noqa: PLR0911 - one for each thing that is measured alone
 
         bench_routing.main()
         return
+    if options.regions:
+        import bench_regions  # noqa: PLC0415
+
+        sys.exit(bench_regions.main(options.servers))
     if options.extract:
         import bench_extract  # noqa: PLC0415 - needs Spark
 

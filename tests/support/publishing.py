@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -35,6 +35,9 @@ class Load:
     refused: dict[str, int] = field(default_factory=dict)
     """Publishes that were certainly not stored: nobody listened."""
     unknown: set[str] = field(default_factory=set)
+    gap: dict[str, float] = field(default_factory=dict)
+    """The longest time between two acknowledgements, in seconds, in each region."""
+    _last: dict[str, float] = field(default_factory=dict)
 
     async def publish(self, client: Client, region: str) -> None:
         self.acked.setdefault(region, set())
@@ -61,6 +64,9 @@ class Load:
             self.unknown.add(identity)
         else:
             self.acked[region].add(identity)
+            now = time.monotonic()
+            self.gap[region] = max(self.gap.get(region, 0.0), now - self._last.get(region, now))
+            self._last[region] = now
 
     async def acknowledged(self, number: int, within: float = 60.0) -> None:
         """Return once every region that publishes has *number* more acknowledged than now."""
@@ -76,11 +82,21 @@ class Load:
     def everything(self) -> set[str]:
         return set().union(*self.acked.values())
 
+    def availability(self, regions: Collection[str]) -> float:
+        """The share of the publishes in *regions* that were acknowledged."""
+        acked = sum(len(self.acked[region]) for region in regions)
+        failed = sum(self.refused[region] for region in regions)
+        failed += sum(identity.rpartition("-")[0] in regions for identity in self.unknown)
+        return acked / (acked + failed) if acked + failed else 0.0
+
 
 @asynccontextmanager
 async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """*load* in every region of *endpoints*, until the end of the block. The tasks are by region."""
-    clients = {region: await nats.connect(list(one.urls), error_cb=_quiet) for region, one in endpoints.items()}
+    clients = {
+        region: await nats.connect(list(one.urls), error_cb=_quiet, user=one.user, password=one.password)
+        for region, one in endpoints.items()
+    }
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}
     try:
         yield tasks
@@ -103,16 +119,28 @@ async def identities(name: str, region: str, stream: str) -> Counter[str]:
         await connection.close()
 
 
+async def compared(
+    name: str, region: str, stream: str, load: Load, within: float = 120.0
+) -> tuple[list[str], list[str], list[str]]:
+    """
+    What *stream*, asked in *region* of lab *name*, lacks of *load*, what it holds more than once, and what is not of it.
+
+    Waits until nothing is lacking.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        held = await identities(name, region, stream)
+        missing = load.everything - held.keys()
+        if not missing or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.2)
+    doubled = [identity for identity, count in held.items() if count > 1]
+    return sorted(missing), doubled, sorted(held.keys() - load.everything - load.unknown)
+
+
 async def audited(name: str, streams: Mapping[str, str], load: Load, within: float = 120.0) -> None:
     """Every stream of *streams*, by region, holds everything that *load* was told is stored, once, and nothing else."""
-    deadline = time.monotonic() + within
     for region, stream in streams.items():
-        while True:
-            held = await identities(name, region, stream)
-            missing = load.everything - held.keys()
-            if not missing or time.monotonic() > deadline:
-                break
-            await asyncio.sleep(0.2)
-        doubled = [identity for identity, count in held.items() if count > 1]
-        assert (len(missing), len(doubled)) == (0, 0), f"{stream}: lost {sorted(missing)[:5]}, doubled {doubled[:5]}"
-        assert held.keys() <= load.everything | load.unknown
+        missing, doubled, strange = await compared(name, region, stream, load, within)
+        assert (len(missing), len(doubled)) == (0, 0), f"{stream}: lost {missing[:5]}, doubled {doubled[:5]}"
+        assert not strange, f"{stream}: {strange[:5]}"

@@ -1,0 +1,132 @@
+"""`apply` that dies after its first request, again and again: as kill -9 at every stage boundary, in the test's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vstream.cli import inputs
+from vstream.cli.plan import compare
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.gauges import LiveGauges
+from vstream.jetstream.observe import any_connection, connect_all
+from vstream.lab.mappings import LabMappings
+from vstream.lab.shrinking import LabServers
+from vstream.model.consumers import ConsumerConfig
+from vstream.model.streams import StreamConfig
+from vstream.model.topology import Topology
+from vstream.plan import apply as module
+from vstream.plan.changes import Plan
+
+RUNS = 20
+"""More than there are requests."""
+
+
+class KilledError(Exception):
+    """As kill -9: nothing in vstream catches it."""
+
+
+class Mortal:
+    """What apply changes the world through: the first request has its effect, and then everything ends."""
+
+    def __init__(self, admin: JetStreamAdmin, mappings: LabMappings, servers: LabServers, done: list[str]) -> None:
+        self._admin = admin
+        self._mappings = mappings
+        self._servers = servers
+        self._done = done
+
+    def _dies(self, what: str) -> None:
+        self._done.append(what)
+        raise KilledError
+
+    async def create(self, config: StreamConfig) -> None:
+        await self._admin.create(config)
+        self._dies(f"create {config.name}")
+
+    async def update(self, config: StreamConfig) -> None:
+        await self._admin.update(config)
+        self._dies(f"update {config.name}")
+
+    async def delete(self, name: str) -> None:
+        await self._admin.delete(name)
+        self._dies(f"delete {name}")
+
+    async def forget(self, name: str) -> None:
+        await self._admin.forget(name)
+        self._dies(f"forget {name}")
+
+    async def create_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.create_consumer(config)
+        self._dies(f"create {config.name}")
+
+    async def update_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.update_consumer(config)
+        self._dies(f"update {config.name}")
+
+    async def delete_consumer(self, config: ConsumerConfig) -> None:
+        await self._admin.delete_consumer(config)
+        self._dies(f"delete {config.name}")
+
+    async def load(self) -> None:
+        await self._mappings.load()
+        self._dies("load mappings")
+
+    async def retire(self, servers: Sequence[str]) -> None:
+        await self._servers.retire(servers)
+        self._dies(f"retire {', '.join(servers)}")
+
+
+async def planned(
+    wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+) -> Plan:
+    """What is left to do on lab *lab*."""
+    where = inputs.target(wanted, lab)
+    return await compare(wanted, where, inputs.bundle_for(wanted, where, None), adopt, lost)
+
+
+async def run(
+    wanted: Topology,
+    lab: str,
+    done: list[str] | None = None,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    lost: tuple[str, ...] = (),
+) -> Plan:
+    """One run of `apply`, which dies after its first request, added to *done*, if that is given. The plan that it had."""
+    where = inputs.target(wanted, lab)
+    rendered = inputs.bundle_for(wanted, where, None)
+    plan = await compare(wanted, where, rendered, adopt, lost)
+    assert not plan.blocked, plan.blocked
+    async with connect_all(wanted, where.endpoints) as connections:
+        connection = any_connection(connections)
+        admin, mappings = JetStreamAdmin(connection), LabMappings(lab, rendered, lost=lost)
+        servers = LabServers(lab)
+        mortal = None if done is None else Mortal(admin, mappings, servers, done)
+        applied = await module.apply(
+            plan,
+            mortal or admin,
+            mortal or mappings,
+            LiveGauges(connection),
+            servers=mortal or servers,
+            patience=120,
+        )
+        assert applied.is_complete, applied
+    return plan
+
+
+async def killed_until_done(
+    wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
+) -> list[str]:
+    """What all runs together did, each of which did one thing."""
+    done: list[str] = []
+    in_flight, module.IN_FLIGHT = module.IN_FLIGHT, 1
+    try:
+        for _ in range(RUNS):
+            try:
+                plan = await run(wanted, lab, done, adopt=adopt, lost=lost)
+            except KilledError:
+                continue
+            assert plan.is_empty
+            return done
+    finally:
+        module.IN_FLIGHT = in_flight
+    raise AssertionError(f"not done after {RUNS} runs: {done}")

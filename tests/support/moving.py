@@ -1,0 +1,136 @@
+"""A fourth region that comes and goes while clients publish in all of them, and what they notice of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.command import Ran, vstream
+from tests.support.publishing import Load, compared, under_load
+from vstream.lab import lab
+from vstream.load import load as loaded
+from vstream.topology import naming
+
+OLD = ("west", "central", "east")
+NEW = "south"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """What publishers had of it."""
+
+    publishes: int
+    """Those that were acknowledged, in all regions."""
+    lost: int
+    """Of those, how many a region's stream lacks in the end; of all regions together."""
+    doubled: int
+    strange: int
+    """What a stream holds that nobody published."""
+    restarted: int
+    """How many of the servers that ran before did not run all the time."""
+    availability: float
+    """In the regions that stay."""
+    gap: float
+    """The longest time without an acknowledgement in one of those, in seconds."""
+    refused: int
+    """How many publishes in the new region nobody took, once it had left."""
+    unknown: int
+    """And how many of those there had no answer."""
+    joined: float
+    """Seconds from the start of the new region's servers until its clients publish."""
+    left: float
+    """Seconds until its servers are gone."""
+
+
+def document(name: str, routing: str, regions: tuple[str, ...], streams: tuple[str, ...], servers: int) -> str:
+    """A topology of *regions*, with a stream in those of *streams*."""
+    has_root = routing != "mapped"
+    wanted: dict[str, Any] = {
+        "version": 1,
+        "name": name,
+        "server_version": "2.12",
+        "routing": routing,
+        "regions": {region: {"servers": servers} for region in regions},
+        "streams": {
+            "foo": {"subjects": [f"{prefix(routing)}.>"], "regions": list(streams), "write": {"max_age": "1h"}}
+        },
+    }
+    return json.dumps({**wanted, "roots": ["v.>"]} if has_root else wanted)
+
+
+def prefix(routing: str) -> str:
+    """What clients publish below: where there are roots, one of them, which is mapped for good."""
+    return "foo" if routing == "mapped" else "v.foo"
+
+
+async def command(*arguments: str | Path) -> Ran:
+    """A `vstream` that has to succeed, while publishers go on."""
+    ran = await asyncio.to_thread(vstream, *arguments, timeout=300)
+    assert ran.code == 0, ran.out + ran.err
+    return ran
+
+
+def starts(name: str) -> dict[str, float]:
+    """When each server of lab *name* was started."""
+    return {one.name: psutil.Process(one.pid).create_time() for one in lab.status(name).servers if one.pid}
+
+
+async def comes_and_goes(
+    file: Path, routing: str, *, version: str, rate: float, servers: int = 1, name: str = "moving", settled: int = 1
+) -> Moved:
+    """
+    A lab of three regions, which a fourth joins and leaves at *rate* publishes per second and region.
+
+    Between the two, its clients publish for *settled* seconds. The lab is left up.
+    """
+    four = (*OLD, NEW)
+
+    async def wants(regions: tuple[str, ...], streams: tuple[str, ...]) -> None:
+        await asyncio.to_thread(file.write_text, document(name, routing, regions, streams, servers))
+
+    await wants(OLD, OLD)
+    await command("lab", "up", file, "--server-version", version)
+    await command("apply", file, "--yes")
+    before = starts(name)
+    load, there = (Load(rate, prefix=prefix(routing)) for _ in range(2))
+    async with under_load(load, lab.client_endpoints(name)):
+        await load.acknowledged(round(rate))
+        began = time.monotonic()
+        await wants(four, four)
+        await command("lab", "up", file)
+        await command("apply", file, "--yes")
+        joined = time.monotonic() - began
+        async with under_load(there, {NEW: lab.client_endpoints(name)[NEW]}):
+            await there.acknowledged(round(rate * settled))
+            began = time.monotonic()
+            # First its streams, while its servers run and its clients still publish.
+            await wants(four, OLD)
+            await command("apply", file, "--yes", "--allow-destructive")
+        await wants(OLD, OLD)
+        await command("apply", file, "--yes", "--allow-destructive")
+        left = time.monotonic() - began
+        await load.acknowledged(round(rate))
+    after = starts(name)
+    assert after.keys() == before.keys()
+    everything = replace(load, acked={**load.acked, **there.acked}, unknown=load.unknown | there.unknown)
+    (stream,) = loaded(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
+    found = [await compared(name, region, naming.read_in(stream, region), everything) for region in OLD]
+    return Moved(
+        publishes=len(everything.everything),
+        lost=sum(len(missing) for missing, _, _ in found),
+        doubled=sum(len(doubled) for _, doubled, _ in found),
+        strange=sum(len(strange) for _, _, strange in found),
+        restarted=sum(after[server] != before[server] for server in before),
+        availability=load.availability(OLD),
+        gap=max(load.gap.values()),
+        refused=there.refused[NEW],
+        unknown=len(there.unknown),
+        joined=joined,
+        left=left,
+    )
