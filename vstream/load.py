@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.model.artifacts import Bundle, ServerAddress
+    from vstream.model.keys import Signer
     from vstream.model.topology import Topology
     from vstream.syntax.yaml import Document
 
@@ -75,8 +76,16 @@ def _rest(document: Document) -> tuple[Diagnostic, ...]:
 
 
 def bundle(
-    topology: Topology, *, addresses: Sequence[ServerAddress] | None = None, templates: Path | None = None
+    topology: Topology,
+    *,
+    addresses: Sequence[ServerAddress] | None = None,
+    templates: Path | None = None,
+    signer: Signer | None = None,
 ) -> Bundle:
-    """Render *topology*. *templates* is a directory whose files win over the built-in ones. Raises InvalidInputError."""
+    """
+    Render *topology*. *templates* is a directory whose files win over the built-in ones.
+
+    In operator mode servers refuse what no *signer* has signed. Raises InvalidInputError.
+    """
     directories = [directory for directory in (templates, resources.templates()) if directory is not None]
-    return render(topology, default_addresses(topology) if addresses is None else addresses, directories)
+    return render(topology, default_addresses(topology) if addresses is None else addresses, directories, signer)

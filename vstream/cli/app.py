@@ -21,6 +21,7 @@ from vstream.cli import (
     export,
     graph,
     init,
+    keys,
     lab,
     lint,
     plan,
@@ -85,6 +86,7 @@ app.command("resync")(resync.command)
 app.add_typer(consumer.app, name="consumer")
 app.command("repair")(repair.command)
 app.add_typer(lab.app, name="lab")
+app.add_typer(keys.app, name="keys")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(scenario.app, name="scenario")
 app.command("graph")(graph.command)

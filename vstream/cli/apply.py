@@ -12,11 +12,13 @@ from vstream.cli import inputs
 from vstream.cli.outcome import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, compare, make
 from vstream.cli.running import run
+from vstream.model.accounts import SYSTEM_USER
 from vstream.model.artifacts import loaded_path
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
     from vstream.plan.changes import Plan
+    from vstream.plan.port import MappingAdmin
 
 
 def command(
@@ -70,7 +72,7 @@ def command(
         # Nobody knows how long the question stood there.
         run(_require_unchanged(planned, frozenset(adopt or ())))
     applied, left = run(_carry_out(planned, gate_timeout))
-    for line in outcome.text(applied, loaded_path(planned.topology.routing)):
+    for line in outcome.text(applied, loaded_path(planned.topology)):
         console.out().print(line)
     if applied.shut:
         raise typer.Exit(NO)
@@ -153,7 +155,6 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
     from vstream.jetstream.gauges import LiveGauges  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
-    from vstream.lab.mappings import LabMappings  # noqa: PLC0415 - loads psutil
     from vstream.lab.shrinking import LabServers  # noqa: PLC0415
     from vstream.plan.apply import apply  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
@@ -166,7 +167,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
             applied = await apply(
                 planned.plan,
                 JetStreamAdmin(connection),
-                LabMappings(where.lab, planned.bundle, lost=planned.lost) if where.lab is not None else None,
+                _mapping_admin(planned),
                 LiveGauges(connection),
                 servers=LabServers(where.lab) if where.lab is not None else None,
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
@@ -180,6 +181,29 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     if applied.retired:
         where = inputs.target(planned.topology, where.lab)  # there are fewer servers now
     return applied, await compare(planned.topology, where, planned.bundle, frozenset(), planned.lost)
+
+
+def _mapping_admin(planned: Planned) -> MappingAdmin | None:
+    """How servers come to load what is planned; None where only whoever runs them can make them."""
+    from vstream.lab import mappings  # noqa: PLC0415 - loads psutil
+
+    where, topology = planned.where, planned.topology
+    if where.lab is not None:
+        return mappings.admin(where.lab, planned.bundle, lost=planned.lost)
+    ring = inputs.signer(topology, None)
+    if ring is None:
+        return None
+    from vstream.jetstream.claims import SignedAccounts, as_system  # noqa: PLC0415
+
+    there = {region: one for region, one in where.endpoints.items() if region not in planned.lost}
+    credentials = str(ring.credentials(SYSTEM_USER))
+    return SignedAccounts(
+        planned.bundle.claims,
+        ring,
+        system={region: as_system(one, credentials) for region, one in there.items()},
+        servers={seat.server.name for seat in topology.seats if seat.region not in planned.lost},
+        monitors=[url for one in there.values() for url in one.monitor],
+    )
 
 
 def _say_emptied(planned: Planned, applied: Applied) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vstream.doctor.examine import Examined
     from vstream.model.topology import Topology
 
-_CODES = frozenset({"VD407", "VD408", "VD409", "VD501"})
+_CODES = frozenset({"VD407", "VD408", "VD409", "VD501", "VD507"})
 """What of a doctor's findings is a difference from the topology that a plan does not show."""
 
 

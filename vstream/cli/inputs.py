@@ -12,11 +12,13 @@ import typer
 
 from vstream.errors import LabError, VstreamError
 from vstream.model.accounts import password_variable
-from vstream.model.topology import Routing
+from vstream.model.topology import Routing, Security
+from vstream.picture.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vstream.jetstream.keyring import Keyring
     from vstream.load import Loaded
     from vstream.model.artifacts import Bundle
     from vstream.model.topology import Endpoint, Topology
@@ -111,6 +113,8 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
         return where.endpoints
     if where.lab is not None:
         return lab.endpoints(where.lab, user)
+    if topology.security is Security.OPERATOR:
+        return _with_credentials(topology, where, user)
     variable = password_variable(user)
     if variable not in os.environ:
         return where.endpoints
@@ -118,6 +122,15 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
         region: replace(one, user=user, password=None, password_env=variable) if one.user else one
         for region, one in where.endpoints.items()
     }
+
+
+def _with_credentials(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:
+    from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
+
+    path = Keyring(default_directory(topology.name)).credentials(user)
+    if not path.is_file():
+        return where.endpoints
+    return {region: replace(one, creds=str(path)) for region, one in where.endpoints.items()}
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
@@ -139,6 +152,29 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
     )
 
 
+def signer(topology: Topology, lab_name: str | None) -> Keyring | None:
+    """
+    The keys of *topology* for the servers that are meant, None if it has no operator.
+
+    Raises VstreamError if there are none.
+    """
+    from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415 - loads nkeys
+
+    if topology.security is not Security.OPERATOR:
+        return None
+    if lab_name is not None:
+        from vstream.lab import keys  # noqa: PLC0415
+
+        return keys.signer(lab_name, topology)
+    ring = Keyring(default_directory(topology.name))
+    if missing := ring.missing(topology):
+        raise VstreamError(
+            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {listed(list(missing))}",
+            hint="`vstream keys create` makes what is missing; $VSTREAM_KEYS names another directory",
+        )
+    return ring
+
+
 def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bundle:
     """The bundle of *topology* as *where* needs it: a lab's servers have addresses of their own."""
     from vstream.lab import lab  # noqa: PLC0415
@@ -148,4 +184,4 @@ def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bun
     addresses = None
     if where.lab is not None:
         addresses = tuple(one for one in lab.addresses(where.lab) if one.server.name in seats)
-    return bundle(topology, addresses=addresses, templates=templates)
+    return bundle(topology, addresses=addresses, templates=templates, signer=signer(topology, where.lab))

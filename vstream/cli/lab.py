@@ -56,7 +56,7 @@ def up(
     Examples: `vstream lab up`, `vstream lab up acme.yaml --lab rehearsal --server-version 2.12.8`,
     `vstream lab up --server-version 2.12.8 --server-version west=2.15.1`, `vstream lab up --link west-east:rtt=140ms`
     """
-    from vstream.lab import lab, versions  # noqa: PLC0415
+    from vstream.lab import keys, lab, versions  # noqa: PLC0415
     from vstream.load import bundle  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import lab as view  # noqa: PLC0415
@@ -75,7 +75,9 @@ def up(
             lab.up(
                 name or wanted.name,
                 wanted,
-                lambda addresses: bundle(wanted, addresses=addresses, templates=templates),
+                lambda addresses: bundle(
+                    wanted, addresses=addresses, templates=templates, signer=keys.signer(name or wanted.name, wanted)
+                ),
                 binaries=binaries,
                 on_progress=show,
                 timeout=timeout,

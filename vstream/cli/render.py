@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
 
 _MARKER = ".vstream-bundle"
+_PRIVATE = 0o600
 
 
 def command(
@@ -30,7 +31,8 @@ def command(
     from vstream.load import bundle  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    rendered = bundle(inputs.load(topology).require(), templates=templates)
+    wanted = inputs.load(topology).require()
+    rendered = bundle(wanted, templates=templates, signer=inputs.signer(wanted, None))
     removed = write(rendered, output)
     console.say(
         f"{output}: {len(rendered.artifacts)} files, {len(rendered.streams)} streams, "
@@ -45,6 +47,8 @@ def write(bundle: Bundle, directory: Path) -> int:
     Raises VstreamError for a directory that has other things in it.
     """
     from vstream.errors import VstreamError  # noqa: PLC0415
+    from vstream.model.artifacts import is_private  # noqa: PLC0415
+    from vstream.writing import write_atomically  # noqa: PLC0415
 
     marker = directory / _MARKER
     paths = {artifact.path for artifact in bundle.artifacts}
@@ -60,7 +64,10 @@ def write(bundle: Bundle, directory: Path) -> int:
         for artifact in bundle.artifacts:
             path = directory / artifact.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(artifact.text, encoding="utf-8", newline="")
+            if is_private(artifact.path):
+                write_atomically(path, artifact.text, mode=_PRIVATE)
+            else:
+                path.write_text(artifact.text, encoding="utf-8", newline="")
         stale = {path for path in old - paths if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
         for old_path in stale:
             (directory / old_path).unlink(missing_ok=True)

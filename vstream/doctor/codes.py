@@ -366,6 +366,21 @@ PAGES: Final = (
         Start the servers that are away (VD404). If all run, have it elect a leader: `nats consumer cluster step-down`.
         """,
     ),
+    _page(
+        "VD507",
+        "foreign-account",
+        """
+        In operator mode, servers have loaded another token of an account than the topology's.
+
+        ## Why is this bad?
+        Somebody who has a key that servers trust has pushed it. It may let users do what they may not, or import what was
+        never meant for them; or it is one of an earlier topology.
+
+        ## What to do
+        `vstream plan` shows what is different, `vstream apply` pushes the topology's own token to every server. If it was
+        signed by a key that is not yours, find out whose it is: servers trust those that operator.cfg names.
+        """,
+    ),
 )  # fmt: skip
 
 BY_CODE: Final = {page.code: page for page in PAGES}

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from vstream.doctor.finding import Finding
 from vstream.model.artifacts import loaded_path
+from vstream.model.topology import Security
 from vstream.picture.wording import listed
 from vstream.plan.diff import Observed, diff
-from vstream.plan.loaded import RULE, kind_of
+from vstream.plan.loaded import RULE, USERS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vstream.model.artifacts import Bundle
     from vstream.model.topology import Seat, Topology
     from vstream.picture.facts import Facts
+    from vstream.plan.changes import RuleChange
 
 
 def check(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
@@ -68,6 +70,9 @@ def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding
     wrong: dict[str, set[str]] = {}
     for change in changes:
         wrong.setdefault(change.source, set()).update(change.servers)
+    if topology.security is Security.OPERATOR and USERS in wrong:
+        yield from _signed(changes)
+        del wrong[USERS]
     for source, some_servers in wrong.items():
         by_servers.setdefault(tuple(sorted(some_servers)), []).append(source)
     for names, sources in by_servers.items():
@@ -79,7 +84,28 @@ def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding
             code="VD402" if some else "VD403",
             about=listed(list(names)),
             evidence=f"{number} not as the topology says{others}: {listed(sources)}",
-            do=f"put `{loaded_path(topology.routing)}` there and reload: `nats-server --signal reload`",
+            do="push the accounts: `vstream apply`"
+            if topology.security is Security.OPERATOR
+            else f"put `{loaded_path(topology)}` there and reload: `nats-server --signal reload`",
+        )
+
+
+def _signed(changes: Sequence[RuleChange]) -> Iterator[Finding]:
+    """Accounts whose tokens are not the topology's, of the entries in which all that tokens say is compared."""
+    for change in changes:
+        if change.kind != USERS:
+            continue
+        wanted = dict(one.split(".", 1) for one in change.after or ())
+        loaded = dict(one.split(".", 1) for one in change.before or ())
+        names = sorted(name for name, said in wanted.items() if loaded.get(name) != said)
+        ours = {said.rpartition(".")[2] for said in wanted.values()}
+        others = sorted({said.rpartition(".")[2] for said in loaded.values()} - ours)
+        by = f"signed by {listed(others)}" if others else "signed by the topology's own key"
+        yield Finding(
+            code="VD507",
+            about=listed(names or sorted(loaded.keys() - wanted.keys())),
+            evidence=f"{listed(list(change.servers))}: {by}, and not what the topology says",
+            do="`vstream apply` pushes the topology's own; then look for who else has its keys",
         )
 
 

@@ -13,7 +13,7 @@ from vstream.model.accounts import Shared
 from vstream.model.streams import HIDDEN
 from vstream.model.topology import Routing
 from vstream.plan.diff import spell
-from vstream.plan.loaded import Entries, account_loaded, entries
+from vstream.plan.loaded import Entries, account_loaded, account_signed, entries
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vstream.model.accounts import Account
     from vstream.model.topology import Topology
 
+_PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
+"""How accounts are called in operator mode."""
 _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
 
 
@@ -36,7 +38,8 @@ def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None) -> 
     """Whether a server that has *loaded* this hands requests on to the hidden *account*; it may if that is unknown."""
     if not account.startswith(HIDDEN):
         return True  # a domain, where there is nothing to hand on
-    return loaded is None or f"import {naming.CLIENT_ACCOUNT} {naming.api_prefix(account)}.>" in loaded
+    before = f"import {naming.CLIENT_ACCOUNT} {naming.api_prefix(account)}."
+    return loaded is None or any(key.startswith(before) for key in loaded)
 
 
 def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None) -> tuple[str, ...]:
@@ -54,6 +57,8 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
     `monitoring.get`, each request after *timeout* seconds.
     """
+    if _PUBLIC_KEY.fullmatch(account):
+        return await _signed_on(url, account, timeout)
     apart = [one for one in hidden if one != account]
     detail, *others = await asyncio.gather(
         monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in apart)
@@ -67,6 +72,29 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
         # In a domain, servers themselves map the API of that name to the plain one.
         **{source: _spelled(source, to) for source, to in rules.items() if not _OF_DOMAIN.match(source)},
         **entries([_without_services(one) if one.name in dead else one for one in loaded]),
+    }
+
+
+async def _signed_on(url: str, account: str, timeout: float) -> Entries:
+    """
+    The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
+
+    They are called as their claims say, and compared by all that these say (`render.claims.mark_of`).
+    """
+    await monitoring.load_account(url, account, timeout)
+    clients = await monitoring.account_detail(url, account, timeout)
+    others = sorted({str(one["account"]) for one in clients.get("imports") or ()} - {account})
+    found = await asyncio.gather(*(_detail_if_any(url, key, timeout) for key in others))
+    details = {account: clients} | {
+        key: one for key, one in zip(others, found, strict=True) if one is not None and not one.get("is_system")
+    }
+    names = {key: str(one.get("name_tag") or key) for key, one in details.items()} | {account: naming.CLIENT_ACCOUNT}
+    loaded = {key: account_signed(names[key], one, names) for key, one in details.items()}
+    dead = await idle(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
+    rules: Mapping[str, list[dict[str, Any]]] = clients.get("mappings") or {}
+    return {
+        **{source: _spelled(source, to) for source, to in rules.items()},
+        **entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
     }
 
 

@@ -130,6 +130,14 @@ async def account_detail(url_base: str, account: str = "$G", timeout: float = TI
     return answer.get("account_detail") or {}
 
 
+async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) -> None:
+    """Have the server look up *account*: in operator mode it knows none of which it had nobody (monitor.go, Connz)."""
+    try:
+        await get(url_base, f"/connz?acc={quote(account, safe='')}&limit=1", timeout)
+    except ServerError:
+        return  # there is none: whoever asks for it next is told
+
+
 async def listens(url_base: str, account: str, pattern: str, timeout: float = TIMEOUT) -> bool:
     """Whether anything on the server itself subscribes to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")

@@ -14,7 +14,7 @@ from vstream.jetstream.anywhere import Anywhere
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
 from vstream.model.streams import REGION_KEY, ROLE_KEY
-from vstream.model.topology import Role, Routing
+from vstream.model.topology import Role, Routing, Security
 from vstream.picture.shape import parts
 from vstream.plan.diff import Observed
 from vstream.topology import naming
@@ -113,7 +113,7 @@ async def observe(
     known = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
     accounts = naming.accounts_of(topology)
-    if accounts != (None,) and account != naming.CLIENT_ACCOUNT:
+    if accounts != (None,) and account != naming.CLIENT_ACCOUNT and topology.security is not Security.OPERATOR:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(
         *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),

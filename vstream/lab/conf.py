@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab.server import config_problem
-from vstream.model.artifacts import Artifact, is_secret
+from vstream.model.artifacts import Artifact, is_private
 from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def install(conf: Path, artifacts: Sequence[Artifact]) -> None:
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if artifact.path.endswith(_SERVER_FILES):
-            write_atomically(path, artifact.text, mode=_PRIVATE if is_secret(artifact.path) else None)
+            write_atomically(path, artifact.text, mode=_PRIVATE if is_private(artifact.path) else None)
         else:
             # Thousands of stream files: if the power fails half way, the next call writes what is missing.
             path.write_text(artifact.text, encoding="utf-8", newline="")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.lab import lab
+from vstream.jetstream.claims import SignedAccounts
+from vstream.lab import keys, lab
+from vstream.lab.readiness import monitor_url
+from vstream.lab.status import system_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from vstream.model.artifacts import Bundle
+    from vstream.plan.port import MappingAdmin
 
 
 class LabMappings:
@@ -29,3 +34,19 @@ class LabMappings:
         if refused:
             reasons = "; ".join(f"{server}: {reason}" for server, reason in sorted(refused.items()))
             raise LabError(f"the mappings were not loaded on every server: {reasons}")
+
+
+def admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
+    """How the servers of lab *name*, but those of *lost* regions, come to load *bundle*: by a reload, or by a push."""
+    if not bundle.claims:
+        return LabMappings(name, bundle, lost=lost)
+    there = [one for one in lab.addresses(name) if one.region not in lost]
+    return SignedAccounts(
+        bundle.claims,
+        keys.keyring(name),
+        system={f"lab {name}": system_endpoint(name)},
+        servers={one.server.name for one in there},
+        monitors=[monitor_url(one) for one in there],
+        # Servers whose data is gone begin with what stands in their configuration.
+        after=partial(lab.write_mappings, name, bundle),
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from vstream.errors import LabError, UnknownNameError
-from vstream.lab import passwords, records
+from vstream.lab import keys, passwords, records
 from vstream.lab.keeper import Keeper
 from vstream.lab.linkstate import Backend
 from vstream.lab.readiness import monitor_url
@@ -139,10 +139,12 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     known = addresses(name)
     password = passwords.password(lab_directory(name).conf, user)
+    credentials = keys.credentials(name, user)
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
+            creds=credentials,
             user=user if password else None,
             password=password,
         )
@@ -158,8 +160,11 @@ def client_endpoints(name: str) -> Mapping[str, Endpoint]:
 def system_endpoint(name: str) -> Endpoint:
     """How to reach the system account of lab *name*. The templates give every lab a user for it."""
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
+    urls = tuple(f"nats://{address.host}:{address.client}" for address in addresses(name))
+    if credentials := keys.credentials(name, SYSTEM_USER):
+        return Endpoint(urls=urls, creds=credentials)
     return Endpoint(
-        urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses(name)),
+        urls=urls,
         user=SYSTEM_USER if password else "vstream",
         # Without users of its own, a lab is on loopback, where everything else is open too.
         password=password or "lab",

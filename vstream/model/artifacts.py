@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vstream.model.accounts import NO_HUB_PASSWORDS, NO_LEAF, NO_PASSWORDS
-from vstream.model.topology import Routing
+from vstream.model.topology import Routing, Security
 
 if TYPE_CHECKING:
     from vstream.model.accounts import Account
     from vstream.model.consumers import ConsumerConfig
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.streams import StreamConfig
-    from vstream.model.topology import Role, Server
+    from vstream.model.topology import Role, Server, Topology
 
 
 MAPPINGS_PATH = "mappings.cfg"
 """With `routing: mapped`, what every server includes in the account that holds the streams."""
 ACCOUNTS_PATH = "accounts.cfg"
 """With `routing: accounts` and `domains`, what every server that stores includes."""
+OPERATOR_PATH = "operator.cfg"
+"""In operator mode, what every server includes: the operator's token, and those of accounts that it begins with."""
 HUBS_PATH = "hubs.cfg"
 """With `routing: domains`, what every hub includes."""
 PASSWORDS_PATH = "passwords.cfg"
@@ -48,8 +50,16 @@ def stand_in(path: str) -> str | None:
     return NO_LEAF if name.startswith("leaf-") and name.endswith(".cfg") else None
 
 
-def loaded_path(routing: Routing) -> str:
-    """What of a bundle every server that stores loads, and loads again while it runs."""
+def is_private(path: str) -> bool:
+    """Whether nobody else needs to read the file at *path*: it holds passwords, or tokens."""
+    return is_secret(path) or path.rpartition("/")[2] == OPERATOR_PATH
+
+
+def loaded_path(topology: Topology) -> str:
+    """What of a bundle every server that stores loads; it loads it again while it runs, but for tokens, which are pushed."""
+    if topology.security is Security.OPERATOR:
+        return OPERATOR_PATH
+    routing = topology.routing
     return MAPPINGS_PATH if routing is Routing.MAPPED else ACCOUNTS_PATH
 
 
@@ -151,6 +161,8 @@ class Bundle:
     """What they share, without their users. None with `routing: mapped`."""
     servers: tuple[ServerAddress, ...]
     consumers: tuple[PhysicalConsumer, ...] = ()
+    claims: tuple[dict[str, Any], ...] = ()
+    """In operator mode, those of its accounts, the system account included."""
 
     def text(self, path: str) -> str:
         """The text of the artifact at *path*. Raises KeyError if there is none."""

@@ -71,6 +71,15 @@ class Routing(Enum):
     """A JetStream domain for each region, in which read streams carry the virtual name; hubs join the regions."""
 
 
+class Security(Enum):
+    """Where accounts and users are written down."""
+
+    CONFIGURATION = "configuration"
+    """In configuration files, which every server includes."""
+    OPERATOR = "operator"
+    """In tokens that an operator signs (JWTs), which are pushed to servers while they run."""
+
+
 class Naming(Enum):
     """Where physical subjects live."""
 
@@ -272,6 +281,7 @@ class Topology:
     stretch: Stretch | None = None
     hubs: Hubs | None = None
     routing: Routing = Routing.MAPPED
+    security: Security = Security.CONFIGURATION
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()

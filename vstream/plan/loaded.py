@@ -12,6 +12,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.accounts import Account, Export, Import, Shared
+from vstream.render import tokens
+from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology.naming import CLIENT_ACCOUNT, MARK, PHYSICAL_PREFIX
 
 if TYPE_CHECKING:
@@ -82,5 +84,37 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
             )
             for one in detail.get("imports") or ()
             if one.get("account") in ours or str(one.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
+        ),
+    )
+
+
+def account_signed(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
+    """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
+    token = detail.get("jwt")
+    return Account(
+        name=name,
+        purpose="",
+        has_jetstream=bool(detail.get("jetstream_enabled")),
+        exports=(
+            *(
+                Export(
+                    shared=Shared(one["type"]),
+                    subject=one["subject"],
+                    accounts=(WITH_TOKEN,) if one.get("token_req") else (),
+                    threshold="" if one.get("response_type") == _STREAMED else None,
+                )
+                for one in detail.get("exports") or ()
+            ),
+            *((mark_of(tokens.read(token)),) if token else ()),
+        ),
+        imports=tuple(
+            Import(
+                shared=Shared(one["type"]),
+                account=names[one["account"]],
+                subject=one["subject"],
+                to=one.get("local_subject"),
+            )
+            for one in detail.get("imports") or ()
+            if one.get("account") in names and not one.get("invalid")
         ),
     )

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.errors import InvalidInputError
+from vstream.errors import InvalidInputError, VstreamError
 from vstream.mapping.accounts import read_accounts, unsaid
 from vstream.mapping.conf import read_mappings
 from vstream.model.artifacts import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
+    OPERATOR_PATH,
     PASSWORDS_PATH,
     Artifact,
     Bundle,
@@ -25,11 +26,12 @@ from vstream.model.artifacts import (
 )
 from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
-from vstream.model.topology import Routing
-from vstream.render import domains, physical, wiring
+from vstream.model.topology import Routing, Security
+from vstream.render import claims, domains, physical, tokens, wiring
 from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
+from vstream.render.tokens import Unsigned
 from vstream.syntax import natsconf
 from vstream.topology import naming
 
@@ -39,27 +41,34 @@ if TYPE_CHECKING:
 
     from vstream.model.accounts import Account
     from vstream.model.json import Json
+    from vstream.model.keys import Signer
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.topology import PhysicalPart, Topology, VirtualStream
 
 
-def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Sequence[Path]) -> Bundle:
+def render(
+    topology: Topology,
+    addresses: Sequence[ServerAddress],
+    templates: Sequence[Path],
+    signer: Signer | None = None,
+) -> Bundle:
     """
     Render everything. The same input gives the same bytes.
 
-    *templates* are directories, searched in order for each file. Raises
+    *templates* are directories, searched in order for each file. In operator mode, what
+    is rendered without a *signer* can be looked at, and servers refuse it. Raises
     InvalidInputError if a template is missing, fails, or writes something that
     does not read back as what it stands for: VS201 (streams), VS301 (mappings),
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
-    renderer = _Renderer(environment(templates))
+    renderer = _Renderer(environment(templates), signer or Unsigned())
     mappings = mapping_set(topology)
     artifacts = [
         *renderer.streams(topology),
         *renderer.consumers(topology),
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
-        renderer.mappings(topology, mappings),
+        (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
         *renderer.hubs(topology),
     ]
     if renderer.diagnostics:
@@ -71,17 +80,20 @@ def render(topology: Topology, addresses: Sequence[ServerAddress], templates: Se
         accounts=renderer.parsed_accounts,
         servers=tuple(addresses),
         consumers=tuple(renderer.parsed_consumers),
+        claims=renderer.parsed_claims,
     )
 
 
 class _Renderer:
-    def __init__(self, env: jinja2.Environment) -> None:
+    def __init__(self, env: jinja2.Environment, signer: Signer) -> None:
         self._env = env
+        self._signer = signer
         self.diagnostics: list[Diagnostic] = []
         self.parsed_streams: list[PhysicalStream] = []
         self.parsed_consumers: list[PhysicalConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
         self.parsed_accounts: tuple[Account, ...] = ()
+        self.parsed_claims: tuple[dict[str, Any], ...] = ()
 
     def _fail(self, code: str, template: str, message: str, line: int = 1) -> None:
         self.diagnostics.append(
@@ -197,7 +209,7 @@ class _Renderer:
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         is_whole = topology.routing is not Routing.MAPPED
         in_domains = topology.routing is Routing.DOMAINS
-        path = loaded_path(topology.routing)
+        path = loaded_path(topology)
         template = f"{path}.j2"
         view = {
             "topology": topology,
@@ -225,6 +237,24 @@ class _Renderer:
             elif root:
                 self._fail("VS301", template, "the output has no `mappings` block")
         return Artifact(path=path, text=text, origin=("streams",))
+
+    def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
+        """The tokens of operator mode, instead of accounts in configuration files."""
+        template = f"{OPERATOR_PATH}.j2"
+        view = claims.operator_view(topology, accounts(topology), mappings, self._signer)
+        text = self._text("VS301", template, view) or ""
+        root = None if self.diagnostics else self._conf("VS301", template, text)
+        block = _within(root, ("resolver_preload",))
+        if root is not None and block is None:
+            self._fail("VS301", template, "the output has no `resolver_preload` block")
+        elif block is not None:
+            try:
+                self.parsed_claims = tuple(tokens.read(str(natsconf.to_python(one))) for _, one in block.items())
+            except VstreamError as error:
+                self._fail("VS301", template, error.message)
+            self.parsed_accounts = claims.read_accounts(self.parsed_claims)
+            self.parsed_mappings = claims.mappings_of(self.parsed_claims)
+        return Artifact(path=OPERATOR_PATH, text=text, origin=("streams",))
 
     def hubs(self, topology: Topology) -> Iterator[Artifact]:
         if topology.hubs is None:
@@ -286,6 +316,7 @@ class _Renderer:
                     "gateways": wiring.gateways(address, wiring.meshed(address, members, hubs)),
                     "has_accounts": topology.routing is not Routing.MAPPED,
                     "included": wiring.included(topology, address),
+                    "resolver": wiring.resolver(topology, address),
                     "domain": address.region if in_domains else None,
                     "leaf": wiring.leaf(address, hubs.get(address.region)),
                     "account": naming.CLIENT_ACCOUNT,

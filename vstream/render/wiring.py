@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.accounts import LEAF_VARIABLE
 from vstream.model.artifacts import HUBS_PATH, ServerAddress, leaf_path, loaded_path
+from vstream.model.topology import Security
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -52,7 +53,12 @@ def hub_clusters(topology: Topology) -> tuple[str, ...]:
 
 def included(topology: Topology, address: ServerAddress) -> str:
     """What says the accounts of the server at *address*, or the mappings in the one account that there is."""
-    return HUBS_PATH if address.is_hub else loaded_path(topology.routing)
+    return HUBS_PATH if address.is_hub else loaded_path(topology)
+
+
+def resolver(topology: Topology, address: ServerAddress) -> str | None:
+    """In operator mode, where the server at *address* keeps the tokens of accounts."""
+    return f"{address.store_dir}/accounts" if topology.security is Security.OPERATOR else None
 
 
 def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:

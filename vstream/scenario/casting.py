@@ -108,6 +108,8 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
 
 
 def _login(endpoint: Endpoint) -> Login | None:
+    if endpoint.creds:
+        return Login(creds=endpoint.creds)
     return Login(user=endpoint.user, password=endpoint.password or "") if endpoint.user else None
 
 

@@ -21,13 +21,17 @@ FINISH = "finish"
 class Login:
     """A user of the lab, if it has users."""
 
-    user: str
-    password: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    creds: str | None = None
+    """A file, in operator mode."""
 
 
 def endpoint_of(urls: tuple[str, ...], login: Login | None) -> Endpoint:
     """How a process reaches the servers that it is told of."""
-    return Endpoint(urls=urls, user=login.user if login else None, password=login.password if login else None)
+    if login is None:
+        return Endpoint(urls=urls)
+    return Endpoint(urls=urls, user=login.user, password=login.password, creds=login.creds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

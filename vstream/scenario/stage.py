@@ -12,9 +12,9 @@ from vstream.errors import UnsupportedError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.gauges import LiveGauges
 from vstream.jetstream.observe import any_connection, connect_all, observe
-from vstream.lab import lab, versions
+from vstream.lab import keys, lab, versions
 from vstream.lab.linkstate import Backend
-from vstream.lab.mappings import LabMappings
+from vstream.lab.mappings import admin as mapping_admin
 from vstream.lab.state import lab_directory
 from vstream.load import bundle as rendered
 from vstream.load import load
@@ -74,7 +74,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
     templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
 
     def render(addresses: Sequence[ServerAddress]) -> Bundle:
-        return rendered(topology, addresses=addresses, templates=templates)
+        return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
     say("starting servers")
     binaries = await asyncio.to_thread(versions.located, topology, stated) if stated else None
@@ -129,7 +129,9 @@ async def _apply(stage: Stage) -> None:
                 f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint
             )
         connection = any_connection(connections)
-        applied = await apply(plan, JetStreamAdmin(connection), LabMappings(stage.lab, bundle), LiveGauges(connection))
+        applied = await apply(
+            plan, JetStreamAdmin(connection), mapping_admin(stage.lab, bundle), LiveGauges(connection)
+        )
     if not applied.is_complete:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")

@@ -157,6 +157,16 @@ class LinkDocument(_Closed):
     """How many packets are lost, in each direction: `1%`."""
 
 
+class SecurityDocument(_Closed):
+    """Where accounts and users are written down."""
+
+    mode: Literal["configuration", "operator"] = "configuration"
+    """
+    configuration: in a file that every server includes. operator: in tokens that an operator signs (JWTs), pushed to
+    servers while they run; `vstream keys` keeps the keys. For `routing: accounts`.
+    """
+
+
 class SettingsDocument(_Closed):
     """Settings of physical streams. What is not set here has vstream's default."""
 
@@ -315,6 +325,7 @@ class TopologyDocument(_Closed):
     hidden ones per region; every client operation works, and the cost does not grow with the number of streams.
     domains: the same by a JetStream domain per region, at the least cost; streams with one order or origin are not for it.
     """
+    security: SecurityDocument = SecurityDocument()
     roots: Names = ()
     """Subjects such as `v.>` that belong to virtual streams alone: but with `routing: mapped`, one rule for all of them."""
     hubs: HubsDocument = HubsDocument()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vstream.model.artifacts import ACCOUNTS_PATH
+from vstream.model.artifacts import ACCOUNTS_PATH, OPERATOR_PATH
 from vstream.model.streams import StreamConfig
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def text(result: Applied, file: str) -> Iterator[Text]:
     if len(streams) < len(result.done):
         done += f", {_count(len(result.done) - len(streams), 'consumer')}"
     if result.mappings_loaded:
-        done += f", {file} loaded on every server"
+        done += ", accounts pushed to every server" if file == OPERATOR_PATH else f", {file} loaded on every server"
     if result.retired:
         done += f", {', '.join(result.retired)} stopped and gone from the meta group"
     yield Text(done + ".", style="bold green" if result.is_complete else "bold")

@@ -33,6 +33,7 @@ from vstream.lint.rules.topology.models import (
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.routing import root_unfit, routing_unfit
+from vstream.lint.rules.topology.security import operator_unfit
 from vstream.lint.rules.topology.servers import (
     mixed_addresses,
     placement_tags_not_met,
@@ -98,5 +99,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     counter_forgets,
     bucket_twice,
     core_subscribers_unfit,
+    operator_unfit,
 )
 """In the order of their codes."""

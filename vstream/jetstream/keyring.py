@@ -1,0 +1,157 @@
+"""
+The keys of operator mode: a directory that nobody else can read, and a file for each.
+
+    operator.nk, signer.nk    whom servers trust, and what signs accounts for it
+    account-NAME.nk           what an account is known by
+    role-NAME.nk              what signs the users of a role, such as `app`
+    user-NAME.creds           what a user of that role logs in with
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nkeys
+from filelock import FileLock
+from platformdirs import user_data_path
+
+from vstream.errors import VstreamError
+from vstream.model.accounts import SYSTEM_USER, USERS
+from vstream.model.keys import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
+from vstream.render import claims, tokens
+from vstream.topology import naming
+from vstream.writing import write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.model.json import Json
+    from vstream.model.topology import Topology
+
+_VARIABLE = "VSTREAM_KEYS"
+_PRIVATE_DIRECTORY = 0o700
+_PRIVATE = 0o600
+_PREFIXES = {OPERATOR: nkeys.PREFIX_BYTE_OPERATOR, SIGNER: nkeys.PREFIX_BYTE_OPERATOR}
+_SEED_BYTES = 32
+_OTHERS = 0o077
+
+
+def default_directory(topology: str) -> Path:
+    """Where the keys of *topology* are for its real servers: in $VSTREAM_KEYS, or the user's data directory."""
+    stated = os.environ.get(_VARIABLE)
+    return (Path(stated).expanduser() if stated else user_data_path("vstream") / "keys") / topology
+
+
+def keys_of(topology: Topology) -> tuple[str, ...]:
+    """The names of all keys that *topology* needs."""
+    accounts = [one for one in naming.accounts_of(topology) if one is not None]
+    return (
+        OPERATOR,
+        SIGNER,
+        *map(account_key, (SYSTEM_ACCOUNT, naming.CLIENT_ACCOUNT, *accounts)),
+        *map(role_key, (*USERS, SYSTEM_USER)),
+    )
+
+
+class Keyring:
+    """The keys in *directory*. A Signer (`vstream.model.keys`)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._pairs: dict[str, nkeys.KeyPair] = {}
+
+    def missing(self, topology: Topology) -> tuple[str, ...]:
+        """The names of the keys that *topology* needs and that are not there."""
+        return tuple(name for name in keys_of(topology) if not self._file(name).is_file())
+
+    def complete(self, topology: Topology) -> tuple[str, ...]:
+        """
+        Make what *topology* needs and is not there, and the users' credentials; gives the names of the new keys.
+
+        What is there stays as it is. Raises VstreamError if the directory cannot be written.
+        """
+        with self._changing():
+            new = self.missing(topology)
+            for name in new:
+                seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT))
+                write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
+            for user in (*USERS, SYSTEM_USER):
+                if not self._is_current(user):
+                    write_atomically(self.credentials(user), self._fresh_credentials(user), mode=_PRIVATE)
+        return new
+
+    def rotate(self, user: str) -> None:
+        """
+        Make another key for the role *user*, and other credentials: those of before end once accounts are pushed.
+
+        Raises VstreamError if the directory cannot be written.
+        """
+        with self._changing():
+            seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_ACCOUNT)
+            write_atomically(self._file(role_key(user)), seed.decode() + "\n", mode=_PRIVATE)
+            self._pairs.pop(role_key(user), None)
+            write_atomically(self.credentials(user), self._fresh_credentials(user), mode=_PRIVATE)
+
+    def credentials(self, user: str) -> Path:
+        """What a user of the role *user* logs in with. The file may not exist."""
+        return self.directory / f"user-{user}.creds"
+
+    def public(self, name: str) -> str:
+        """See Signer."""
+        return str(self._pair(name).public_key.decode())
+
+    def sign(self, claims: Mapping[str, Json], name: str) -> str:
+        """See Signer."""
+        return tokens.written(claims, self.public(name), self._pair(name).sign)
+
+    def _file(self, name: str) -> Path:
+        return self.directory / f"{name}.nk"
+
+    def _pair(self, name: str) -> nkeys.KeyPair:
+        if name not in self._pairs:
+            path = self._file(name)
+            try:
+                if path.stat().st_mode & _OTHERS:
+                    raise VstreamError(f"others can read the key {path}", hint=f"`chmod 600 {path}`")
+                self._pairs[name] = nkeys.from_seed(bytearray(path.read_bytes().strip()))
+            except FileNotFoundError:
+                raise VstreamError(
+                    f"there is no key `{name}` in {self.directory}",
+                    hint=f"`vstream keys create` makes what is missing; ${_VARIABLE} names another directory",
+                ) from None
+            except (OSError, ValueError, nkeys.NkeysError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no seed"
+                raise VstreamError(f"the key {path} cannot be read: {reason}") from None
+        return self._pairs[name]
+
+    def _is_current(self, user: str) -> bool:
+        """Whether the credentials of *user* are there, and signed by its role's key: a rotation may have been cut off."""
+        try:
+            token = self.credentials(user).read_text(encoding="utf-8").splitlines()[1]
+            return bool(tokens.read(token).get("iss") == self.public(role_key(user)))
+        except (OSError, IndexError, VstreamError):
+            return False
+
+    def _fresh_credentials(self, user: str) -> str:
+        seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
+        pair = nkeys.from_seed(bytearray(seed))
+        account = SYSTEM_ACCOUNT if user == SYSTEM_USER else naming.CLIENT_ACCOUNT
+        token = self.sign(claims.user_claims(user, account, pair.public_key.decode(), self), role_key(user))
+        return (
+            f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{seed.decode()}\n------END USER NKEY SEED------\n"
+        )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Nobody else makes keys in the directory at the same time, and nobody else reads it."""
+        try:
+            self.directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            self.directory.chmod(_PRIVATE_DIRECTORY)
+            with FileLock(self.directory / ".lock", mode=_PRIVATE):
+                yield
+        except OSError as error:
+            raise VstreamError(f"{self.directory} cannot be written: {error.strerror}") from None
