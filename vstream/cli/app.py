@@ -20,6 +20,7 @@ from vstream.cli import (
     explain,
     export,
     graph,
+    importing,
     init,
     keys,
     lab,
@@ -66,6 +67,7 @@ def _main(
 
 
 app.command("init")(init.command)
+app.command("import")(importing.command)
 app.command("validate")(validate.command)
 app.command("lint")(lint.command)
 app.command("map")(mapping.command)

@@ -115,6 +115,17 @@ class Connection:
         return str(name) if name else None
 
     @property
+    def domain(self) -> str | None:
+        """That server's JetStream domain, None where it has none."""
+        name = self._info.get("domain")
+        return str(name) if name else None
+
+    @property
+    def known_addresses(self) -> tuple[str, ...]:
+        """Where clients reach the servers of its cluster, as far as it says so: a server can have several."""
+        return tuple(str(url) for url in self._info.get("connect_urls") or ())
+
+    @property
     def _info(self) -> dict[str, Any]:
         return self._client._server_info  # noqa: SLF001 - the library has no public view of INFO
 

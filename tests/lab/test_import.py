@@ -1,0 +1,129 @@
+"""`vstream import` on real servers: a topology comes back from what it made, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+from vstream.lab.readiness import monitor_url
+from vstream.model.consumers import ConsumerConfig
+from vstream.model.json import Json
+from vstream.model.streams import StreamConfig
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+LAB = "found"
+TOPOLOGY = f"""\
+version: 1
+name: {LAB}
+server_version: "2.12"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+stretch: {{members: all}}
+defaults: {{write: {{max_age: 1h}}}}
+streams:
+  sensors:
+    subjects: [sensors.>, "beats.*.x"]
+    metadata: {{team: iron}}
+    read: {{max_msgs_per_subject: 5, max_age: 30d}}
+    overrides: {{east: {{write: {{max_age: 2h}}, read: {{max_bytes: 100MiB}}}}}}
+    consumers: {{reader: {{ack_wait: 1m, filter_subjects: sensors.a, max_deliver: 3}}, once: {{regions: [west], ack_policy: none}}}}
+  near: {{subjects: [near.>], regions: [west, east], compression: s2}}
+  ledger: {{subjects: [ledger.>], consistency: ordered}}
+  stock: {{subjects: [stock.>], consistency: stretch, write: {{max_age: unlimited}}, consumers: {{audit: {{}}}}}}
+  prices: {{subjects: [prices.>], consistency: homed, home: east, write: {{max_age: unlimited}}}}
+kv: {{users: {{consistency: stretch, history: 5}}}}
+"""
+
+
+@pytest.fixture
+def made(state: Path, tmp_path: Path) -> Iterator[Path]:
+    """The directory of a topology whose lab runs, with its streams."""
+    file = tmp_path / "made.yaml"
+    file.write_text(TOPOLOGY)
+    try:
+        up = vstream("lab", "up", file, timeout=200)
+        assert up.code == 0, up.err
+        applied = vstream("apply", file, "--yes")
+        assert applied.code == 0, applied.out + applied.err
+        yield tmp_path
+    finally:
+        assert vstream("lab", "down", LAB, "--purge").code == 0
+    assert running_in(state) == []
+
+
+def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[str]:
+    """The options that name the servers of the lab as if they were real ones."""
+    servers = [option for region in regions for option in ("--server", lab.endpoints(LAB)[region].urls[0])]
+    return servers + [option for one in lab.addresses(LAB) for option in ("--monitor", monitor_url(one))]
+
+
+async def test_the_topology_comes_back_from_its_servers_alone_and_as_a_whole(made: Path) -> None:
+    plain: dict[str, Json] = {"name": "orders", "subjects": ["orders.>"], "placement": {"cluster": "west"}}
+    mine: dict[str, Json] = {"durable_name": "mine", "ack_policy": "explicit"}
+    async with connect(lab.endpoints(LAB)["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        await admin.create(StreamConfig(name="orders", fields=plain))
+        await admin.create_consumer(ConsumerConfig(stream="sensors-read-west", durable="mine", fields=mine))
+    file = made / "found.yaml"
+    written = vstream("import", file, *addresses(), "--format", "json")
+    assert written.code == 0, written.out + written.err
+    said = json.loads(written.out)
+    assert said["streams"] == {
+        "sensors": "virtual", "near": "virtual", "ledger": "ordered", "stock": "stretch", "prices": "homed", "KV_users": "stretch",
+    }  # fmt: skip
+    left = {(one["kind"], one["name"]) for one in said["leftovers"]}
+    assert left == {("stream", "orders"), ("consumer", "sensors > mine")}
+    assert said["problems"] == []
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out + planned.err
+    assert vstream("validate", file).code == 0
+    # And once more, into the same file: only if that is asked for.
+    text = file.read_text()
+    again = vstream("import", file, *addresses())
+    assert (again.code, "--force" in again.err, file.read_text()) == (3, True, text)
+    assert vstream("import", file, "--lab", LAB, "--force").code == 0
+    assert "connect:" in text
+    assert "connect:" not in file.read_text()
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out + planned.err
+    # Without a region that does not answer, the topology would take its sources away.
+    killed = vstream("chaos", "kill-region", "east", "--topology", made / "made.yaml")
+    assert killed.code == 0, killed.out + killed.err
+    file = made / "short.yaml"
+    written = vstream("import", file, *addresses(("west", "central")))
+    assert (written.code, file.exists()) == (3, False)
+    assert "sensors-write-east" in written.err
+    assert "no server answers for them" in written.err
+    whole = vstream("import", file, *addresses())
+    assert (whole.code, file.exists()) == (3, False)
+    assert "cannot be reached" in whole.err
+
+
+@pytest.mark.parametrize("routing", ["accounts", "domains"])
+def test_what_only_vstream_lays_out_is_refused(state: Path, tmp_path: Path, routing: str) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        f'version: 1\nname: other\nserver_version: "2.12"\nrouting: {routing}\nroots: [v.>]\n'
+        "regions: {west: {servers: 1}}\nstreams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
+    )
+    try:
+        up = vstream("lab", "up", file, timeout=200)
+        assert up.code == 0, up.err
+        empty = vstream("import", tmp_path / "found.yaml", "--lab", "other")
+        assert vstream("apply", file, "--yes").code == 0
+        written = vstream("import", tmp_path / "found.yaml", "--lab", "other")
+    finally:
+        assert vstream("lab", "down", "other", "--purge").code == 0
+    for one in (empty, written):
+        assert one.code == 1, one.out + one.err
+        assert f"`routing: {routing}`, which cannot be imported" in one.err
+    assert not (tmp_path / "found.yaml").exists()
+    assert running_in(state) == []

@@ -1,0 +1,82 @@
+"""What import would find on servers that run a topology, without any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vstream.imported.found import Found, FoundServer, Way
+from vstream.load import bundle
+from vstream.model.artifacts import Bundle
+from vstream.model.consumers import ConsumerConfig, ObservedConsumer
+from vstream.model.streams import ObservedStream, StreamConfig
+from vstream.model.topology import Endpoint, Topology
+from vstream.plan.canonical import canonical
+from vstream.plan.diff import spell_destinations
+
+
+def reported(fields: Any) -> dict[str, Any]:
+    """A stream's configuration as servers answer it: with their defaults, and metadata of their own."""
+    form: dict[str, Any] = canonical(fields)
+    form["metadata"] = {**form["metadata"], "_nats.level": "1", "_nats.ver": "2.15.1"}
+    return {key: value for key, value in form.items() if value not in (None, "", [], {}, False)}
+
+
+def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Found:
+    """Everything that servers would say that run *topology*."""
+    wanted: Bundle = bundle(topology)
+    streams = {one.config.name: observed(one.config.fields) for one in wanted.streams}
+    consumers: dict[str, dict[str, ObservedConsumer]] = {}
+    for one in wanted.consumers:
+        consumers.setdefault(one.config.stream, {})[one.config.durable] = consumer(one.config.stream, one.config.fields)
+    rules = {mapping.source: spell_destinations(mapping) for mapping in wanted.mappings}
+    clusters = {region.name: region.cluster for region in topology.regions}
+    servers = tuple(
+        FoundServer(
+            name=seat.server.name,
+            cluster=seat.cluster,
+            version=topology.server_version,
+            tags=seat.server.tags,
+            monitor=f"http://{seat.server.name}.example.net:8222",
+            beside=clusters[seat.region],
+        )
+        for seat in topology.seats
+    )
+    return Found(
+        streams=streams,
+        consumers=consumers,
+        rules={server.name: rules for server in servers} if has_monitors else {},
+        servers=servers if has_monitors else (),
+        ways=tuple(
+            Way(
+                cluster=region.cluster,
+                endpoint=Endpoint(urls=(f"nats://{region.name}.example.net:4222",)),
+                region=region.name if lab else None,
+            )
+            for region in topology.regions
+        ),
+        lab=lab,
+    )
+
+
+def observed(fields: Any, cluster: str | None = None) -> ObservedStream:
+    """A stream with these *fields* that runs where it shall, or in *cluster*."""
+    name = str(fields["name"])
+    placed = (fields.get("placement") or {}).get("cluster")
+    config = StreamConfig(name=name, fields=reported(fields))
+    return ObservedStream(config=config, created="2026-11-22T00:00:00Z", cluster=cluster or placed, messages=7)
+
+
+def consumer(stream: str, fields: Any) -> ObservedConsumer:
+    """A durable with these *fields* on *stream*."""
+    config = ConsumerConfig(stream=stream, durable=str(fields["durable_name"]), fields=dict(fields))
+    return ObservedConsumer(
+        config=config,
+        created="2026-11-22T00:00:00Z",
+        leader=None,
+        delivered=0,
+        ack_floor=0,
+        unacknowledged=0,
+        redelivered=0,
+        waiting=0,
+        pending=0,
+    )
