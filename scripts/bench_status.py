@@ -35,7 +35,9 @@ def look(file: Path) -> tuple[float, dict[str, Any]]:
 def main(file: Path, rounds: int) -> None:
     run("lab", "up", str(file))
     try:
-        run("apply", str(file), "--yes")
+        # On a machine that does other things, too, some requests have no answer in time: the next one finishes the job.
+        while subprocess.run([*VSTREAM, "apply", str(file), "--yes"], check=False, capture_output=True).returncode:
+            time.sleep(1)
         while not look(file)[1]["is_well"]:
             time.sleep(1)
         times = [look(file)[0] for _ in range(rounds)]

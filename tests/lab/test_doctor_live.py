@@ -17,6 +17,7 @@ from tests.support import probing
 from tests.support.chaos import background
 from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from vstream.cli import configs, inputs
 from vstream.doctor.codes import PAGES
 from vstream.doctor.examine import Examined, examine
 from vstream.doctor.finding import Finding
@@ -26,6 +27,9 @@ from vstream.jetstream import direct, refill, tails
 from vstream.jetstream.gather import gather
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
+
+KEPT = 40
+"""Seconds that a write stream keeps messages which no other region can take."""
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -44,7 +48,7 @@ async def world(running: None) -> AsyncIterator[World]:
 
 async def look(world: World) -> Examined:
     facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-    return examine(topology(), world.bundle, facts)
+    return examine(topology(), world.bundle, facts, configs.read(topology(), inputs.target(topology(), LAB), None))
 
 
 async def until_found(
@@ -217,6 +221,18 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     return found
 
 
+async def test_an_origin_that_was_made_anew_is_no_repeat(world: World) -> None:
+    await world.create_all()
+    await filled(world)
+    await arrived(world, 9)
+    await world.api("STREAM.DELETE.foo-write-west")
+    await world.api("STREAM.CREATE.foo-write-west", world.config("foo-write-west"))
+    for number in range(4):
+        await world.connections["west"].request(f"foo.new.{number}", b"%d" % number)
+    await arrived(world, 13)
+    await until_found(world)
+
+
 async def test_a_server_with_other_rules(world: World) -> None:
     await world.create_all()
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
@@ -247,8 +263,8 @@ async def test_a_dead_source_and_a_stream_that_is_gone(world: World) -> None:
 
 
 async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
-    """Every server answers, and every stream has a leader."""
-    await world.create_all()
+    """Every server answers, and every stream has a leader. What is published waits, and is dropped when it is too old."""
+    await world.create_all(changes={"foo-write-west": dict.fromkeys(("max_age", "duplicate_window"), KEPT * 10**9)})
     await filled(world, 1)
     await arrived(world, 3)
     file = tmp_path / "topology.yaml"
@@ -256,13 +272,23 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB, timeout=200)
     assert cut.code == 0, cut.err
     try:
-        found = await until_found(world, "VD201", "VD401", "VD406")
+        await until_found(world, "VD201", "VD401", "VD406")
+        await world.publish("west", "foo.late")
+        found = await until_found(world, "VD201", "VD303", "VD401", "VD406", within=KEPT)
+        thin = json.loads(vstream("status", file, "--lab", LAB, "--format", "json").out)["margin"]
+        await until_found(world, "VD201", "VD302", "VD401", "VD406", within=KEPT + 60)
     finally:
         healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
     assert healed.code == 0, healed.err
     assert {one.about for one in found["VD201"]} == {f"foo-read-{region}" for region in REGIONS}
     assert any("takes nothing from `foo-write-west`" in one.evidence for one in found["VD201"])
     assert {one.about for one in found["VD401"]} == {"west-1", "central-1", "east-1"}
+    assert {one.about for one in found["VD303"]} == {"foo-write-west"}
+    assert (thin["origin"], thin["kept_s"]) == ("foo-write-west", KEPT)
+    assert thin["margin_s"] < KEPT / 2
+    # What was dropped is gone in both; then they are past it.
+    await until_found(world, perhaps=frozenset({"VD302"}), within=180)
+    await world.publish("west", "foo.after")
     await until_found(world, within=180)
 
 
@@ -272,7 +298,30 @@ async def test_drift(world: World, tmp_path: Path) -> None:
     file.write_bytes(probing._TOPOLOGY)
     none = vstream("drift", file, "--lab", LAB)
     assert none.code == 0, none.out + none.err
-    assert "NO DRIFT: 6 streams and the rules of 3 servers compared" in none.out
+    assert "NO DRIFT: 6 streams and the rules of 3 servers compared, 3 configuration files with what" in none.out
+    # Files that were deployed elsewhere are compared, too; what cannot be is said, and is no drift.
+    conf = lab_directory(LAB).conf
+    given = vstream("drift", file, "--lab", LAB, "--configs", conf)
+    assert given.code == 0, given.out + given.err
+    (tmp_path / "servers").mkdir()
+    for name in ("west-1", "central-1"):
+        (tmp_path / "servers" / f"{name}.conf").write_text((conf / "servers" / f"{name}.conf").read_text())
+    (tmp_path / "mappings.cfg").write_text((conf / "mappings.cfg").read_text())
+    lacking = vstream("drift", file, "--lab", LAB, "--configs", tmp_path)
+    assert lacking.code == 3, lacking.out + lacking.err
+    assert "NO DRIFT SEEN" in lacking.out
+    assert "east-1.conf" in lacking.err
+    (tmp_path / "mappings.cfg").write_text("mappings {}")
+    edited = vstream("drift", file, "--lab", LAB, "--configs", tmp_path, "--format", "json")
+    assert edited.code == 1
+    found = json.loads(edited.out)
+    assert {one["about"] for one in found["findings"]} == {"west-1", "central-1"}
+    assert {one["code"] for one in found["findings"]} == {"VD410"}
+    assert found["configs_compared"] == 2
+    assert [one["server"] for one in found["configs_unread"]] == ["east-1"]
+    nothing = vstream("doctor", file, "--lab", LAB, "--configs", conf / "streams")
+    assert nothing.code == 3
+    assert "west-1.conf, or servers/west-1.conf" in nothing.err
     await world.api("STREAM.UPDATE.foo-write-west", {**world.config("foo-write-west"), "max_age": 1800 * 10**9})
     await world.load_mappings("central", lambda text: text.replace("_vs.foo.east.foo.>", "_vs.fooo.east.foo.>"))
     ran = vstream("drift", file, "--lab", LAB, "--format", "json")
@@ -306,6 +355,16 @@ async def test_beacons(world: World, tmp_path: Path) -> None:
     again = beacon()["beacons"]
     assert all(0 <= one["age_s"] < 120 for one in again), again
     assert {(one["origin"], one["reader"]) for one in again} == {(a, b) for a in REGIONS for b in REGIONS}
+    shown = vstream("status", file, "--lab", LAB)
+    assert "newest beacon: published in → found in" in shown.out
+    assert "outage margin 1 h" in shown.out
+    seen = json.loads(vstream("status", file, "--lab", LAB, "--format", "json").out)["beacons"]
+    assert {(one["origin"], one["reader"]) for one in seen if one["age_s"] is not None} == {
+        (a, b) for a in REGIONS for b in REGIONS
+    }
+    exported = vstream("export", file, "--lab", LAB, "--once").out
+    assert exported.count("\nvstream_beacon_age_seconds{") == 9
+    assert exported.count("\nvstream_pair_kept_seconds{") == 9
     # They stay, and are no users' messages that went missing.
     await arrived(world, 6)
     await until_found(world)

@@ -13,8 +13,6 @@ VSTREAM_ORACLE_EXAMPLES is the number of files that are compared; 300 if not set
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import os
 import posixpath
 import re
@@ -27,7 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vstream.lab import binaries
-from vstream.syntax.natsconf import ConfDocument, parse, to_python
+from vstream.syntax.natsconf import ConfDocument, parse
+from vstream.syntax.natsconf.digest import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -285,13 +284,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_we_accept_what_the_server_accepts(directory: Path, text: str) -> None:
     reading, output = server_says(directory, text)
     assert we_say(text) == reading, f"{text!r}\n{output}"
-
-
-def digest(document: ConfDocument) -> str:
-    """The digest of Go's JSON of the values: sorted, and safe inside HTML."""
-    text = json.dumps(to_python(document.root), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
-    return "sha256:" + hashlib.sha256(f"{text}\n".encode()).hexdigest()
 
 
 @ORACLE

@@ -10,9 +10,19 @@ import pytest
 
 from vstream import load
 from vstream.doctor import codes
+from vstream.doctor.configs import ConfigFile
 from vstream.doctor.examine import examine
 from vstream.model.topology import Topology
-from vstream.picture.facts import Facts, RegionFacts, ServerFacts, SourceFacts, StreamFacts, Tail
+from vstream.picture.facts import (
+    Facts,
+    Refusal,
+    RegionFacts,
+    Repeat,
+    ServerFacts,
+    SourceFacts,
+    StreamFacts,
+    Tail,
+)
 from vstream.picture.shape import all_parts, feeds
 from vstream.plan.diff import spell_destinations
 
@@ -137,6 +147,9 @@ def test_tails() -> None:
     assert tail(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1, is_exact=False) == set()
     assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 60) == {"VD203"}
     assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 2400) == {"VD203", "VD303"}
+    # A stream that was made anew begins behind what was taken of the one before.
+    assert tail(cursor=0, first=5, begins=5, oldest_seq=5, oldest_at=NOW - 1) == set()
+    assert tail(cursor=0, first=5, begins=4, oldest_seq=5, oldest_at=NOW - 1) == {"VD302"}
     # What was removed before it was taken is not missed.
     assert tail(cursor=3) == set()
 
@@ -171,6 +184,79 @@ def test_servers() -> None:
     assert found(with_stream(facts, few.name, few)) == {"VD504"}
     headless = replace(facts.streams["foo-read-west"], leader=None)
     assert found(with_stream(facts, headless.name, headless)) == {"VD503"}
+
+
+def test_what_servers_run_with() -> None:
+    facts = healthy()
+    west, *others = facts.servers
+
+    def changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
+        seen = replace(facts, servers=(replace(west, **more), *others))  # type: ignore[arg-type]
+        return [(one.code, one.evidence) for one in examine(TOPOLOGY, BUNDLE, seen, files).findings]
+
+    same, other = ConfigFile(path="west-1.conf", digest="sha256:1"), ConfigFile(path="west-1.conf", digest="sha256:2")
+    assert changed({"west-1": same}, config_digest="sha256:1") == []
+    ((code, text),) = changed({"west-1": other}, config_digest="sha256:1", config_loaded="yesterday")
+    assert code == "VD410"
+    assert "it has loaded sha256:1…, which it did at yesterday, and `west-1.conf` is sha256:2…" in text
+    ((code, text),) = changed({"west-1": same})
+    assert code == "VD413"
+    assert "from 2.12 on they do" in text
+    assert changed({"west-1": replace(same, is_asked_for=False)}) == []
+    absent = ConfigFile(path="", problem="it is not there")
+    assert changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
+    assert changed({"west-1": replace(absent, is_asked_for=False)}, config_digest="sha256:1") == []
+
+    assert [code for code, _ in changed(version="2.9.25")] == ["VD412", "VD408"]
+    assert changed(storage=79, storage_limit=100) == []
+    assert changed(storage=80, storage_limit=100) == [("VD414", "its streams fill 80 B of the 100 B that they may")]
+
+
+def test_feature_flags() -> None:
+    def of(*servers: tuple[str, str, dict[str, bool]]) -> list[str]:
+        """Servers by version, cluster and flags."""
+        facts = healthy()
+        mixed = tuple(
+            replace(one, version=version, cluster=cluster, flags=flags, gateways=None)
+            for one, (version, cluster, flags) in zip(facts.servers, servers, strict=True)
+        )
+        findings = examine(TOPOLOGY, BUNDLE, replace(facts, servers=mixed)).findings
+        return [f"{one.about}: {one.evidence}" for one in findings if one.code == "VD411"]
+
+    on, off = {"a": True, "b": False}, {"a": False, "b": False}
+    assert of(("2.15.1", "west", on), ("2.15.1", "central", on), ("2.15.1", "east", on)) == []
+    assert of(("2.15.1", "west", on), ("2.15.1", "central", off), ("2.15.1", "east", off)) == [
+        "west-1: `a` is on there, and off on `central-1`, `east-1`, which run the same version"
+    ]
+    # Versions may have other defaults; but a cluster has to understand itself.
+    assert of(("2.15.1", "west", on), ("2.14.6", "central", off), ("2.12.8", "east", {})) == []
+    assert of(("2.15.1", "west", on), ("2.12.8", "west", {}), ("2.15.1", "east", on)) == [
+        "west-1: `a` is on there, and not known to `central-1` in the same cluster, which run older ones"
+    ]
+
+
+def test_what_servers_cannot_write_to() -> None:
+    stopped = 'JetStream stream \'$G > foo\' is not current: stream write error: last msgid mismatch: "a" vs "b"'
+    full = "JetStream stream '$G > foo' is not current: stream write error: file too large"
+    refusals = tuple(
+        Refusal(server=server, about="foo-write-west", error=error)
+        for server, error in (("west-1", stopped), ("west-2", stopped), ("west-3", full))
+    )
+    one, other = examine(TOPOLOGY, BUNDLE, replace(healthy(), refusals=refusals)).findings
+    assert (one.code, one.about) == ("VD508", "foo-write-west")
+    assert one.evidence == (
+        '`west-1`, `west-2` cannot write to it: stream write error: last msgid mismatch: "a" vs "b"'
+    )
+    assert "`Nats-Expected-Last-Msg-Id`" in one.do
+    assert other.evidence == "`west-3` cannot write to it: stream write error: file too large"
+    assert "make space" in other.do
+
+
+def test_a_stream_that_has_begun_again_is_named_once() -> None:
+    repeats = tuple(Repeat(reader="foo-read-east", origin="foo-write-west", seq=1, later=last) for last in (5, 4))
+    (one,) = examine(TOPOLOGY, BUNDLE, replace(healthy(), repeats=repeats)).findings
+    assert (one.code, one.about) == ("VD205", "foo-read-east")
+    assert one.evidence == "after sequence 5 of `foo-write-west` it took sequence 1 again"
 
 
 def test_the_manual_is_current_and_says_what_to_do() -> None:

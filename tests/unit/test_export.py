@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import promql_parser
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from tests.support.command import vstream
-from tests.unit.test_doctor import TOPOLOGY, healthy
+from tests.unit.test_doctor import TEXT, TOPOLOGY, healthy
+from vstream import load
 from vstream.picture.exposition import exposition
-from vstream.picture.facts import Tail
+from vstream.picture.facts import Sighting, Tail
 from vstream.picture.judge import judge
-from vstream.picture.report import State
+from vstream.picture.report import Picture, State
+from vstream.ui.status import screen
 
 NAME = re.compile(r"vstream_[a-z_]+")
 
@@ -50,6 +54,57 @@ def test_a_pair_that_is_not_well() -> None:
         "reader": "east",
         "state": State.ROLLED_BACK.value,
     }
+
+
+def test_margins_and_beacons() -> None:
+    facts = healthy()
+    found = metrics()
+    assert {sample.value for sample in found["vstream_pair_kept_seconds"]} == {3600}
+    assert found["vstream_beacon_age_seconds"] == []
+    seen = (
+        Sighting(stream="foo", origin="west", reader="east", sent=1.0, age=7.0),
+        Sighting(stream="foo", origin="west", reader="west", problem="there is none"),
+    )
+    (sample,) = metrics(beacons=seen)["vstream_beacon_age_seconds"]
+    assert (sample.labels["origin"], sample.labels["reader"], sample.value) == ("west", "east", 7)
+
+    pair = ("foo-write-west", "foo-read-east")
+    late = Tail(last=5, first=1, cursor=4, oldest_seq=5, oldest_at=facts.at - 2400, max_age=3600.0)
+    picture = judge(TOPOLOGY, replace(facts, tails={pair: late}))
+    thin = picture.thinnest
+    assert thin is not None
+    assert (thin.origin, thin.reader, thin.kept) == (*pair, 3600)
+    assert thin.margin == pytest.approx(1200)
+    assert picture.as_dict()["margin"] == thin.as_dict()
+    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it gone)" in shown(picture)
+    assert "outage margin 1 h  (" in shown(judge(TOPOLOGY, facts))
+    assert "newest beacon" not in shown(picture)
+    assert "newest beacon" in shown(judge(TOPOLOGY, replace(facts, beacons=seen)))
+    # What is lost already has no margin left.
+    lossy = replace(late, cursor=1, first=5)
+    (worst,) = [one for one in judge(TOPOLOGY, replace(facts, tails={pair: lossy})).pairs if one.state is State.LOSSY]
+    assert worst.margin == 0
+
+
+def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
+    text = TEXT.replace(b"max_age: 1h", b"max_age: 1h, max_bytes: 1000")
+    topology = load.load(text, "acme.yaml").require()
+    facts = healthy()
+
+    def kept(number: int) -> set[float | None]:
+        origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
+        picture = judge(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
+        return {one.kept for one in picture.pairs if one.origin == origin.name}
+
+    assert kept(500) == {3600}
+    assert kept(990) == {60}
+
+
+def shown(picture: Picture) -> str:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(screen(picture, width=120))
+    return capture.get()
 
 
 def test_nothing_answers() -> None:
@@ -100,6 +155,19 @@ def test_alerts_are_whole() -> None:
             assert set(rule["annotations"]) == {"summary", "description"}
             assert rule["labels"]["severity"] in {"warning", "critical"}
             assert set(re.findall(r'state="([^"]+)"', rule["expr"])) <= states
+
+
+def test_a_thin_margin_is_what_was_late_against_what_is_kept() -> None:
+    rules = yaml.safe_load(vstream("export", "--alerts").out)
+    by_name = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    late, _, limit = by_name["VstreamThinMargin"].partition(" > ")
+    assert re.fullmatch(r"max_over_time\(vstream_pair_oldest_pending_seconds\[7d\]\)", late)
+    assert limit == "0.5 * vstream_pair_kept_seconds"
+    # They are compared pair by pair: the labels of both are the same.
+    found = metrics()
+    assert {frozenset(one.labels.items()) for one in found["vstream_pair_oldest_pending_seconds"]} == {
+        frozenset(one.labels.items()) for one in found["vstream_pair_kept_seconds"]
+    }
 
 
 def test_wrong_addresses(tmp_path: Path) -> None:

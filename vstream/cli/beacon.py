@@ -14,7 +14,7 @@ from vstream.cli.running import run
 
 if TYPE_CHECKING:
     from vstream.model.topology import Topology
-    from vstream.probe.beacons import Sighting
+    from vstream.picture.facts import Sighting
 
 _PATIENCE = 3.0
 
@@ -38,7 +38,7 @@ def command(
     Examples: `vstream beacon`, `vstream beacon acme.yaml --every 10`
     """
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.probe.beacons import carriers  # noqa: PLC0415
+    from vstream.jetstream.beacons import carriers  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
@@ -54,8 +54,8 @@ def command(
 
 async def _beacons(topology: Topology, where: inputs.Target, every: float | None, output: str) -> bool:
     """Whether all beacons of the last round were published."""
+    from vstream.jetstream import beacons  # noqa: PLC0415
     from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
-    from vstream.probe import beacons  # noqa: PLC0415
 
     while True:
         async with connect_all(topology, where.endpoints) as connections:
@@ -76,6 +76,6 @@ def _show(topology: Topology, seen: tuple[Sighting, ...], problems: tuple[str, .
         found = {"topology": topology.name, "beacons": [one.as_dict() for one in seen], "problems": list(problems)}
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
-    console.out().print(view.matrix(topology, seen))
+    console.out().print(view.matrix([region.name for region in topology.regions], seen))
     for problem in problems:
         console.say(f"not published: {problem}", style="bold red")

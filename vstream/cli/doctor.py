@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
+from vstream.cli import configs, inputs
 from vstream.cli.outcome import NO
 from vstream.cli.running import run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.doctor.configs import ConfigFile
     from vstream.doctor.examine import Examined
     from vstream.model.artifacts import Bundle
     from vstream.model.topology import Topology
@@ -25,17 +28,18 @@ def command(
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     lab: inputs.LabName = None,
     templates: inputs.TemplatesDirectory = None,
+    files: configs.ConfigsDirectory = None,
 ) -> None:
     """
     What is wrong with the live system, with evidence, and what to do. Writes nothing.
 
     Finds what servers do not report: layouts that double messages on the version that
     runs, sources that are dead or have skipped messages with `lag: 0`, write streams that
-    have lost their end, servers with other mapping rules than their siblings, streams in
-    the wrong cluster. Exits with 1 if there are errors or warnings. `vstream explain CODE`
-    says more of each.
+    have lost their end, servers with other mapping rules than their siblings or than their
+    file says, streams in the wrong cluster, replicas that cannot write. Exits with 1 if there
+    are errors or warnings. `vstream explain CODE` says more of each.
 
-    Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`
+    Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`
     """
     from vstream.ui import checkup, console  # noqa: PLC0415
 
@@ -43,7 +47,8 @@ def command(
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = inputs.load(topology).require()
     where = inputs.target(wanted, lab)
-    found = run(_examine(wanted, where, deadline, inputs.bundle_for(wanted, where, templates)))
+    known = configs.read(wanted, where, files)
+    found = run(_examine(wanted, where, deadline, inputs.bundle_for(wanted, where, templates), known))
     if output == "json":
         typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     else:
@@ -54,8 +59,11 @@ def command(
         raise typer.Exit(NO)
 
 
-async def _examine(topology: Topology, where: inputs.Target, deadline: float, bundle: Bundle) -> Examined:
+async def _examine(
+    topology: Topology, where: inputs.Target, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
+) -> Examined:
     from vstream.doctor.examine import examine  # noqa: PLC0415
     from vstream.jetstream.gather import gather  # noqa: PLC0415
 
-    return examine(topology, bundle, await gather(topology, where.endpoints, deadline=deadline, is_deep=True))
+    facts = await gather(topology, where.endpoints, deadline=deadline, is_deep=True)
+    return examine(topology, bundle, facts, files)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs, plan
+from vstream.cli import configs, inputs, plan
 from vstream.cli.outcome import NO
 from vstream.cli.running import run
 from vstream.errors import VstreamError
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from vstream.doctor.examine import Examined
     from vstream.model.topology import Topology
 
-_CODES = frozenset({"VD407", "VD408", "VD409", "VD501", "VD507"})
-"""What of a doctor's findings is a difference from the topology that a plan does not show."""
+_CODES = frozenset({"VD407", "VD408", "VD409", "VD410", "VD411", "VD412", "VD501", "VD507"})
+"""What of a doctor's findings is a difference from the topology, or between servers, that a plan does not show."""
+_UNREAD = "VD413"
 
 
 def command(
@@ -30,15 +31,17 @@ def command(
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     lab: inputs.LabName = None,
     templates: inputs.TemplatesDirectory = None,
+    files: configs.ConfigsDirectory = None,
 ) -> None:
     """
     Whether the servers are still what the topology says, for cron. Changes nothing.
 
     Streams field by field, the mapping rules and accounts that each server has loaded, the clusters
-    that streams live in, the members of the meta group, and versions. Exits with 0 if
-    there is no difference, with 1 if there is, with 3 if that cannot be known.
+    that streams live in, the members of the meta group, versions, feature flags, and configuration
+    files that are not what their servers have loaded. Exits with 0 if there is no difference, with 1
+    if there is, with 3 if that cannot be known.
 
-    Examples: `vstream drift`, `vstream drift acme.yaml --format json`
+    Examples: `vstream drift`, `vstream drift acme.yaml --format json`, `vstream drift acme.yaml --configs /srv/nats`
     """
     from vstream.plan import saved  # noqa: PLC0415
     from vstream.ui import checkup, console  # noqa: PLC0415
@@ -47,8 +50,9 @@ def command(
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = inputs.load(topology).require()
-    planned, examined = run(_compare(wanted, lab, templates, deadline))
+    planned, examined = run(_compare(wanted, lab, templates, deadline, files))
     different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
+    unread = tuple(one for one in examined.findings if one.code == _UNREAD)
     is_drift = not planned.plan.is_empty or bool(different.findings)
     if output == "json":
         typer.echo(
@@ -58,6 +62,8 @@ def command(
                     "drift": is_drift,
                     "plan": saved.to_dict(planned.plan),
                     "findings": different.as_dict()["findings"],
+                    "configs_compared": examined.configs,
+                    "configs_unread": [{"server": one.about, "problem": one.evidence} for one in unread],
                 },
                 indent=2,
                 ensure_ascii=False,
@@ -72,8 +78,14 @@ def command(
         for one in different.findings:
             for text in checkup.finding(one):
                 out.print(text)
-        verdict = "DRIFT" if is_drift else "NO DRIFT SEEN" if planned.plan.unread_servers else "NO DRIFT"
-        out.print(f"{verdict}: {examined.streams:,} streams and the rules of {examined.servers} servers compared")
+        is_partial = bool(planned.plan.unread_servers or unread)
+        verdict = "DRIFT" if is_drift else "NO DRIFT SEEN" if is_partial else "NO DRIFT"
+        many = "" if examined.configs == 1 else "s"
+        with_files = f", {examined.configs} configuration file{many} with what was loaded" if examined.configs else ""
+        out.print(
+            f"{verdict}: {examined.streams:,} streams and the rules of {examined.servers} servers compared{with_files}",
+            soft_wrap=True,
+        )
     if is_drift:
         raise typer.Exit(NO)
     if planned.plan.unread_servers:
@@ -81,17 +93,23 @@ def command(
             f"what these servers have loaded is not known: {', '.join(planned.plan.unread_servers)}",
             hint="start them, or give their monitoring addresses as `monitor` under `connect`",
         )
+    if unread:
+        raise VstreamError(
+            f"{len(unread)} configuration files could not be compared: {unread[0].about}: {unread[0].evidence}",
+            hint="`vstream explain VD413`",
+        )
 
 
 async def _compare(
-    topology: Topology, lab: str | None, templates: Path | None, deadline: float
+    topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
 ) -> tuple[plan.Planned, Examined]:
     from vstream.doctor.examine import examine  # noqa: PLC0415
     from vstream.jetstream.gather import gather  # noqa: PLC0415
 
     where = inputs.target(topology, lab)
+    known = configs.read(topology, where, files)
     planned, facts = await asyncio.gather(
         plan.make(topology, lab, frozenset(), templates),
         gather(topology, where.endpoints, deadline=deadline, is_deep=True),
     )
-    return planned, examine(topology, planned.bundle, facts)
+    return planned, examine(topology, planned.bundle, facts, known)

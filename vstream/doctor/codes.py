@@ -108,6 +108,20 @@ PAGES: Final = (
         """,
     ),
     _page(
+        "VD205",
+        "started-over",
+        """
+        A stream took messages of an origin again that it had taken before.
+
+        ## Why is this bad?
+        It holds them twice, and so do its consumers get them. Only the newest messages are looked at: there may be more.
+
+        ## What to do
+        `vstream audit` names everything that is doubled. Causes: the layout of VD101 when a leader changed, a source that was removed
+        and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data.
+        """,
+    ),
+    _page(
         "VD301",
         "rolled-back",
         """
@@ -290,6 +304,88 @@ PAGES: Final = (
         _NOTE,
     ),
     _page(
+        "VD410",
+        "config-not-loaded",
+        """
+        The configuration file of a server is not what the server runs with.
+
+        ## Why is this bad?
+        It was edited and not loaded, or a reload was refused: as a whole, if anything in the file cannot be reloaded (`gateway`,
+        `listen`, `server_name`, …). With the next restart the server does something else than now.
+
+        Compared is the digest that servers from 2.12 on give of what they have loaded (`config_digest` in `/varz`). It covers every
+        value of the file and of all that it includes, with comments, order and spelling left out; values that depend on the
+        server's environment cannot be known here (VD413). Files are read where a lab runs, or where `--configs` says they are.
+
+        ## What to do
+        `nats-server --signal reload`, and look into its log: `Failed to reload server configuration` says what cannot be. Then put
+        that back, or restart the server when it suits. `nats-server -t -c FILE` prints the digest of a file.
+        """,
+        _WARNING,
+    ),
+    _page(
+        "VD411",
+        "other-flags",
+        """
+        Servers run with different feature flags.
+
+        ## Why is this bad?
+        Some flags (`js_raft_delete_range`, `js_snapshot_sources`) change what servers of a cluster send each other: one that does
+        not know it fails, or refuses it. Others (`js_ack_fc_v2`) change what clients see, and permissions must allow: it then
+        depends on the server that a client is connected to. Servers of different versions may have different defaults.
+
+        ## What to do
+        The same `feature_flags` in all configurations, and none that a server of the cluster does not know yet: finish the
+        upgrade first.
+        """,
+        _WARNING,
+    ),
+    _page(
+        "VD412",
+        "too-old",
+        """
+        A server is older than the `server_version` that the topology promises.
+
+        ## Why is this bad?
+        What vstream renders for newer servers is refused there, or ignored: a stream that this server leads then does something
+        else. `plan` and `apply` refuse to work over a connection to it.
+
+        ## What to do
+        Upgrade it, or say the older version in the topology and look at what `vstream validate` says then.
+        """,
+    ),
+    _page(
+        "VD413",
+        "unread-config",
+        """
+        The configuration file of a server could not be compared with what it runs.
+
+        ## Why is this bad?
+        Nothing: whether the file was loaded is just not known. It is missing where `--configs` says, cannot be parsed, depends on
+        the environment of the server, or the server is older than 2.12.
+
+        ## What to do
+        For a file with variables: run `nats-server -t -c FILE` in the server's environment, and compare the digest that it prints
+        with `config_digest` in `/varz`.
+        """,
+        _NOTE,
+    ),
+    _page(
+        "VD414",
+        "little-room",
+        """
+        JetStream of a server has used more than four fifths of the storage that it may use.
+
+        ## Why is this bad?
+        When it is full, streams there refuse every publish ("insufficient resources"), read streams take nothing any more, and no
+        stream can be made. Without `max_file_store` the limit is three quarters of what was free when the server started.
+
+        ## What to do
+        Raise `max_file_store`, which takes a restart, or lower `max_age` and `max_bytes` of streams.
+        """,
+        _WARNING,
+    ),
+    _page(
         "VD501",
         "overflowed",
         """
@@ -379,6 +475,31 @@ PAGES: Final = (
         ## What to do
         `vstream plan` shows what is different, `vstream apply` pushes the topology's own token to every server. If it was
         signed by a key that is not yours, find out whose it is: servers trust those that operator.cfg names.
+        """,
+    ),
+    _page(
+        "VD508",
+        "cannot-write",
+        """
+        Servers cannot write to a stream, a consumer or a Raft group, and have given it up.
+
+        ## Why is this bad?
+        JetStream is on, and `/jsz` and STREAM.INFO say nothing of it; publishes have no answer, or are refused. If a disk is full, or a file
+        could not be written, the replica refuses everything until its server is restarted, also when there is space again.
+
+        `last msgid mismatch` is another thing: on 2.14.6 and 2.15.1, one publish with the header `Nats-Expected-Last-Msg-Id` beside those of
+        other clients stops a stream with several replicas for good. It is in the log of all replicas: a restart comes to the same, and so does
+        a smaller number of replicas (2.12.8 refuses the publish, as it should).
+
+        Servers say this only of what has several replicas. Of a stream with one, a publish that is refused is the only sign:
+        `vstream probe` and `vstream beacon` publish.
+
+        ## What to do
+        Make space, then restart the servers that are named, one after the other.
+
+        After `last msgid mismatch`: stop whoever sends the header. Wait until `vstream status` shows that every region has all of the
+        stream; what it had stored can still be read. Then delete it (`nats stream rm NAME`) and make it anew (`vstream apply`, which
+        lets it begin behind what was taken of the old one).
         """,
     ),
 )  # fmt: skip

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.doctor import flow, servers, streams
+from vstream.doctor import configs, flow, servers, streams
 from vstream.doctor.codes import BY_CODE
 from vstream.picture.judge import judge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.doctor.configs import ConfigFile
     from vstream.doctor.finding import Finding
     from vstream.model.artifacts import Bundle
     from vstream.model.json import Json
@@ -28,6 +31,8 @@ class Examined:
     took: float
     servers: int
     streams: int
+    configs: int
+    """How many configuration files were compared with what their servers have loaded."""
     findings: tuple[Finding, ...]
 
     @property
@@ -42,6 +47,7 @@ class Examined:
             "took_s": round(self.took, 3),
             "servers_reached": self.servers,
             "streams_seen": self.streams,
+            "configs_compared": self.configs,
             "is_healthy": self.is_healthy,
             "findings": [
                 {
@@ -57,13 +63,21 @@ class Examined:
         }
 
 
-def examine(topology: Topology, bundle: Bundle, facts: Facts) -> Examined:
-    """What is wrong with the live system of *topology*, whose *bundle* says what should be there."""
+def examine(
+    topology: Topology, bundle: Bundle, facts: Facts, files: Mapping[str, ConfigFile] | None = None
+) -> Examined:
+    """
+    What is wrong with the live system of *topology*, whose *bundle* says what should be there.
+
+    *files* are what servers are configured by, by their names, of those whose files can be read.
+    """
+    known = files or {}
     picture = judge(topology, facts)
     found = [
         *streams.check(topology, facts),
         *flow.check(picture, facts),
         *servers.check(topology, bundle, facts),
+        *configs.check(topology, facts, known),
     ]
     found.sort(key=lambda one: (_ORDER.index(BY_CODE[one.code].severity), one.code))
     return Examined(
@@ -71,5 +85,6 @@ def examine(topology: Topology, bundle: Bundle, facts: Facts) -> Examined:
         took=facts.took,
         servers=sum(server.is_reached for server in facts.servers),
         streams=len(facts.streams),
+        configs=configs.compared(facts, known),
         findings=tuple(found),
     )

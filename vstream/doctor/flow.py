@@ -34,6 +34,16 @@ def check(picture: Picture, facts: Facts) -> Iterator[Finding]:
             evidence=f"it lacks {which} of `{gap.origin}`, which still has messages there, and has later ones{lag}",
             do="`vstream audit` names all that are missing",
         )
+    begun: set[tuple[str, str]] = set()
+    for repeat in facts.repeats:
+        if (repeat.reader, repeat.origin) not in begun:
+            begun.add((repeat.reader, repeat.origin))
+            yield Finding(
+                code="VD205",
+                about=repeat.reader,
+                evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
+                do="`vstream audit` names what is doubled",
+            )
     yield from _margin(picture)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.doctor.finding import APPLY, Finding
+from vstream.model.versions import version_of, written
 from vstream.picture.shape import Part, all_parts, durables
 from vstream.picture.wording import listed
 
@@ -12,12 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.model.topology import Topology
+    from vstream.model.versions import Version
     from vstream.picture.facts import Facts, StreamFacts
-
-Version = tuple[int, int, int]
 
 _DOUBLES = (((2, 11, 12), (2, 12, 0)), ((2, 12, 3), (2, 15, 0)))
 """From (inclusive) and to (exclusive): a new leader looks for the filtered subject among transformed ones."""
+_STOPPED = "last msgid mismatch"
+_MADE_ANEW = "no publish with `Nats-Expected-Last-Msg-Id` any more, and a new stream: `vstream explain VD508`"
 _STORES_POSITIONS: Version = (2, 15, 0)
 
 
@@ -43,6 +45,21 @@ def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
             do="start the servers that are away (VD404)",
         )
     yield from _consumers(topology, facts)
+    yield from _refused(facts)
+
+
+def _refused(facts: Facts) -> Iterator[Finding]:
+    """One for each stream, consumer or Raft group, and error."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for one in facts.refusals:
+        said.setdefault((one.about, one.error.rpartition("is not current: ")[2]), []).append(one.server)
+    for (about, error), names in said.items():
+        yield Finding(
+            code="VD508",
+            about=about,
+            evidence=f"{listed(names)} cannot write to it: {error}",
+            do=_MADE_ANEW if _STOPPED in error else "make space, then restart the servers one after the other",
+        )
 
 
 def _consumers(topology: Topology, facts: Facts) -> Iterator[Finding]:
@@ -84,7 +101,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
     filtered = [str(one["name"]) for one in sources if one.get("filter_subject")]
     transform = config.get("subject_transform")
     if filtered and transform and any(_doubles(version) for version in versions):
-        running = ", ".join(sorted(".".join(map(str, version)) for version in set(versions)))
+        running = ", ".join(sorted(written(version) for version in set(versions)))
         yield Finding(
             code="VD101",
             about=name,
@@ -96,7 +113,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
         )
     keeps = config.get("max_msgs_per_subject") or -1
     if len(sources) > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
-        oldest = ".".join(map(str, min(versions)))
+        oldest = written(min(versions))
         yield Finding(
             code="VD102",
             about=name,
@@ -112,10 +129,5 @@ def _doubles(version: Version) -> bool:
 
 def versions_at(facts: Facts, cluster: str) -> tuple[Version, ...]:
     """The versions of the servers of *cluster* that answer."""
-    return tuple(version_of(server.version) for server in facts.servers if server.version and server.cluster == cluster)
-
-
-def version_of(text: str) -> Version:
-    """`2.15.1-dev` as numbers."""
-    numbers = [int(part) for part in text.split("-", maxsplit=1)[0].split("+", maxsplit=1)[0].split(".")[:3]]
-    return numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 0  # noqa: PLR2004
+    here = (version_of(server.version) for server in facts.servers if server.version and server.cluster == cluster)
+    return tuple(version for version in here if version is not None)

@@ -1,9 +1,10 @@
 """
-Messages that a stream has passed without taking them.
+Messages that a stream has passed without taking them, or has taken twice.
 
 The newest messages of a reader name their origins and sequences. Where these leave some out
-that the origin still holds, they were skipped. What was deleted from the reader leaves a
-hole in its own sequences; next to one, nothing is claimed.
+that the origin still holds, they were skipped; where they go back in an origin that is still
+the same, it has begun again. What was deleted from the reader leaves a hole in its own
+sequences; next to one, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -14,27 +15,30 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream import tails
-from vstream.picture.facts import Gap
+from vstream.picture.facts import Gap, Repeat, seconds_since_1970
 from vstream.picture.shape import feeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
     from vstream.model.topology import Topology
     from vstream.picture.facts import StreamFacts
     from vstream.picture.shape import Feed
 
 WINDOW = 128
 """The newest messages of each reader that are looked at."""
+_SKEW = 5.0
+"""Seconds that clocks of servers may differ."""
 MOST = 32
 """Readers that are looked at, those with the newest messages first."""
 
 
 async def find(
     topology: Topology, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection], deadline: float
-) -> tuple[Gap, ...]:
-    """Gaps that are proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
+) -> tuple[Gap | Repeat, ...]:
+    """What is proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
     if not connections:
         return ()
     by_reader: dict[str, list[Feed]] = {}
@@ -46,7 +50,7 @@ async def find(
     chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
     slots = asyncio.Semaphore(4)
 
-    async def one(name: str) -> Sequence[Gap]:
+    async def one(name: str) -> Sequence[Gap | Repeat]:
         async with slots:
             if time.monotonic() > deadline:
                 return ()
@@ -55,18 +59,18 @@ async def find(
             except VstreamError:
                 return ()  # it is not known: other findings say that it does not answer
 
-    return tuple(gap for some in await asyncio.gather(*map(one, chosen)) for gap in some)
+    return tuple(each for some in await asyncio.gather(*map(one, chosen)) for each in some)
 
 
 async def _of(
     feeding: Sequence[Feed], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
-) -> list[Gap]:
+) -> list[Gap | Repeat]:
     own = tails.connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
     messages = await asyncio.gather(*(tails.get(own, reader.name, seq, _left(deadline)) for seq in seqs))
     places = {feed.origin.name: feed.origin.place for feed in feeding}
-    before: dict[str, int] = {}
-    found: list[Gap] = []
+    before: dict[str, tuple[int, DirectMessage]] = {}
+    found: list[Gap | Repeat] = []
     for message in messages:
         if message is None:
             before.clear()
@@ -74,13 +78,35 @@ async def _of(
         origin, seq = tails.origin_of(message, places, reader.name)
         if origin not in places:
             continue
-        last, before[origin] = before.get(origin), seq
-        if last is not None and seq > last + 1:
-            there = tails.connection_to(connections, places[origin])
+        last, earlier = before.get(origin, (seq - 1, message))
+        before[origin] = seq, message
+        there = tails.connection_to(connections, places[origin])
+        if seq > last + 1:
             held = await tails.following(there, origin, last + 1, _left(deadline))
             if held is not None and held.seq < seq:
                 found.append(Gap(reader=reader.name, origin=origin, first=held.seq, last=seq - 1))
+        elif seq <= last:
+            # An origin that was made anew has other messages there, or none: then this is no repeat.
+            held = await tails.get(there, origin, last, _left(deadline))
+            if held is not None and _is_same(held, earlier):
+                found.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
     return found
+
+
+def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
+    """Whether an origin's message *held* can be the one that was *taken*: it is not younger, but for what clocks differ."""
+    held_at, taken_at = seconds_since_1970(held.stored_at), seconds_since_1970(taken.stored_at)
+    return held_at < taken_at + _SKEW and _own(held) == _own(taken)
+
+
+def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:
+    """What its publisher gave it."""
+    headers = message.headers.items()
+    return (
+        message.data,
+        message.headers.get("Nats-Msg-Id"),
+        frozenset((key, value) for key, value in headers if not key.startswith("Nats-")),
+    )
 
 
 def _left(deadline: float) -> float:

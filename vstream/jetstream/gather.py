@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
-from vstream.jetstream import gaps, monitoring, observe, tails
+from vstream.jetstream import beacons, gaps, monitoring, observe, reaching, refusals, tails
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, loaded_on
 from vstream.model.topology import Routing
-from vstream.picture.facts import ALONE, Facts, Gap, RegionFacts, ServerFacts, StreamFacts, stream_facts
+from vstream.picture.facts import (
+    ALONE,
+    Facts,
+    Gap,
+    Repeat,
+    ServerFacts,
+    Sighting,
+    StreamFacts,
+    stream_facts,
+)
 from vstream.picture.shape import Durable, Part, all_parts, durables
 from vstream.topology import naming
 
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
 
     from vstream.model.consumers import ObservedConsumer
     from vstream.model.topology import Endpoint, Topology
+    from vstream.picture.facts import Refusal, RegionFacts
 
 _NOT_FOUND = 10059
 _NO_CONSUMER = 10014
@@ -86,11 +96,13 @@ class _Round:
                 hint="are the servers running, and is `connect` right?",
             )
         await self._ask_for_the_rest(servers)
-        regions, found, skipped, consumers = await asyncio.gather(
+        regions, found, astray, consumers, seen, refused = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
             tails.look(self._topology, self._streams, self._connections, self._deadline),
             self._gaps(),
             self._consumers(),
+            self._beacons(),
+            refusals.find(servers, self._deadline) if self._is_deep else _none(),
         )
         return Facts(
             at=at,
@@ -101,7 +113,10 @@ class _Round:
             streams=self._streams,
             absent=frozenset(self._absent),
             tails=found,
-            gaps=skipped,
+            gaps=tuple(one for one in astray if isinstance(one, Gap)),
+            repeats=tuple(one for one in astray if isinstance(one, Repeat)),
+            refusals=refused,
+            beacons=seen,
             consumers=consumers,
         )
 
@@ -130,10 +145,23 @@ class _Round:
         await asyncio.gather(*map(one, durables(self._topology)))
         return found
 
-    async def _gaps(self) -> tuple[Gap, ...]:
+    async def _gaps(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
             return ()
         return await gaps.find(self._topology, self._streams, self._connections, self._deadline)
+
+    async def _beacons(self) -> tuple[Sighting, ...]:
+        if not beacons.carriers(self._topology):
+            return ()
+        away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
+        return await beacons.look(
+            self._topology, {**away, **self._connections}, patience=self._left(), most=beacons.MOST
+        )
+
+    async def _region(self, region: str) -> RegionFacts:
+        return await reaching.region(
+            self._topology, region, self._connections.get(region), self._problems.get(region), self._deadline
+        )
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
@@ -214,6 +242,11 @@ class _Round:
             meta_leader=group.get("leader") or None,
             meta_size=int(group.get("cluster_size", 0)),
             rules=rules,
+            config_digest=varz.config_digest,
+            config_loaded=varz.config_load_time,
+            flags=varz.flags,
+            storage=int(jetstream.get("storage", 0)),
+            storage_limit=int((jetstream.get("config") or {}).get("max_storage", 0)),
         )
 
     async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
@@ -299,40 +332,9 @@ class _Round:
             return False
         return True
 
-    async def _region(self, region: str) -> RegionFacts:
-        connection = self._connections.get(region)
-        if connection is None:
-            return RegionFacts(name=region, problem=self._problems[region])
-        streams = [stream for stream in self._topology.streams if stream.origin and region in stream.regions]
-        away = [naming.written_in(stream, region) for stream in streams]
-        control, reached = await asyncio.gather(
-            _control(connection, self._left()),
-            asyncio.gather(*(_origin(JetStreamAdmin(connection), name, self._left()) for name in away)),
-        )
-        return RegionFacts(
-            name=region,
-            problem=self._problems.get(region),
-            control=control,
-            origins=dict(zip(away, reached, strict=True)),
-        )
 
-
-async def _control(connection: Connection, patience: float) -> str | None:
-    """Why the API does not answer what only the meta leader can, None if it does."""
-    try:
-        answer = await connection.request_json("$JS.API.INFO", timeout=patience)
-    except VstreamError as error:
-        return error.message
-    refusal = answer.get("error")
-    return None if refusal is None else str(refusal.get("description", refusal))
-
-
-async def _origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
-    try:
-        await admin.info(name, timeout=patience)
-    except VstreamError as error:
-        return error.message
-    return None
+async def _none() -> tuple[Refusal, ...]:
+    return ()
 
 
 async def _or_nothing(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:

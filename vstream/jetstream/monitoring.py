@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -38,6 +38,10 @@ class Varz:
     cluster: str | None
     is_clustered: bool
     """Whether it takes routes: else it is on its own, and JetStream has no meta group."""
+    config_digest: str | None = None
+    """Of all values of the configuration that it has loaded, see `vstream.syntax.natsconf.digest`; None before 2.12."""
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    """The feature flags that it knows, and whether each is on; none before 2.14."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,8 @@ async def varz(url_base: str, timeout: float = TIMEOUT) -> Varz:
             cluster=answer.get("cluster", {}).get("name") or None,
             # A cluster may have no more than a name, which placement asks for.
             is_clustered="cluster_port" in answer.get("cluster", {}),
+            config_digest=answer.get("config_digest") or None,
+            flags=answer.get("feature_flags") or {},
         )
     except KeyError as error:
         raise NotReachableError(f"what answers at `{url_base}` is not a nats-server: no {error} in /varz") from error
@@ -92,6 +98,18 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base + path)
     answer = _object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
+
+
+async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapping[str, Any], ...]:
+    """
+    Everything that keeps the server from calling itself healthy: `type`, `account`, `stream`, `consumer`, `error`.
+
+    Streams with one replica are never among it. If there is anything, the server logs a warning. Raises as `get`.
+    """
+    status, body = await _fetch(url_base, "/healthz?details=true", timeout)
+    if status not in {_OK, _UNAVAILABLE}:
+        raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base)
+    return tuple(one for one in _object(body, url_base).get("errors") or () if isinstance(one, dict))
 
 
 async def meta(url_base: str, timeout: float = TIMEOUT) -> Meta | None:

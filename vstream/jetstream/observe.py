@@ -15,6 +15,7 @@ from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_conne
 from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
 from vstream.model.streams import REGION_KEY, ROLE_KEY
 from vstream.model.topology import Role, Routing, Security
+from vstream.model.versions import version_of, written
 from vstream.picture.shape import parts
 from vstream.plan.diff import Observed
 from vstream.topology import naming
@@ -77,9 +78,9 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
             f"(server `{connection.server_name}`), not to `{expected}`",
             hint="correct `connect` or the region's `cluster` in the topology",
         )
-    major, minor, *_ = (int(part) for part in connection.server_version.split("-")[0].split("."))
-    if (major, minor) < topology.server_version:
-        oldest = ".".join(map(str, topology.server_version))
+    running = version_of(connection.server_version)
+    if running is not None and running[:2] < topology.server_version:
+        oldest = written(topology.server_version)
         raise VstreamError(
             f"server `{connection.server_name}` in region `{region}` runs {connection.server_version}, "
             f'the topology says `server_version: "{oldest}"`',

@@ -110,6 +110,7 @@ class _Search:
             oldest_at=seconds_since_1970(oldest.stored_at) if oldest else None,
             oldest_seq=oldest.seq if oldest else None,
             max_age=int(info["config"].get("max_age") or 0) / NS,
+            begins=int(info["config"].get("first_seq") or 1),
         )
 
     async def _cursor(self, feed: Feed) -> tuple[int | None, bool]:

@@ -41,7 +41,11 @@ def exposition(topology: str, picture: Picture | None) -> str:
     up.add(picture is not None)
     families = [
         up,
-        *(() if picture is None else (*_whole(picture), *_servers(picture), *_streams(picture), *_pairs(picture))),
+        *(
+            ()
+            if picture is None
+            else (*_whole(picture), *_servers(picture), *_streams(picture), *_pairs(picture), *_beacons(picture))
+        ),
     ]
     return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
 
@@ -110,13 +114,26 @@ def _pairs(picture: Picture) -> Iterator[_Family]:
         "vstream_pair_lossy_in_seconds",
         "Until the origin drops a message that the reader lacks; absent if it does not.",
     )
+    kept = _Family(
+        "vstream_pair_kept_seconds", "How long the origin keeps a message at present; absent where it keeps all."
+    )
     states = _Family("vstream_pair_state", "1 for the state that a pair is in, if that is not ok.")
     for pair in picture.pairs:
         labels = {"stream": pair.virtual, "origin": pair.origin_place, "reader": pair.reader_place}
         pending.add(pair.pending, **labels)
         age.add(pair.age or 0.0, **labels)
+        kept.add(pair.kept, **labels)
         # Of what is on its way, nobody wants an alarm.
         left.add(None if pair.state is State.OK else pair.left, **labels)
         if pair.state is not State.OK:
             states.add(1, **labels, state=pair.state.value)
-    yield from (pending, age, left, states)
+    yield from (pending, age, left, kept, states)
+
+
+def _beacons(picture: Picture) -> Iterator[_Family]:
+    age = _Family(
+        "vstream_beacon_age_seconds", "Age of the newest beacon of the origin in the reader; absent if there is none."
+    )
+    for one in picture.beacons:
+        age.add(one.age, stream=one.stream, origin=one.origin, reader=one.reader)
+    yield age

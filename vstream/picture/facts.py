@@ -41,6 +41,16 @@ class ServerFacts:
     meta_size: int = 0
     rules: Mapping[str, tuple[str, ...]] | None = None
     """The mapping rules that it has loaded, None unless they were asked for and read."""
+    config_digest: str | None = None
+    """Of the configuration that it has loaded; None before 2.12."""
+    config_loaded: str | None = None
+    """When it has loaded that: a reload that was refused does not count."""
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    """The feature flags that it knows, and whether each is on; none before 2.14."""
+    storage: int = 0
+    """Bytes of its JetStream file storage that are used."""
+    storage_limit: int = 0
+    """How many it may use; 0 where that is not known."""
 
     @property
     def is_reached(self) -> bool:
@@ -76,6 +86,8 @@ class StreamFacts:
     last_seq: int
     last_at: float | None
     """When the last message was stored, in seconds since 1970; None if there never was one."""
+    first_at: float | None = None
+    """When the oldest message that it still has was stored."""
     replicas: int
     current: int
     """How many of them have everything, the leader included."""
@@ -99,6 +111,8 @@ class Tail:
     oldest_seq: int | None = None
     max_age: float = 0.0
     """Seconds that the origin keeps messages; 0 for ever."""
+    begins: int = 1
+    """The sequence that the origin was made to begin at: before that, there never was a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +123,49 @@ class Gap:
     origin: str
     first: int
     last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """A message of *origin* that *reader* took although it had taken *later*: it has begun again, and doubles."""
+
+    reader: str
+    origin: str
+    seq: int
+    later: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What *server* says of a stream, a consumer or a Raft group that it cannot write to."""
+
+    server: str
+    about: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """The newest beacon of region *origin* in region *reader*, or why there is none."""
+
+    stream: str
+    origin: str
+    reader: str
+    sent: float | None = None
+    """When it was published, in seconds since 1970, by the clock of who published it."""
+    age: float | None = None
+    """Seconds since then."""
+    problem: str | None = None
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.stream,
+            "origin": self.origin,
+            "reader": self.reader,
+            "age_s": None if self.age is None else round(self.age, 3),
+            "problem": self.problem,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +195,11 @@ class Facts:
     tails: Mapping[tuple[str, str], Tail] = field(default_factory=dict)
     """By origin and reader, for those pairs that were looked at more closely."""
     gaps: tuple[Gap, ...] = ()
-    """What was skipped; looked for only where everything is asked."""
+    """What was skipped; looked for only where everything is asked, as are repeats and refusals."""
+    repeats: tuple[Repeat, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    beacons: tuple[Sighting, ...] = ()
+    """Of some streams, where there are many."""
     consumers: Mapping[tuple[str, str], ObservedConsumer | None] = field(default_factory=dict)
     """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
 
@@ -162,6 +223,7 @@ def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFa
         first_seq=int(state["first_seq"]),
         last_seq=last,
         last_at=seconds_since_1970(state["last_ts"]) if last and state.get("last_ts") else None,
+        first_at=seconds_since_1970(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
         replicas=len(others) + 1,
         current=1 + sum(bool(one.get("current")) and not one.get("offline") for one in others),
         # A mirror has its origin's sequences.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from vstream.model.versions import version_of
 from vstream.picture.facts import NS
 from vstream.picture.report import ConsumerLine, Pair, Picture, Problem, RegionPicture, Share, State, StreamLine
 from vstream.picture.shape import Feed, all_parts, durables, feeds
@@ -12,24 +13,28 @@ from vstream.picture.wording import listed, span
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.model.topology import Topology, VirtualStream
-    from vstream.picture.facts import Facts, RegionFacts, SourceFacts, Tail
+    from vstream.model.versions import Version
+    from vstream.picture.facts import Facts, RegionFacts, SourceFacts, StreamFacts, Tail
+    from vstream.picture.shape import Part
 
 SILENT_AFTER = 5.0
 """Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
 BEHIND_AFTER = 5.0
 """Seconds that a message may be on its way before its reader is called behind."""
+_FULL = 0.98
+"""A stream with so much of what it may hold drops its oldest messages."""
+_SAYS_ALIVE: Version = (2, 11, 0)
 
 
 def judge(topology: Topology, facts: Facts) -> Picture:
     """The picture that *facts* give of *topology*."""
-    outages = _outages(topology, facts)
+    physical = all_parts(topology)
+    outages = _outages(physical, facts)
     pairs = tuple(
-        _pair(stream, feed, facts, outages.get(feed.reader.place))
-        for stream in topology.streams
-        for feed in feeds(stream)
+        _pair(feed, facts, outages.get(feed.reader.place)) for stream in topology.streams for feed in feeds(stream)
     )
     regions = tuple(_region(topology, facts, region) for region in facts.regions)
     return Picture(
@@ -41,10 +46,11 @@ def judge(topology: Topology, facts: Facts) -> Picture:
         meta_leader=_meta_leader(facts) if topology.hubs is None else None,
         has_one_meta_group=topology.hubs is None,
         regions=regions,
-        streams=tuple(_lines(topology, facts)),
+        streams=tuple(_lines(physical, facts)),
         pairs=pairs,
-        problems=(*_problems(topology, facts, regions, pairs), *_consumer_problems(topology, facts)),
+        problems=(*_problems(physical, facts, regions, pairs), *_consumer_problems(topology, facts)),
         consumers=tuple(_consumers(topology, facts)),
+        beacons=facts.beacons,
     )
 
 
@@ -82,8 +88,8 @@ def _meta_leader(facts: Facts) -> str | None:
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-def _lines(topology: Topology, facts: Facts) -> Iterator[StreamLine]:
-    for part in all_parts(topology):
+def _lines(physical: Sequence[Part], facts: Facts) -> Iterator[StreamLine]:
+    for part in physical:
         found = facts.streams.get(part.name)
         yield StreamLine(
             virtual=part.virtual,
@@ -99,13 +105,13 @@ def _lines(topology: Topology, facts: Facts) -> Iterator[StreamLine]:
         )
 
 
-def _outages(topology: Topology, facts: Facts) -> Mapping[str, float]:
+def _outages(physical: Sequence[Part], facts: Facts) -> Mapping[str, float]:
     """
     For how many seconds each place has not been heard, where its streams do not answer now.
 
     Its own readers cannot say since when they lack messages. Those elsewhere know when they last heard it.
     """
-    place_of = {part.name: part.place for part in all_parts(topology)}
+    place_of = {part.name: part.place for part in physical}
     silent = {place for name, place in place_of.items() if name not in facts.streams or not facts.streams[name].leader}
     found: dict[str, float] = {}
     for stream in facts.streams.values():
@@ -116,7 +122,7 @@ def _outages(topology: Topology, facts: Facts) -> Mapping[str, float]:
     return found
 
 
-def _pair(stream: VirtualStream, feed: Feed, facts: Facts, outage: float | None) -> Pair:
+def _pair(feed: Feed, facts: Facts, outage: float | None) -> Pair:
     origin, reader = facts.streams.get(feed.origin.name), facts.streams.get(feed.reader.name)
     source = None if reader is None else next((one for one in reader.sources if one.stream == feed.origin.name), None)
     tail = facts.tails.get((feed.origin.name, feed.reader.name))
@@ -124,21 +130,22 @@ def _pair(stream: VirtualStream, feed: Feed, facts: Facts, outage: float | None)
     last = tail.last if tail else origin.last_seq if origin else None
     if cursor is None and last == 0:
         cursor = 0
+    kept = _kept(feed, origin, tail, facts.at)
     pending, age, left = None, None, None
     if tail is not None and cursor is not None:
         # Sequences whose messages were removed are never to come.
         pending = 0 if tail.oldest_seq is None else max(0, tail.last - tail.oldest_seq + 1)
         if tail.oldest_at is not None:
             age = max(0.0, facts.at - tail.oldest_at)
-            left = max(0.0, tail.max_age - age) if tail.max_age else None
+            left = None if kept is None else max(0.0, kept - age)
     elif cursor is not None and last is not None:
         pending = max(0, last - cursor)
     if reader is None and origin is not None and outage is not None:
         if origin.last_at is None or origin.last_at < facts.at - outage - SILENT_AFTER:
             pending = 0  # nothing was written since
         else:
-            age, kept = outage, _kept(stream, feed)
-            left = max(0.0, kept - outage) if kept else None
+            age = outage
+            left = None if kept is None else max(0.0, kept - outage)
     state, detail = _state(feed, facts, source, tail, age)
     return Pair(
         virtual=feed.virtual,
@@ -153,16 +160,22 @@ def _pair(stream: VirtualStream, feed: Feed, facts: Facts, outage: float | None)
         pending=pending,
         age=age,
         left=left,
+        kept=kept,
     )
 
 
-def _kept(stream: VirtualStream, feed: Feed) -> float:
-    """The seconds for which the topology lets the origin of *feed* keep messages; 0 for ever."""
-    part = next(
-        part for part in stream.physical if naming.physical_name(stream, part.role, part.place) == feed.origin.name
-    )
-    value = part.settings.fields.get("max_age")
-    return value / NS if isinstance(value, int) else 0.0
+def _kept(feed: Feed, origin: StreamFacts | None, tail: Tail | None, at: float) -> float | None:
+    """The seconds for which the origin of *feed* keeps messages: its `max_age`, or less where it is full; None for ever."""
+    limits = feed.origin.limits
+    age = limits.get("max_age")
+    kept = tail.max_age if tail else age / NS if isinstance(age, int) else 0.0
+    if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
+        for name, there in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
+            most = limits.get(name)
+            if isinstance(most, int) and 0 < most * _FULL <= there:
+                held = max(0.0, at - origin.first_at)
+                kept = min(kept or held, held)
+    return kept or None
 
 
 def _state(
@@ -196,7 +209,9 @@ def _waiting(feed: Feed, facts: Facts, source: SourceFacts, tail: Tail | None, a
 def _counts_messages_only(facts: Facts, cluster: str | None) -> bool:
     """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
     return any(
-        server.version is not None and server.cluster == cluster and server.version.startswith("2.10.")
+        server.cluster == cluster
+        and server.version is not None
+        and (version_of(server.version) or _SAYS_ALIVE) < _SAYS_ALIVE
         for server in facts.servers
     )
 
@@ -215,8 +230,8 @@ def _refuted(feed: Feed, tail: Tail) -> tuple[State, str] | None:
             f"`{reader}` has taken sequence {tail.cursor:,} of `{origin}`, which ends at {tail.last:,}: "
             f"what is published up to {tail.cursor:,} will be skipped"
         )
-    if tail.is_exact and tail.max_age and tail.first > tail.cursor + 1:
-        gone = tail.first - tail.cursor - 1
+    gone = tail.first - max(tail.cursor + 1, tail.begins)
+    if tail.is_exact and tail.max_age and gone > 0:
         return State.LOSSY, (
             f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {tail.cursor:,}, "
             f"and the origin begins at {tail.first:,}"
@@ -254,19 +269,19 @@ def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPict
 
 
 def _problems(
-    topology: Topology, facts: Facts, regions: tuple[RegionPicture, ...], pairs: tuple[Pair, ...]
+    physical: Sequence[Part], facts: Facts, regions: tuple[RegionPicture, ...], pairs: tuple[Pair, ...]
 ) -> Iterator[Problem]:
     for region, seen in zip(regions, facts.regions, strict=True):
         yield from _region_problems(facts, region, seen)
     for about, some in (
-        ("streams that do not exist", [one.name for one in all_parts(topology) if one.name in facts.absent]),
+        ("streams that do not exist", [one.name for one in physical if one.name in facts.absent]),
         (
             "streams without a leader",
-            [one.name for one in all_parts(topology) if (f := facts.streams.get(one.name)) and f.leader is None],
+            [one.name for one in physical if (f := facts.streams.get(one.name)) and f.leader is None],
         ),
         (
             "streams that do not answer",
-            [one.name for one in all_parts(topology) if one.name not in facts.streams and one.name not in facts.absent],
+            [one.name for one in physical if one.name not in facts.streams and one.name not in facts.absent],
         ),
     ):
         if some:

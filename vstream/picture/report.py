@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vstream.model.json import Json
-    from vstream.picture.facts import ServerFacts
+    from vstream.picture.facts import ServerFacts, Sighting
 
 
 class State(Enum):
@@ -51,6 +51,15 @@ class Pair:
     """Since when the oldest of them has been waiting; None if there is none."""
     left: float | None = None
     """Until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
+    kept: float | None = None
+    """For how long the origin keeps a message at present; None for ever."""
+
+    @property
+    def margin(self) -> float | None:
+        """How long an outage between the two may last, or go on, until messages are lost; None for ever."""
+        if self.kept is None:
+            return None
+        return 0.0 if self.state is State.LOSSY else max(0.0, self.kept - (self.age or 0.0))
 
     @property
     def badness(self) -> tuple[int, float, float, int]:
@@ -73,6 +82,8 @@ class Pair:
             "pending": self.pending,
             "oldest_pending_age_s": None if self.age is None else round(self.age, 3),
             "lossy_in_s": None if self.left is None else round(self.left, 3),
+            "kept_s": None if self.kept is None else round(self.kept, 3),
+            "margin_s": None if self.margin is None else round(self.margin, 3),
         }
 
 
@@ -167,6 +178,13 @@ class Picture:
     pairs: tuple[Pair, ...]
     problems: tuple[Problem, ...]
     consumers: tuple[ConsumerLine, ...] = ()
+    beacons: tuple[Sighting, ...] = ()
+
+    @property
+    def thinnest(self) -> Pair | None:
+        """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
+        apart = [(margin, one) for one in self.pairs if _is_apart(one) and (margin := one.margin) is not None]
+        return min(apart, key=lambda each: each[0], default=(None, None))[1]
 
     @property
     def is_well(self) -> bool:
@@ -190,6 +208,7 @@ class Picture:
             "took_s": round(self.took, 3),
             "is_well": self.is_well,
             "meta_leader": self.meta_leader,
+            "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
             "problems": [{"about": one.about, "text": one.text} for one in self.problems],
             "regions": [
                 {
@@ -260,6 +279,7 @@ class Picture:
                 }
                 for one in self.consumers
             ],
+            "beacons": [one.as_dict() for one in self.beacons],
         }
 
 
@@ -271,6 +291,10 @@ def total(numbers: Iterable[int | None]) -> int | None:
             return None
         found += number
     return found
+
+
+def _is_apart(pair: Pair) -> bool:
+    return pair.origin_place != pair.reader_place
 
 
 def _goes(pair: Pair, origin: str, reader: str) -> bool:

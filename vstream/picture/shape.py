@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vstream.model.topology import Role
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vstream.model.topology import Topology, VirtualStream
 
@@ -22,6 +22,8 @@ class Part:
     name: str
     place: str
     role: Role
+    limits: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """Its fields, as the topology has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ def parts(stream: VirtualStream) -> tuple[Part, ...]:
             name=naming.physical_name(stream, part.role, part.place),
             place=part.place,
             role=part.role,
+            limits=part.settings.fields,
         )
         for part in stream.physical
     )

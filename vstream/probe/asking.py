@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError
+from vstream.model.versions import version_of
 from vstream.probe.report import Check, Hop, Status
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 PATIENCE = 3.0
 """Seconds for all that is asked again in one region: a replica that was behind is not by then."""
 _FIRST_PAUSE = 0.02
-_RECENT = (2, 11)
+_RECENT = (2, 11, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,8 @@ class Budget:
 
 def is_older(target: Target) -> bool:
     """Whether the server that the probe is connected to came before the forms of 2.11."""
-    numbers = target.connection.server_version.split(".")[:2]
-    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) < _RECENT
+    running = version_of(target.connection.server_version)
+    return running is not None and running < _RECENT
 
 
 def not_here(target: Target, hop: Hop, form: str) -> Check:

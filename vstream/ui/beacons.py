@@ -13,11 +13,10 @@ from vstream.picture.wording import span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.model.topology import Topology
-    from vstream.probe.beacons import Sighting
+    from vstream.picture.facts import Sighting
 
 
-def matrix(topology: Topology, seen: Sequence[Sighting]) -> Table:
+def matrix(regions: Sequence[str], seen: Sequence[Sighting]) -> Table:
     """From where → found in: the age of the newest beacon, the oldest of all streams."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -27,14 +26,14 @@ def matrix(topology: Topology, seen: Sequence[Sighting]) -> Table:
         pad_edge=False,
     )
     table.add_column("", overflow="fold")
-    for region in topology.regions:
-        table.add_column(region.name, overflow="fold")
+    for region in regions:
+        table.add_column(region, overflow="fold")
     by_pair: dict[tuple[str, str], list[Sighting]] = {}
     for one in seen:
         by_pair.setdefault((one.origin, one.reader), []).append(one)
-    for origin in topology.regions:
-        cells = [_cell(by_pair.get((origin.name, reader.name), ())) for reader in topology.regions]
-        table.add_row(Text(origin.name, style="bold"), *cells)
+    for origin in regions:
+        cells = [_cell(by_pair.get((origin, reader), ())) for reader in regions]
+        table.add_row(Text(origin, style="bold"), *cells)
     return table
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vstream.picture.report import State, total
 from vstream.picture.wording import size, span
+from vstream.ui import beacons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +32,16 @@ _MARK = {
 _MANY = 12
 """Virtual streams: of more, only those with something wrong are listed."""
 _NARROW = 80
+_THIN = 0.5
+"""The share of what is kept that is left when an outage margin becomes a worry."""
 
 
 def screen(picture: Picture, *, width: int) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide."""
     parts: list[RenderableType] = [headline(picture), regions(picture, width=width), matrix(picture)]
+    if any(one.age is not None for one in picture.beacons):
+        parts.append(beacons.matrix([region.name for region in picture.regions], picture.beacons))
+    parts += margin(picture)
     lines = streams(picture, width=width)
     if lines is not None:
         parts.append(lines)
@@ -113,6 +119,20 @@ def matrix(picture: Picture) -> Table:
             cells = [_cell(worst.get((origin, reader)), total(pending.get((origin, reader), ()))) for reader in readers]
             table.add_row(Text(origin, style="bold"), *cells)
     return table
+
+
+def margin(picture: Picture) -> list[Text]:
+    """How long an outage may last, or go on, until the first message is lost."""
+    thin = picture.thinnest
+    if thin is None or thin.margin is None or thin.kept is None:
+        return []
+    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {span(thin.kept)}"
+    waits = f", {span(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.kept else ""
+    style = "bold red" if thin.margin < _THIN * thin.kept else "bold"
+    return [
+        Text.assemble(("outage margin ", "bold"), (span(thin.margin), style), (f"  ({pair}{waits})", "dim")),
+        Text(),
+    ]
 
 
 def _cell(pair: Pair | None, pending: int | None) -> Text:

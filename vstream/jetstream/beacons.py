@@ -10,45 +10,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import direct
+from vstream.picture.facts import Sighting
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.jetstream.connection import Connection
-    from vstream.model.json import Json
     from vstream.model.topology import Topology, VirtualStream
 
 HEADER = "Vstream-Beacon"
 """`<region of origin> <seconds since 1970>`."""
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _IN_FLIGHT = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """The newest beacon of *origin* in *reader*: its *age* in seconds, or why there is none."""
-
-    stream: str
-    origin: str
-    reader: str
-    age: float | None = None
-    problem: str | None = None
-
-    def as_dict(self) -> dict[str, Json]:
-        """As JSON would have it."""
-        return {
-            "stream": self.stream,
-            "origin": self.origin,
-            "reader": self.reader,
-            "age_s": None if self.age is None else round(self.age, 3),
-            "problem": self.problem,
-        }
+MOST = 324
+"""Beacons that a quick look asks for: all of 36 streams in three regions. Each is a request."""
 
 
 def carriers(topology: Topology) -> tuple[VirtualStream, ...]:
@@ -79,9 +59,17 @@ async def send(topology: Topology, connections: Mapping[str, Connection | NotRea
 
 
 async def look(
-    topology: Topology, connections: Mapping[str, Connection | NotReachableError], *, patience: float
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    *,
+    patience: float,
+    most: int | None = None,
 ) -> tuple[Sighting, ...]:
-    """The newest beacon of each region in each region; each is waited for *patience* seconds at most."""
+    """
+    The newest beacon of each region in each region; each is waited for *patience* seconds at most.
+
+    With *most*, no more than so many are asked for: those of the topology's first streams.
+    """
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(stream: VirtualStream, origin: str, reader: str) -> Sighting:
@@ -97,17 +85,15 @@ async def look(
             return Sighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)
         region, _, at = (message.headers.get(HEADER, "") if message else "").partition(" ")
         try:
-            age = time.time() - float(at) if region == origin else None
+            sent = float(at) if region == origin else None
         except ValueError:
-            age = None
+            sent = None
+        age = None if sent is None else max(0.0, time.time() - sent)
         problem = None if age is not None else "there is none"
-        return Sighting(stream=stream.name, origin=origin, reader=reader, age=age, problem=problem)
+        return Sighting(stream=stream.name, origin=origin, reader=reader, sent=sent, age=age, problem=problem)
 
-    return tuple(
-        await asyncio.gather(
-            *(one(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions)
-        )
-    )
+    wanted = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
+    return tuple(await asyncio.gather(*(one(*each) for each in wanted[:most])))
 
 
 def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:

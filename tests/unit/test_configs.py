@@ -1,0 +1,66 @@
+"""Configuration files of servers, read to be compared with what servers have loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import vstream
+from vstream.cli import configs, inputs
+from vstream.errors import VstreamError
+from vstream.load import load
+
+TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'
+WHERE = inputs.Target(endpoints={}, lab=None, description="")
+
+
+def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
+    (tmp_path / "mappings.cfg").write_text("mappings {}\n")
+    file = tmp_path / "west-1.conf"
+    file.write_text('port: 4222 # the usual\ninclude "/mappings.cfg"\n')
+    first = configs.config_file(file)
+    assert (first.problem, first.path) == (None, str(file))
+    file.write_text('include "mappings.cfg"\nport = 4222\n')
+    assert configs.config_file(file).digest == first.digest
+    (tmp_path / "mappings.cfg").write_text("mappings {a: b}\n")
+    assert configs.config_file(file).digest not in {None, first.digest}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"user: $NAME\n", "west-1.conf:1:7: "),
+        (b'include "absent.cfg"\n', "west-1.conf:1:"),
+        (b"port: [\n", "west-1.conf:"),
+        (b"name: \xff\n", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "west-1.conf"
+    file.write_bytes(content)
+    found = configs.config_file(file)
+    assert found.digest is None
+    assert found.problem is not None
+    assert problem in found.problem
+
+
+def test_where_they_are(tmp_path: Path) -> None:
+    topology = load(TEXT.encode(), "acme.yaml").require()
+    assert configs.read(topology, WHERE, None) == {}
+    with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):
+        configs.read(topology, WHERE, tmp_path)
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "servers" / "west-1.conf").write_text("port: 4222\n")
+    found = configs.read(topology, WHERE, tmp_path)
+    assert found["west-1"].digest is not None
+    assert found["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(TEXT)
+    for command in ("doctor", "drift"):
+        ran = vstream(command, file, "--configs", tmp_path / "absent")
+        assert ran.code == 2
+        assert "--configs" in ran.err

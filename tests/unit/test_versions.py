@@ -1,0 +1,31 @@
+"""What servers say they run, as numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from vstream.model.versions import version_of, written
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("2.15.1", (2, 15, 1)),
+        ("v2.12.8", (2, 12, 8)),
+        ("2.16.0-dev", (2, 16, 0)),
+        ("2.11.0-RC.3", (2, 11, 0)),
+        ("2.10", (2, 10, 0)),
+        ("2.14.6+build.1", (2, 14, 6)),
+        ("", None),
+        ("dev", None),
+        ("2", None),
+        ("2.x", None),
+        ("2.15.1.4", None),
+    ],
+)
+def test_versions(text: str, version: tuple[int, int, int] | None) -> None:
+    assert version_of(text) == version
+
+
+def test_written() -> None:
+    assert written((2, 15, 1)) == "2.15.1"
