@@ -63,6 +63,10 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 routing: domains            # a JetStream domain for each region, and a hub that joins it to the others: docs/routing.md
 roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
 """,
+    Routing.REGIONAL: """\
+routing: regional           # an account for each region, docs/routing.md; servers include accounts.cfg and passwords-west.cfg
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+""",
 }
 
 

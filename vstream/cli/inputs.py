@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.errors import LabError, VstreamError
-from vstream.model.accounts import password_variable
+from vstream.model.accounts import password_variable, regional_user, regional_variable
 from vstream.model.topology import Routing, Security
 from vstream.picture.wording import listed
 
@@ -115,13 +115,14 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
         return lab.endpoints(where.lab, user)
     if topology.security is Security.OPERATOR:
         return _with_credentials(topology, where, user)
-    variable = password_variable(user)
-    if variable not in os.environ:
-        return where.endpoints
-    return {
-        region: replace(one, user=user, password=None, password_env=variable) if one.user else one
-        for region, one in where.endpoints.items()
-    }
+    found = dict(where.endpoints)
+    for region, one in where.endpoints.items():
+        is_regional = topology.routing is Routing.REGIONAL
+        variable = regional_variable(user, region) if is_regional else password_variable(user)
+        if one.user and variable in os.environ:
+            called = regional_user(user, region) if is_regional else user
+            found[region] = replace(one, user=called, password=None, password_env=variable)
+    return found
 
 
 def _with_credentials(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:

@@ -251,7 +251,7 @@ class _Round:
 
     async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
         """What JetStream of *server* says; the streams that it leads are kept."""
-        account = quote(await asyncio.shield(self._account), safe="")
+        account = quote(await self._account_of(region), safe="")
         more = "&config=true" if self._is_deep else ""
         path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
         try:
@@ -263,13 +263,28 @@ class _Round:
         return answer
 
     def _keep(self, answer: Mapping[str, Any], region: str, *, led_by: str | None) -> None:
-        domain = region if self._topology.routing is Routing.DOMAINS else None
+        home = self._home(region)
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
-                facts = stream_facts(detail, naming.in_account(domain, str(detail["name"])))
+                facts = stream_facts(detail, naming.in_account(home, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
                 if led_by is None or facts.leader in {led_by, ALONE}:
                     self._streams[facts.name] = facts
+
+    def _home(self, region: str) -> str | None:
+        """The domain or the account that streams of *region* are in, where one monitoring answer holds them all."""
+        match self._topology.routing:
+            case Routing.DOMAINS:
+                return region
+            case Routing.REGIONAL:
+                return naming.region_account(region)
+            case _:
+                return None
+
+    async def _account_of(self, region: str) -> str:
+        """The account of clients of *region*."""
+        account = await asyncio.shield(self._account)
+        return naming.region_account(region) if self._topology.routing is Routing.REGIONAL else account
 
     async def _rules(self, url: str) -> Mapping[str, tuple[str, ...]] | None:
         if not self._is_deep:
@@ -292,10 +307,17 @@ class _Round:
         leaderless = {part.name for part in unknown} - self._streams.keys() - self._absent
         if leaderless:
             known = dict(self._streams)
-            account = quote(self._account.result(), safe="")
             reached = [server for server in servers if server.url and server.is_reached]
-            path = f"/jsz?acc={account}&streams=true"
-            asked = (_or_nothing(monitoring.get(str(one.url), path, self._left())) for one in reached)
+            asked = [
+                _or_nothing(
+                    monitoring.get(
+                        str(one.url),
+                        f"/jsz?acc={quote(await self._account_of(one.region), safe='')}&streams=true",
+                        self._left(),
+                    )
+                )
+                for one in reached
+            ]
             for server, answer in zip(reached, await asyncio.gather(*asked), strict=True):
                 self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.model.accounts import Shared
-from vstream.model.streams import HIDDEN
+from vstream.model.streams import HIDDEN, REGIONAL
 from vstream.model.topology import Routing
 from vstream.plan.diff import spell
 from vstream.plan.loaded import Entries, account_loaded, account_signed, entries
@@ -34,17 +34,17 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
     return tuple(account for account in naming.accounts_of(topology) if account is not None)
 
 
-def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
-    """Whether a server that has *loaded* this hands requests on to the hidden *account*; it may if that is unknown."""
+def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
+    """Whether a server that has *loaded* this hands requests of *asking* on to *account*; it may if that is unknown."""
     if not account.startswith(HIDDEN):
         return True  # a domain, where there is nothing to hand on
-    before = f"import {naming.CLIENT_ACCOUNT} {naming.api_prefix(account)}."
+    before = f"import {asking} {naming.api_prefix(account)}."
     return loaded is None or any(key.startswith(before) for key in loaded)
 
 
-def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None) -> tuple[str, ...]:
-    """Hidden accounts that a server which has *loaded* this hands requests on to, and that *topology* has no more."""
-    before = f"import {naming.CLIENT_ACCOUNT} {naming.API_OF}."
+def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
+    """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
+    before = f"import {asking} {naming.API_OF}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
     return tuple(sorted(found - {*hidden_accounts(topology)}))
 
@@ -53,7 +53,7 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     """
     What the server that monitors at *url* has loaded for *account*: its mapping rules.
 
-    If there are *hidden* accounts, also what all of them export and import; one that the server does not have
+    Accounts of regions have the same, and are read all. If there are *hidden* accounts, also what all of them export and import; one that the server does not have
     is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
     `monitoring.get`, each request after *timeout* seconds.
     """
@@ -63,14 +63,17 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     detail, *others = await asyncio.gather(
         monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in apart)
     )
-    rules: Mapping[str, list[dict[str, Any]]] = detail.get("mappings") or {}
     ours = frozenset((account, *hidden))
     details = ((account, detail), *zip(apart, others, strict=True)) if hidden else ()
     loaded = [account_loaded(name, one, ours) for name, one in details if one is not None]
     dead = await idle(url, loaded, timeout)
     return {
-        # In a domain, servers themselves map the API of that name to the plain one.
-        **{source: _spelled(source, to) for source, to in rules.items() if not _OF_DOMAIN.match(source)},
+        **_rules(
+            {
+                account: detail,
+                **{name: one for name, one in zip(apart, others, strict=True) if one and _is_regional(name)},
+            }
+        ),
         **entries([_without_services(one) if one.name in dead else one for one in loaded]),
     }
 
@@ -95,6 +98,26 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
     return {
         **{source: _spelled(source, to) for source, to in rules.items()},
         **entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
+    }
+
+
+def _is_regional(account: str) -> bool:
+    return account.startswith(REGIONAL)
+
+
+def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
+    """The mapping rules of accounts that shall have the same; where they have not, each with its account before it."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for account, detail in details.items():
+        for source, to in (detail.get("mappings") or {}).items():
+            # In a domain, servers themselves map the API of that name to the plain one.
+            if not _OF_DOMAIN.match(source):
+                found.setdefault(source, {})[account] = _spelled(source, to)
+    return {
+        source: next(iter(by_account.values()))
+        if len(by_account) == len(details) and len(set(by_account.values())) == 1
+        else tuple(f"{account} {one}" for account, some in sorted(by_account.items()) for one in some)
+        for source, by_account in found.items()
     }
 
 

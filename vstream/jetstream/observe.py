@@ -13,7 +13,8 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.anywhere import Anywhere
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
-from vstream.model.streams import REGION_KEY, ROLE_KEY
+from vstream.model.accounts import VSTREAM_USER, regional_user
+from vstream.model.streams import REGION_KEY, REGIONAL, ROLE_KEY
 from vstream.model.topology import Role, Routing, Security
 from vstream.model.versions import version_of, written
 from vstream.picture.shape import parts
@@ -54,6 +55,7 @@ async def connect_all(
             connection = connections[region.name]
             if isinstance(connection, Connection):
                 _check(topology, region.name, connection)
+        await _check_accounts(topology, connections)
         yield connections
     finally:
         await asyncio.gather(*(one.close() for one in opened if isinstance(one, Connection)))
@@ -88,6 +90,25 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
         )
 
 
+async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
+    """Raises VstreamError where whoever connects to one region is in the account of another."""
+    if topology.routing is not Routing.REGIONAL:
+        return
+    opened = [one for one in connections.values() if isinstance(one, Connection)]
+    for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
+        expected = naming.region_account(connection.region)
+        if account.startswith(REGIONAL) and account != expected:
+            raise VstreamError(
+                f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
+                hint=f"connect as `{_manager(topology, connection.region)}`: with `routing: regional`, each region has "
+                "users of its own",
+            )
+
+
+def _manager(topology: Topology, region: str) -> str:
+    return regional_user(VSTREAM_USER, region) if topology.routing is Routing.REGIONAL else VSTREAM_USER
+
+
 def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
     """
     To a region that can be reached: each answers for all, but for what only a domain's own region knows.
@@ -114,7 +135,8 @@ async def observe(
     known = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
     accounts = naming.accounts_of(topology)
-    if accounts != (None,) and account != naming.CLIENT_ACCOUNT and topology.security is not Security.OPERATOR:
+    is_signed = topology.security is Security.OPERATOR
+    if accounts != (None,) and account != naming.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(
         *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
@@ -127,8 +149,8 @@ async def observe(
         unread.extend(silent)
     here = rules.get(connection.server_name)
     asked = (
-        *(one for one in accounts if one is None or is_reachable(one, here)),
-        *(leaving_accounts(topology, here) if accounts != (None,) else ()),
+        *(one for one in accounts if one is None or is_reachable(one, here, account)),
+        *(leaving_accounts(topology, here, account) if accounts != (None,) else ()),
     )
     streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
@@ -191,9 +213,10 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     streams, missing = await JetStreamAdmin(connection).streams()
     if not any(one.config.owner == topology.name for one in streams.values()):
         raise VstreamError(
-            f"the user of `connect` is in account `{account}`, not in `{naming.CLIENT_ACCOUNT}`",
+            f"the user of `connect` is in account `{account}`, not in "
+            f"`{naming.client_account(topology, connection.region)}`",
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
-            "connect as `vstream`",
+            f"connect as `{_manager(topology, connection.region)}`",
         )
     return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
 

@@ -16,12 +16,24 @@ from vstream.model.accounts import (
     LEAF_USER,
     LEAF_VARIABLE,
     PASSWORDS,
+    REGIONAL_PASSWORDS,
+    SYSTEM_PASSWORDS,
     password_variable,
+    regional_user,
 )
-from vstream.model.artifacts import ACCOUNTS_PATH, HUB_PASSWORDS_PATH, PASSWORDS_PATH, Artifact, leaf_path
+from vstream.model.artifacts import (
+    ACCOUNTS_PATH,
+    HUB_PASSWORDS_PATH,
+    PASSWORDS_PATH,
+    SYSTEM_PASSWORD_PATH,
+    Artifact,
+    leaf_path,
+    passwords_path,
+)
+from vstream.model.streams import REGIONAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from vstream.model.artifacts import Bundle
@@ -34,6 +46,10 @@ def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
     if not any(artifact.path == ACCOUNTS_PATH for artifact in bundle.artifacts):
         return bundle.artifacts
+    regions = [one.name.removeprefix(REGIONAL) for one in bundle.accounts if one.name.startswith(REGIONAL)]
+    if regions:
+        files = {SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS, **{passwords_path(one): REGIONAL_PASSWORDS for one in regions}}
+        return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
     known = _known(conf)
     passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
     secret = [_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS})]
@@ -46,6 +62,12 @@ def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     return (*bundle.artifacts, *secret)
 
 
+def _kept(conf: Path, path: str, variables: Iterable[str]) -> Artifact:
+    """The file at *path* with a password for each of *variables*: those that *conf* has, and new ones for the rest."""
+    known = _read(conf / path)
+    return _secret(path, {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in variables})
+
+
 def _secret(path: str, values: Mapping[str, str]) -> Artifact:
     # Servers refuse a file with a variable that they do not use: each has its own.
     return Artifact(path=path, text="".join(f'{variable}: "{value}"\n' for variable, value in values.items()))
@@ -56,9 +78,23 @@ def password(conf: Path, user: str) -> str | None:
     return _known(conf).get(password_variable(user))
 
 
+def login(conf: Path, user: str, region: str) -> tuple[str, str] | None:
+    """What *user* is called in *region*, and the password; None if the lab has no users."""
+    own = _read(conf / passwords_path(region)).get(password_variable(user))
+    if own is not None:
+        return regional_user(user, region), own
+    common = password(conf, user)
+    return None if common is None else (user, common)
+
+
 def _known(conf: Path) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    for path in (PASSWORDS_PATH, HUB_PASSWORDS_PATH):
-        with suppress(FileNotFoundError):
-            found.update(_LINE.findall((conf / path).read_text(encoding="utf-8")))
+    for path in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH):
+        found.update(_read(conf / path))
     return found
+
+
+def _read(path: Path) -> dict[str, str]:
+    with suppress(FileNotFoundError):
+        return dict(_LINE.findall(path.read_text(encoding="utf-8")))
+    return {}

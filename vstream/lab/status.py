@@ -138,17 +138,18 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     Where the lab has users, they log in as *user*.
     """
     known = addresses(name)
-    password = passwords.password(lab_directory(name).conf, user)
+    regions = dict.fromkeys(address.region for address in known)
+    logins = {region: passwords.login(lab_directory(name).conf, user, region) or (None, None) for region in regions}
     credentials = keys.credentials(name, user)
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
             creds=credentials,
-            user=user if password else None,
-            password=password,
+            user=logins[region][0],
+            password=logins[region][1],
         )
-        for region in dict.fromkeys(address.region for address in known)
+        for region in regions
     }
 
 

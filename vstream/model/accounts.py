@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 APP_USER, VSTREAM_USER, PROBE_USER, AUDIT_USER = USERS = ("app", "vstream", "probe", "audit")
 """Who logs in to the account of clients, with `routing: accounts`."""
@@ -17,14 +21,30 @@ def password_variable(user: str) -> str:
     return f"VSTREAM_PASSWORD_{user.upper()}"
 
 
-PASSWORDS = tuple(map(password_variable, (*USERS, SYSTEM_USER)))
+def regional_user(user: str, region: str) -> str:
+    """What *user* of the account of *region* is called: servers refuse one name in two accounts."""
+    return f"{user}-{region}"
+
+
+def regional_variable(user: str, region: str) -> str:
+    """The variable of the environment that holds the password of *user* in *region*."""
+    return f"{password_variable(user)}_{region.upper().replace('-', '_')}"
+
+
+REGIONAL_PASSWORDS = tuple(map(password_variable, USERS))
+SYSTEM_PASSWORDS = (password_variable(SYSTEM_USER),)
+PASSWORDS = (*REGIONAL_PASSWORDS, *SYSTEM_PASSWORDS)
 
 HUB_PASSWORDS = tuple(map(password_variable, (LEAF_USER, SYSTEM_USER)))
 LEAF_VARIABLE = "VSTREAM_LEAF"
 """The variable that says where the servers of a region reach their hub, and with which password: a URL."""
-NO_PASSWORDS = "".join(f'{one}: "$2a$11$none"\n' for one in PASSWORDS)
-"""What stands for the file with the passwords where a configuration is only read."""
-NO_HUB_PASSWORDS = "".join(f'{one}: "$2a$11$none"\n' for one in HUB_PASSWORDS)
+
+
+def no_passwords(variables: Iterable[str]) -> str:
+    """What stands for a file with passwords where a configuration is only read."""
+    return "".join(f'{one}: "$2a$11$none"\n' for one in variables)
+
+
 NO_LEAF = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'
 
 

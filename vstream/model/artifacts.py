@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.accounts import NO_HUB_PASSWORDS, NO_LEAF, NO_PASSWORDS
+from vstream.model.accounts import (
+    HUB_PASSWORDS,
+    NO_LEAF,
+    PASSWORDS,
+    REGIONAL_PASSWORDS,
+    SYSTEM_PASSWORDS,
+    no_passwords,
+)
 from vstream.model.topology import Routing, Security
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 MAPPINGS_PATH = "mappings.cfg"
 """With `routing: mapped`, what every server includes in the account that holds the streams."""
 ACCOUNTS_PATH = "accounts.cfg"
-"""With `routing: accounts` and `domains`, what every server that stores includes."""
+"""But with `routing: mapped`, what every server that stores includes."""
 OPERATOR_PATH = "operator.cfg"
 """In operator mode, what every server includes: the operator's token, and those of accounts that it begins with."""
 HUBS_PATH = "hubs.cfg"
@@ -28,6 +35,13 @@ PASSWORDS_PATH = "passwords.cfg"
 """What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
 HUB_PASSWORDS_PATH = "hub-passwords.cfg"
 """The same for hubs."""
+SYSTEM_PASSWORD_PATH = "system-password.cfg"
+"""With `routing: regional`, the password of the system account; those of users are in a file for each region."""
+
+
+def passwords_path(region: str) -> str:
+    """With `routing: regional`, the passwords of the users of *region*. Never in a bundle."""
+    return f"passwords-{region}.cfg"
 
 
 def leaf_path(region: str) -> str:
@@ -43,10 +57,11 @@ def is_secret(path: str) -> bool:
 def stand_in(path: str) -> str | None:
     """What stands for the file with passwords at *path* where a configuration is only read; None for another file."""
     name = path.rpartition("/")[2]
-    if name == PASSWORDS_PATH:
-        return NO_PASSWORDS
-    if name == HUB_PASSWORDS_PATH:
-        return NO_HUB_PASSWORDS
+    whole = {PASSWORDS_PATH: PASSWORDS, HUB_PASSWORDS_PATH: HUB_PASSWORDS, SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS}
+    if name in whole:
+        return no_passwords(whole[name])
+    if name.startswith("passwords-") and name.endswith(".cfg"):
+        return no_passwords(REGIONAL_PASSWORDS)
     return NO_LEAF if name.startswith("leaf-") and name.endswith(".cfg") else None
 
 

@@ -18,6 +18,8 @@ REGION_KEY = "vstream.region"
 ROLE_KEY = "vstream.role"
 ROUTING_KEY = "vstream.routing"
 
+REGIONAL = "APP_"
+"""How the names of accounts begin that hold the clients and the streams of one region."""
 IN_ACCOUNT = "/"
 """
 Between the account, or the domain, and the name of a stream: `R_west/foo`, `west/foo`.
@@ -25,9 +27,9 @@ Between the account, or the domain, and the name of a stream: `R_west/foo`, `wes
 Servers refuse it in names of streams, so it means one thing.
 """
 TAKEN_FROM = "_vs.from"
-"""In a hidden account, where the API of another is that it takes messages from: `_vs.from.<account>`."""
-HIDDEN = ("W_", "R_", "S_")
-"""How the names of hidden accounts begin. No domain is called so."""
+"""In an account with streams, where the API of another is that it takes messages from: `_vs.from.<account>`."""
+HIDDEN = ("W_", "R_", "S_", REGIONAL)
+"""How the names of accounts begin that hold streams and that others ask through imports. No domain is called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,11 @@ def is_in_domain(name: str) -> bool:
     """Whether the stream called *name* is in a JetStream domain."""
     account = account_in(name)
     return account is not None and not account.startswith(HIDDEN)
+
+
+def is_written_aside(name: str) -> bool:
+    """Whether the stream called *name* is where write streams stand beside read streams: in a domain, or a region's account."""
+    return is_in_domain(name) or (account_in(name) or "").startswith(REGIONAL)
 
 
 def api_of(account: str) -> str:

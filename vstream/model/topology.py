@@ -69,6 +69,13 @@ class Routing(Enum):
     """One account for clients, and hidden ones for each region, in which streams carry the virtual name."""
     DOMAINS = "domains"
     """A JetStream domain for each region, in which read streams carry the virtual name; hubs join the regions."""
+    REGIONAL = "regional"
+    """An account for each region, with users of its own, in which read streams carry the virtual name."""
+
+    @property
+    def is_written_aside(self) -> bool:
+        """Whether a region's write stream stands beside its read stream: rules lead publishes away from the latter."""
+        return self in {Routing.DOMAINS, Routing.REGIONAL}
 
 
 class Security(Enum):

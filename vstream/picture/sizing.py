@@ -30,7 +30,7 @@ _RULE_US = 0.06
 """Microseconds that each mapping rule costs a publish, below ten thousand rules; measured on nats-server 2.15.1."""
 _MANY_RULES = 10_000
 _MANY_RULE_US = 0.12
-_MAPPED_US, _MAPPED_RULE_US, _ACCOUNTS_US, _DOMAINS_US = 7.0, 0.053, 22.5, 7.5
+_MAPPED_US, _MAPPED_RULE_US, _ACCOUNTS_US, _DOMAINS_US, _REGIONAL_US = 7.0, 0.053, 22.5, 7.5, 7.5
 """Microseconds of a server for a publish and its acknowledgement, measured at 1 to 1,000 streams: docs/routing.md."""
 
 
@@ -144,7 +144,7 @@ class Sizing:
 
 def acknowledged_cost(routing: Routing, rules: int) -> float:
     """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
-    constant = {Routing.ACCOUNTS: _ACCOUNTS_US, Routing.DOMAINS: _DOMAINS_US}
+    constant = {Routing.ACCOUNTS: _ACCOUNTS_US, Routing.DOMAINS: _DOMAINS_US, Routing.REGIONAL: _REGIONAL_US}
     return constant.get(routing, _MAPPED_US + rules * _MAPPED_RULE_US) / 1e6
 
 

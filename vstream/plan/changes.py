@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.model.streams import ROUTING_KEY, is_in_domain
+from vstream.model.streams import ROUTING_KEY, is_written_aside
 from vstream.model.topology import Role, Routing
 from vstream.plan.loaded import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
@@ -254,7 +254,7 @@ def phase_of(change: Change) -> Phase:
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         if isinstance(change, DeleteConsumer):
             return Phase.DELETED_CONSUMERS
-        return Phase.NAMED_CONSUMERS if is_in_domain(change.config.stream) else Phase.CONSUMERS
+        return Phase.NAMED_CONSUMERS if is_written_aside(change.config.stream) else Phase.CONSUMERS
     return _phase_of_stream(change)
 
 
@@ -283,7 +283,10 @@ def _is_named(change: Create | Update) -> bool:
 
 def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
-    return role is Role.READ and config.metadata.get(ROUTING_KEY) == Routing.DOMAINS.value
+    routing = config.metadata.get(ROUTING_KEY, Routing.MAPPED.value)
+    if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
+        return False  # a mirror lists none
+    return routing in {one.value for one in Routing if one.is_written_aside}
 
 
 def lists_more(before: Json, after: Json) -> bool:

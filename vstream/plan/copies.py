@@ -74,7 +74,7 @@ def short_history(stream: PhysicalStream) -> Note:
         if stream.account is None
         else "with `routing: domains` a domain does not reach another's read streams"
         if is_in_domain(stream.config.name)
-        else "with `routing: accounts` a read stream's account does not reach another's"
+        else "a read stream in an account does not reach another's read streams"
     )
     return Note(name=stream.config.name, text=f"will begin with what the write streams still hold: {reason}")
 

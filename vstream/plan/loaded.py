@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.accounts import Account, Export, Import, Shared
+from vstream.model.streams import REGIONAL
 from vstream.render import tokens
 from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology.naming import CLIENT_ACCOUNT, MARK, PHYSICAL_PREFIX
@@ -60,10 +61,10 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
     """
     The account *name* as a server tells it in `account_detail` of `/accountz?acc=NAME` (server/monitor.go, AccountInfo).
 
-    Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what the account of
-    clients exports, the mark alone: the rest is its owner's.
+    Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
+    clients exports, the mark and what *ours* may import: the rest is its owner's.
     """
-    is_clients = name == CLIENT_ACCOUNT
+    is_clients = name == CLIENT_ACCOUNT or name.startswith(REGIONAL)
     return Account(
         name=name,
         purpose="",
@@ -76,7 +77,9 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
                 threshold="" if one.get("response_type") == _STREAMED else None,
             )
             for one in detail.get("exports") or ()
-            if not is_clients or one["subject"].startswith(f"{MARK}.")
+            if not is_clients
+            or one["subject"].startswith(f"{MARK}.")
+            or not ours.isdisjoint(one.get("approved_accounts") or ())
         ),
         imports=tuple(
             Import(

@@ -84,6 +84,8 @@ def _called(config: Mapping[str, Any], *, asked: str) -> str:
             return naming.in_account(naming.read_account(region), said)
         case Routing.DOMAINS.value:
             return naming.in_account(region, said)
+        case Routing.REGIONAL.value:
+            return naming.in_account(naming.region_account(region), said)
         case _:
             return said
 

@@ -29,6 +29,7 @@ from vstream.model.accounts import (
 )
 from vstream.model.streams import TAKEN_FROM
 from vstream.model.topology import Consistency
+from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, managed, service
 from vstream.topology import naming
 from vstream.topology.naming import (
     API,
@@ -76,9 +77,7 @@ lost, the message with them until it is delivered again.
 GETS = f"{API}.DIRECT.GET.>"
 GET_THRESHOLD = "10s"
 """Of Direct Get, whose batches come at once: servers remember every request for as long, in 0.8 kB."""
-MANAGE_THRESHOLD = "2m"
 _CREATE = f"{API}.CONSUMER.CREATE.>"
-_FLOW = "$JS.FC.>"
 
 
 def units(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -110,9 +109,9 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     imports: list[Import] = []
     for region in (one.name for one in topology.regions):
         imports += [
-            *(_service(read_account(region), subject, f"{AT}.{region}.{subject}") for subject in (*READS, PULLS, GETS)),
+            *(service(read_account(region), subject, f"{AT}.{region}.{subject}") for subject in (*READS, PULLS, GETS)),
             *(
-                _service(write_account(region), subject, f"{AT}.{region}.{subject}")
+                service(write_account(region), subject, f"{AT}.{region}.{subject}")
                 for subject, regions in units(topology)
                 if region in regions
             ),
@@ -127,7 +126,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
         for account, stream in _origins(topology)
         for subject in stream.subjects
     ]
-    imports += [_service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
+    imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
     return Account(
         name=CLIENT_ACCOUNT,
         purpose="clients: they see virtual streams only",
@@ -171,7 +170,7 @@ def _write(topology: Topology, region: str) -> Account:
                 for subject in _heard(topology, region)
             ),
             *_feeding(name, readers),
-            _managed(),
+            managed((CLIENT_ACCOUNT,)),
         ),
     )
 
@@ -180,7 +179,7 @@ def _read(topology: Topology, region: str) -> Account:
     name = read_account(region)
     homed = [stream for account, stream in _origins(topology) if account == name]
     others = tuple(read_account(one.name) for one in topology.regions if one.name != region) if homed else ()
-    fed = {_CREATE: (CLIENT_ACCOUNT, *others), _FLOW: (CLIENT_ACCOUNT, *others)}
+    fed = {_CREATE: (CLIENT_ACCOUNT, *others), FLOW: (CLIENT_ACCOUNT, *others)}
     imports = [one for account in _feeders(topology) for one in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
@@ -204,8 +203,8 @@ def _read(topology: Topology, region: str) -> Account:
                 for stream in homed
                 for subject in stream.subjects
             ),
-            *([_delivering(name, others)] if others else []),
-            _managed(),
+            *([delivering(name, others)] if others else []),
+            managed((CLIENT_ACCOUNT,)),
         ),
         imports=tuple(imports),
     )
@@ -226,7 +225,7 @@ def _stretch(topology: Topology, cluster: str) -> Account:
                 for subject in stream.subjects
             ),
             *_feeding(name, tuple(map(read_account, regions))),
-            _managed(),
+            managed((CLIENT_ACCOUNT,)),
         ),
         imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
     )
@@ -261,37 +260,19 @@ def _feeders(topology: Topology) -> tuple[str, ...]:
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
     yield Export(shared=Shared.SERVICE, subject=_CREATE, accounts=takers)
-    yield Export(shared=Shared.SERVICE, subject=_FLOW, accounts=takers)
-    yield _delivering(name, takers)
+    yield Export(shared=Shared.SERVICE, subject=FLOW, accounts=takers)
+    yield delivering(name, takers)
 
 
-def _delivering(name: str, takers: tuple[str, ...]) -> Export:
-    return Export(shared=Shared.STREAM, subject=f"{naming.DELIVERED}.{name}.>", accounts=takers)
-
-
-def _taking(account: str, taker: str, flow: str = _FLOW) -> Iterator[Import]:
+def _taking(account: str, taker: str, flow: str = FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
-    yield _service(account, _CREATE, f"{TAKEN_FROM}.{account}.{_CREATE.removeprefix(f'{API}.')}")
+    yield service(account, _CREATE, f"{TAKEN_FROM}.{account}.{_CREATE.removeprefix(f'{API}.')}")
     yield Import(shared=Shared.SERVICE, account=account, subject=flow)
     yield Import(shared=Shared.STREAM, account=account, subject=f"{naming.DELIVERED}.{account}.{taker}.>")
 
 
-def _managed() -> Export:
-    """The whole API, for vstream's own users, who alone may publish where it is imported to."""
-    return _answering(f"{API}.>", MANAGE_THRESHOLD)
-
-
 def _answering(subject: str, threshold: str) -> Export:
     return Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,), threshold=threshold)
-
-
-def _service(account: str, subject: str, to: str) -> Import:
-    return Import(shared=Shared.SERVICE, account=account, subject=subject, to=to)
-
-
-_WHO_AM_I = "$SYS.REQ.USER.INFO"
-_LOOKS = ("INFO", "STREAM.INFO.*", "STREAM.LIST", "STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>")
-_READS_ALL = ("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>")
 
 
 def users(topology: Topology) -> tuple[User, ...]:
@@ -302,28 +283,20 @@ def users(topology: Topology) -> tuple[User, ...]:
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
-    tried = tuple(
-        subject if stream.consistency.has_origin else f"{at}.{subject}"
-        for stream in topology.streams
-        for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects))
-        if not any(algebra.is_subset(subject, root) for root in topology.roots)
-    )
-    # All of a root, so that a new stream below it changes nothing that servers load.
-    canaries = (*(f"{at}.{root}" for root in topology.roots), *tried)
-    looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in _LOOKS)
+    looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
     heard = tuple(subject for stream in topology.streams if stream.core_subscribers for subject in stream.subjects)
     return (
         _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading), heard),
-        _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", _WHO_AM_I)),
+        _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
         _user(
             PROBE_USER,
             "vstream probe",
-            (*canaries, *reading, *looking, f"{naming.API_OF}.*.STREAM.MSG.DELETE.*", _WHO_AM_I),
+            (*canaries(topology, at), *reading, *looking, f"{naming.API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
         ),
         _user(
             AUDIT_USER,
             "vstream audit: reads every stream, changes none",
-            (*looking, *(f"{naming.API_OF}.*.{subject}" for subject in _READS_ALL), _WHO_AM_I),
+            (*looking, *(f"{naming.API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
         ),
     )
 

@@ -15,7 +15,6 @@ from vstream.model.artifacts import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
     OPERATOR_PATH,
-    PASSWORDS_PATH,
     Artifact,
     Bundle,
     PhysicalConsumer,
@@ -27,7 +26,7 @@ from vstream.model.artifacts import (
 from vstream.model.consumers import ConsumerConfig
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Routing, Security
-from vstream.render import claims, domains, physical, tokens, wiring
+from vstream.render import claims, domains, physical, profile, tokens, wiring
 from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
@@ -208,16 +207,12 @@ class _Renderer:
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         is_whole = topology.routing is not Routing.MAPPED
-        in_domains = topology.routing is Routing.DOMAINS
         path = loaded_path(topology)
         template = f"{path}.j2"
         view = {
             "topology": topology,
             "mappings": mappings,
-            "accounts": (domains.account(topology),) if in_domains else accounts(topology) if is_whole else (),
-            "denied": domains.DENIED if in_domains else (f"{naming.API_OF}.>",),
-            "has_hubs": in_domains,
-            "passwords": PASSWORDS_PATH,
+            **profile.view(topology),
             "mark": naming.MARK,
         }
         text = self._text("VS301", template, view) or ""
@@ -229,7 +224,7 @@ class _Renderer:
             self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
-            around = _within(root, ("accounts", naming.CLIENT_ACCOUNT) if is_whole else ())
+            around = _within(root, ("accounts", naming.client_accounts(topology)[0]) if is_whole else ())
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream import subjects as algebra
 from vstream.model.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User, password_variable
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
-from vstream.topology import naming
+from vstream.render.passing import WHO_AM_I, canaries
 from vstream.topology.naming import API, CLIENT_ACCOUNT, WRITTEN
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ answered, messages are delivered, flow is controlled. The last is how gateways r
 """
 DENIED = ("$JS.*.API.>",)
 """What clients may not publish: the API of another domain. That of their own they reach without naming it."""
-_WHO_AM_I = "$SYS.REQ.USER.INFO"
 
 
 def account(topology: Topology) -> Account:
@@ -38,19 +36,15 @@ def account(topology: Topology) -> Account:
 def _users(topology: Topology) -> tuple[User, ...]:
     written = tuple(f"{WRITTEN}.{subject}" for subject, _ in units(topology))
     reading = (*READS, PULLS, GETS)
-    tried = [
-        subject
-        for stream in topology.streams
-        for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects))
-        if not any(algebra.is_subset(subject, root) for root in topology.roots)
-    ]
-    # A root as a whole: so a new stream below it changes no user.
-    canaries = tuple(f"{WRITTEN}.{subject}" for subject in (*topology.roots, *tried))
     return (
         _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading)),
-        _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", _WHO_AM_I)),
-        _user(PROBE_USER, "vstream probe", (*canaries, *reading, f"{API}.STREAM.MSG.DELETE.*", _WHO_AM_I)),
-        _user(AUDIT_USER, "vstream audit: reads every stream, changes none", (*reading, _WHO_AM_I)),
+        _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
+        _user(
+            PROBE_USER,
+            "vstream probe",
+            (*canaries(topology, WRITTEN), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        _user(AUDIT_USER, "vstream audit: reads every stream, changes none", (*reading, WHO_AM_I)),
     )
 
 

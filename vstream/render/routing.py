@@ -3,7 +3,7 @@ Which subject mappings a topology needs: the one module that decides.
 
 Every publish of every client of the account walks all rules in turn, so each rule
 here must earn its place. With `routing: accounts` there are three and one for each root, see
-`vstream.render.accounts`. With `routing: domains` there is one for each root. With `routing: mapped` all is in one account: publishes go to the
+`vstream.render.accounts`. With `routing: domains` and `regional` there is one for each root. With `routing: mapped` all is in one account: publishes go to the
 region's write stream, the API requests that name the virtual stream go to the
 region's read stream. A stream with an origin needs none: the origin is called like the
 virtual stream and listens on its subjects, and mirrors answer Direct Get in its
@@ -48,7 +48,7 @@ def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
         everywhere = tuple(region.name for region in topology.regions)
         constant = ((subject, everywhere) for subject in (f"{_API}.>", *ACKS))
         return tuple(_regional(topology, subject, regions) for subject, regions in (*constant, *units(topology)))
-    if topology.routing is Routing.DOMAINS:
+    if topology.routing.is_written_aside:
         return tuple(_written(subject) for subject, _ in units(topology))
     return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
 
@@ -66,7 +66,7 @@ def _regional(topology: Topology, subject: str, regions: tuple[str, ...]) -> Map
 
 
 def _written(subject: str) -> Mapping:
-    """What clients publish goes to the write stream of their domain: its subject is the same in all of them."""
+    """What clients publish goes to the write stream of their region: its subject is the same in all of them."""
     return Mapping(
         source=subject, destinations=(Destination(subject=f"{naming.WRITTEN}.{naming.with_placeholders(subject)}"),)
     )

@@ -32,11 +32,11 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 
 
 CLIENT_ACCOUNT = "APP"
-"""The account of clients, with `routing: accounts` and `domains`."""
+"""The account of clients, with `routing: accounts` and `domains`. With `regional`, `APP_west` and others."""
 AT = f"{PHYSICAL_PREFIX}.at"
 """With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
 API_OF = f"{PHYSICAL_PREFIX}.api"
-"""There, the JetStream API of a hidden account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
+"""There, and with `regional`, the JetStream API of an account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
 DELIVERED = f"{PHYSICAL_PREFIX}.to"
 """What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
 HEARD = f"{PHYSICAL_PREFIX}.heard"
@@ -44,19 +44,36 @@ HEARD = f"{PHYSICAL_PREFIX}.heard"
 MARK = f"{PHYSICAL_PREFIX}.text"
 """An export that nobody uses is called `_vs.text.<digest>`: of what servers do not tell of the accounts they have loaded."""
 WRITTEN = f"{PHYSICAL_PREFIX}.w"
-"""With `routing: domains`, what clients publish goes to `_vs.w.<subject>` of their region's domain."""
+"""With `routing: domains` and `regional`, what clients publish goes to `_vs.w.<subject>` of their region."""
 API = "$JS.API"
 
 
 def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
-    """The hidden account, or the domain, that a physical stream lives in; None where all share the account of clients."""
+    """The account, or the domain, that a physical stream lives in; None where all share one account of clients."""
     if stream.routing is Routing.MAPPED:
         return None
     if stream.routing is Routing.DOMAINS:
         return place
     if role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH):
         return stretch_account(place)
+    if stream.routing is Routing.REGIONAL:
+        return region_account(place)
     return write_account(place) if role is Role.WRITE else read_account(place)
+
+
+def region_account(region: str) -> str:
+    """With `routing: regional`, the account of the clients and the streams of *region*."""
+    return f"{CLIENT_ACCOUNT}_{region}"
+
+
+def client_account(topology: Topology, region: str) -> str:
+    """The account that clients of *region* are in, where vstream renders accounts."""
+    return region_account(region) if topology.routing is Routing.REGIONAL else CLIENT_ACCOUNT
+
+
+def client_accounts(topology: Topology) -> tuple[str, ...]:
+    """All accounts that clients are in, where vstream renders accounts."""
+    return tuple(dict.fromkeys(client_account(topology, region.name) for region in topology.regions))
 
 
 def write_account(region: str) -> str:
@@ -92,6 +109,8 @@ def accounts_of(topology: Topology) -> tuple[str | None, ...]:
     if topology.routing is Routing.DOMAINS:
         return tuple(regions)
     stretch = (stretch_account(topology.stretch.cluster),) if topology.stretch else ()
+    if topology.routing is Routing.REGIONAL:
+        return (*map(region_account, regions), *stretch)
     return (*map(write_account, regions), *map(read_account, regions), *stretch)
 
 
@@ -131,11 +150,11 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
 
     An origin is called like the virtual stream, so that every client operation reaches it as it is.
-    In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains what is read is:
-    `west/foo`, and `west/foo-write`.
+    In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains, and in accounts of
+    regions, what is read is: `west/foo`, and `west/foo-write`; `APP_west/foo`, and `APP_west/foo-write`.
     """
     account = account_of(stream, role, place)
-    if account is not None and stream.routing is Routing.DOMAINS and role is Role.WRITE:
+    if account is not None and stream.routing.is_written_aside and role is Role.WRITE:
         return in_account(account, f"{stream.name}-{role.value}")
     if account is not None:
         return in_account(account, stream.name)
@@ -220,7 +239,7 @@ def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tu
     """What the stream that takes the publishes of *region* listens on."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return stream.subjects
-    if stream.routing is Routing.DOMAINS:
+    if stream.routing.is_written_aside:
         return tuple(f"{WRITTEN}.{subject}" for subject in stream.subjects)
     if topology.naming is Naming.ISOLATED:
         return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
@@ -231,7 +250,7 @@ def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: st
     """The subject under which a message published on *subject* in *region* is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
-    if stream.routing is Routing.DOMAINS:
+    if stream.routing.is_written_aside:
         return f"{WRITTEN}.{subject}"
     return physical_subject(kind, stream.name, region, subject)
 
@@ -240,7 +259,7 @@ def published_subject(kind: Naming, stream: VirtualStream, subject: str) -> str:
     """The inverse of `stored_subject`, for the literal subject of a message that is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
-    if stream.routing is Routing.DOMAINS:
+    if stream.routing.is_written_aside:
         return subject.removeprefix(f"{WRITTEN}.")
     return virtual_subject(kind, subject)
 
@@ -278,7 +297,7 @@ def source_transforms(topology: Topology, stream: VirtualStream, origin: str) ->
     """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
     if topology.routing is Routing.ACCOUNTS:
         return ()
-    if topology.routing is Routing.DOMAINS:
+    if topology.routing.is_written_aside:
         return ((f"{WRITTEN}.>", ">"),)
     if topology.naming is Naming.ISOLATED:
         return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)

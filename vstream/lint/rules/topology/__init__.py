@@ -32,7 +32,7 @@ from vstream.lint.rules.topology.models import (
 )
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
-from vstream.lint.rules.topology.routing import root_unfit, routing_unfit
+from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
 from vstream.lint.rules.topology.security import operator_unfit
 from vstream.lint.rules.topology.servers import (
     mixed_addresses,
@@ -100,5 +100,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     bucket_twice,
     core_subscribers_unfit,
     operator_unfit,
+    region_users_shared,
 )
 """In the order of their codes."""

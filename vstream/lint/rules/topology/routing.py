@@ -8,6 +8,7 @@ from vstream import subjects as subject_algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.topology.subjects import subject_problem
+from vstream.model.accounts import VSTREAM_USER, regional_user
 from vstream.model.streams import HIDDEN
 from vstream.model.topology import Consistency, Naming, Routing
 from vstream.syntax.wording import shown
@@ -29,7 +30,8 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     With `routing: accounts`, a message is stored under the subject that it was published on, so there is no place
-    for `naming: blog`. Servers before 2.11 refuse the configuration: several accounts share flow control.
+    for `naming: blog`; with `domains` and `regional` under another that is fixed. Servers before 2.11 refuse the
+    configuration of `accounts` and `regional`: several accounts share flow control.
 
     With `routing: domains` nothing spans regions but the copies of what was written: there is no stretch cluster to
     decide on an order, and publishes do not cross to the region of an origin.
@@ -66,10 +68,10 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
             message=f"`naming: blog` has no meaning with `routing: {topology.routing.value}`",
             hint="leave `naming` out, or use `routing: mapped`",
         )
-    if topology.routing is Routing.ACCOUNTS and topology.server_version < _ACCOUNTS_SINCE:
+    if topology.routing is not Routing.DOMAINS and topology.server_version < _ACCOUNTS_SINCE:
         yield Finding(
             at=("server_version",),
-            message="servers before 2.11 refuse the accounts of `routing: accounts`",
+            message=f"servers before 2.11 refuse the accounts of `routing: {topology.routing.value}`",
             hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`, or use `routing: mapped`',
         )
 
@@ -102,6 +104,56 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
                 hint="give the region another name",
                 on_key=True,
             )
+
+
+@rule("VS170", "region-users-shared", Severity.ERROR)
+def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    With `routing: regional`, `connect` logs in to two regions as one user.
+
+    ## Why is this bad?
+    A user belongs to one account, and each region has an account of its own: whoever connects to the east as a user of the
+    west publishes and reads in the west, and everything would be compared with the streams of the wrong region.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: regional
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    connect:
+      west: {urls: [nats://w.example.net], user: vstream, password_env: WEST}
+      east: {urls: [nats://e.example.net], user: vstream, password_env: EAST}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: regional
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    connect:
+      west: {urls: [nats://w.example.net], user: vstream-west, password_env: WEST}
+      east: {urls: [nats://e.example.net], user: vstream-east, password_env: EAST}
+    ```
+    """
+    if subject.topology.routing is not Routing.REGIONAL:
+        return
+    seen: dict[tuple[str, str], str] = {}
+    for region, endpoint in subject.document.connect.items():
+        for field in ("context", "creds", "nkey", "user"):
+            value = getattr(endpoint, field)
+            if value is None:
+                continue
+            other = seen.setdefault((field, value), region)
+            if other != region:
+                yield Finding(
+                    at=("connect", region, field),
+                    message=f"region `{region}` is reached as region `{other}` is, by the {field} {shown(value)}: "
+                    "a user belongs to one region",
+                    hint=f"name one of region `{region}`, such as `user: {regional_user(VSTREAM_USER, region)}`",
+                )
 
 
 @rule("VS137", "root-unfit", Severity.ERROR)
@@ -147,7 +199,7 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
         if topology.routing is Routing.MAPPED:
             yield Finding(
                 at=at,
-                message=f"{shown(root)} is a root without `routing: accounts` or `domains`",
+                message=f"{shown(root)} is a root without `routing: accounts`, `domains` or `regional`",
                 hint="remove it, or say so",
             )
             continue

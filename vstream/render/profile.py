@@ -1,0 +1,46 @@
+"""What the text of accounts is rendered from, by routing profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from vstream.model.artifacts import PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, passwords_path
+from vstream.model.topology import Routing
+from vstream.render import accounts, domains, regional
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from vstream.model.topology import Topology
+
+
+def view(topology: Topology) -> dict[str, Any]:
+    """
+    The accounts of *topology*, and what is particular about them; none where there is one account, somebody else's.
+
+    `mapped` are the accounts with mapping rules, `inner` files with passwords by the account that includes them.
+    """
+    common: dict[str, Any] = {
+        "mapped": naming.client_accounts(topology),
+        "passwords": PASSWORDS_PATH,
+        "inner": {},
+        "has_hubs": topology.hubs is not None,
+    }
+    match topology.routing:
+        case Routing.MAPPED:
+            return {**common, "accounts": (), "denied": ()}
+        case Routing.ACCOUNTS:
+            return {**common, "accounts": accounts.accounts(topology), "denied": (f"{naming.API_OF}.>",)}
+        case Routing.DOMAINS:
+            return {**common, "accounts": (domains.account(topology),), "denied": domains.DENIED, "has_hubs": True}
+        case Routing.REGIONAL:
+            return {
+                **common,
+                "accounts": regional.accounts(topology),
+                "denied": regional.DENIED,
+                "passwords": SYSTEM_PASSWORD_PATH,
+                "inner": {
+                    naming.region_account(region.name): passwords_path(region.name) for region in topology.regions
+                },
+            }
+        case _:
+            assert_never(topology.routing)
