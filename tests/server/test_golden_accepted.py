@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from vstream.lab import binaries
-from vstream.model.artifacts import HUB_PASSWORDS_PATH, PASSWORDS_PATH, leaf_path, stand_in
+from vstream.model.artifacts import (
+    HUB_PASSWORDS_PATH,
+    PASSWORDS_PATH,
+    SYSTEM_PASSWORD_PATH,
+    leaf_path,
+    passwords_path,
+    stand_in,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONFIGURATIONS = sorted(GOLDEN.glob("*/servers/*.conf"))
@@ -20,7 +27,8 @@ CONFIGURATIONS = sorted(GOLDEN.glob("*/servers/*.conf"))
 def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path: Path, tmp_path: Path) -> None:
     # Beside what is rendered there are the passwords, which are nowhere in it.
     bundle = shutil.copytree(path.parents[1], tmp_path / "bundle")
-    for name in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, leaf_path("west"), leaf_path("east")):
+    of_regions = [one(region) for one in (leaf_path, passwords_path) for region in ("west", "east", "south-2")]
+    for name in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, *of_regions):
         (bundle / name).write_text(str(stand_in(name)))
     command = [str(binaries.locate()), "-t", "-c", str(bundle / "servers" / path.name)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
