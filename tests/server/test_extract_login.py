@@ -11,10 +11,12 @@ import pytest
 from nacl.signing import SigningKey
 
 from tests.support.jetstream import JetStreamServer
+from tests.support.ports import free_port
 from vstream.audit.source.client import api, connect
 from vstream.audit.source.login import login
 from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection
 from vstream.model.topology import Endpoint
 
@@ -138,5 +140,47 @@ def test_an_address_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
         assert works(server, Access(servers=("nats://127.0.0.1:1", server.url)))
         with pytest.raises(NotReachableError, match=r"127\.0\.0\.1:1: Connection refused"):
             works(server, Access(servers=("nats://127.0.0.1:1",)))
+    finally:
+        server.stop()
+
+
+def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
+    directory = Path(__file__).parent.parent / "fixtures" / "tls"
+    key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
+    server = JetStreamServer(
+        tmp_path,
+        more=f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}',
+        access=Access(tls_ca=certificate, tls_cert=certificate, tls_key=key),
+    )
+    server.start()
+    try:
+        urls = (server.url,)
+        assert asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate, tls_cert=certificate, tls_key=key)))
+        with pytest.raises(NotReachableError):
+            asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate)))
+        with pytest.raises(NotReachableError, match="certificate"):
+            asyncio.run(is_let_in(Endpoint(urls=urls)))
+    finally:
+        server.stop()
+
+
+def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path) -> None:
+    directory = Path(__file__).parent.parent / "fixtures" / "tls"
+    key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
+    https = free_port()
+    server = JetStreamServer(
+        tmp_path,
+        more=f'https: "127.0.0.1:{https}"\ntls {{ cert_file: "{certificate}", key_file: "{key}" }}',
+        access=Access(tls_ca=certificate),
+    )
+    server.start()
+    try:
+        url = f"https://127.0.0.1:{https}"
+        with pytest.raises(NotReachableError, match="certificate verify failed"):
+            asyncio.run(monitoring.varz(url))
+        with pytest.raises(VstreamError, match="cannot be read"):
+            monitoring.trust([url], str(tmp_path / "nothing.pem"))
+        monitoring.trust([url], certificate)
+        assert asyncio.run(monitoring.varz(url)).version.startswith("2.")
     finally:
         server.stop()

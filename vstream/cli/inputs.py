@@ -80,10 +80,13 @@ def target(topology: Topology, lab_name: str | None) -> Target:
 
     Raises LabError or VstreamError if there are none.
     """
+    from vstream.jetstream import monitoring  # noqa: PLC0415
     from vstream.lab import lab  # noqa: PLC0415 - starts no process, but loads psutil
 
     connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
     if lab_name is None and connect:
+        for endpoint in connect.values():
+            monitoring.trust(endpoint.monitor, endpoint.tls_ca)
         places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
         return Target(endpoints=connect, lab=None, description="; ".join(places))
     name = lab_name or topology.name

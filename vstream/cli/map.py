@@ -72,6 +72,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
     from vstream.lint.inputs import Source, gather  # noqa: PLC0415
     from vstream.load import bundle, load  # noqa: PLC0415
+    from vstream.model.artifacts import loaded_path, stand_in  # noqa: PLC0415
     from vstream.ui.diagnostics import clean  # noqa: PLC0415
 
     around = surroundings()
@@ -81,9 +82,14 @@ def _workspace(names: Sequence[str]) -> Workspace:
         if topology is not None:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
         topology = load(source.content, source.name).require()
-        rendered = bundle(topology).text("mappings.cfg").encode()
-        more = gather([Source(name=f"{source.name}/mappings.cfg", content=rendered)], read=around.read)
+        path = loaded_path(topology)
+        rendered = bundle(topology).text(path).encode()
+        # Passwords, which it includes, are not in a bundle.
+        more = gather(
+            [Source(name=f"{source.name}/{path}", content=rendered)], read=lambda name: (stand_in(name) or "").encode()
+        )
         gathered.servers += more.servers
+        gathered.claims += more.claims
     unreadable = next((one for one in gathered.diagnostics if one.code == "VS004" and one.span), None)
     if unreadable is not None and unreadable.span:
         raise VstreamError(f"{clean(unreadable.span.file)}: {unreadable.message}", hint=unreadable.hint)

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vstream.errors import NotReachableError, VstreamError
+from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection, resolve_context
 from vstream.model.keys import SIGNER, SYSTEM_ACCOUNT
@@ -68,7 +68,9 @@ class SignedAccounts:
         """See MappingAdmin."""
         connection = await _connected(self._system)
         try:
-            stored = {one["sub"]: await self._stored(connection, one["sub"]) for one in self._claims}
+            accounts = [one["sub"] for one in self._claims]
+            found = await asyncio.gather(*(self._stored(connection, one) for one in accounts))
+            stored = dict(zip(accounts, found, strict=True))
             for stage in stages(self._claims, stored, len(self._servers)):
                 for claims in stage:
                     await self._push(connection, claims)
@@ -128,7 +130,7 @@ class SignedAccounts:
             if time.monotonic() > deadline:
                 raise VstreamError(
                     f"the server at {url} has confirmed account `{claims['name']}` and not loaded it",
-                    hint="its log says why",
+                    hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`); its log says more",
                 )
             await asyncio.sleep(_POLL)
 
@@ -158,9 +160,12 @@ def stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], se
 
 
 async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
-    """The claims of *account* that the server at *url* has loaded, None if it has none. Raises as `monitoring.get`."""
+    """The claims of *account* that the server at *url* has loaded, None if it has none. Raises NotReachableError."""
     await monitoring.load_account(url, account, timeout)
-    token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
+    try:
+        token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
+    except ServerError:
+        return None  # what it holds is signed by whom it does not trust
     return tokens.read(token) if token else None
 
 

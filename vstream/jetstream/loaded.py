@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.model.accounts import Account
     from vstream.model.topology import Topology
 
-_PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
+PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
 """How accounts are called in operator mode."""
 _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
 
@@ -57,7 +57,7 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
     `monitoring.get`, each request after *timeout* seconds.
     """
-    if _PUBLIC_KEY.fullmatch(account):
+    if PUBLIC_KEY.fullmatch(account):
         return await _signed_on(url, account, timeout)
     apart = [one for one in hidden if one != account]
     detail, *others = await asyncio.gather(

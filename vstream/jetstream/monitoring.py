@@ -11,14 +11,15 @@ import asyncio
 import json
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from vstream.errors import NotReachableError, ServerError
+from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.topology.naming import probe_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 TIMEOUT = 2.0
 """Seconds for one request, where the caller does not say."""
@@ -163,6 +164,28 @@ async def listens(url_base: str, account: str, pattern: str, timeout: float = TI
     return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
 
 
+def trust(addresses: Iterable[str], ca: str | None) -> None:
+    """
+    From now on, take what the servers at the HTTPS *addresses* show if the authority in the file *ca* has signed it.
+
+    Without one, the system's authorities count. Raises VstreamError if the file holds none.
+    """
+    secure = [one for one in addresses if one.startswith("https:")]
+    if ca is None or not secure:
+        return
+    try:
+        context = ssl.create_default_context(cafile=str(Path(ca).expanduser()))
+    except (OSError, ssl.SSLError) as error:
+        raise VstreamError(
+            f"the CA file {ca} cannot be read: {error.strerror or error}", hint="see `tls` of `connect` in the topology"
+        ) from None
+    _trusted.update(dict.fromkeys((urlsplit(one).netloc for one in secure), context))
+
+
+_trusted: dict[str, ssl.SSLContext] = {}
+"""What stands for the system's authorities, by host and port."""
+
+
 async def _fetch(url_base: str, path: str, timeout: float) -> tuple[int, bytes]:
     url = url_base + path
     try:
@@ -178,7 +201,7 @@ async def _exchange(url: str) -> tuple[int, bytes]:
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
-        parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None
+        parts.hostname, parts.port or (443 if is_tls else 80), ssl=_trusted.get(parts.netloc, True) if is_tls else None
     )
     try:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path

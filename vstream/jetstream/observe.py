@@ -12,7 +12,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.anywhere import Anywhere
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.jetstream.loaded import hidden_accounts, is_reachable, leaving_accounts, loaded_on
+from vstream.jetstream.loaded import PUBLIC_KEY, hidden_accounts, is_reachable, leaving_accounts, loaded_on
 from vstream.model.accounts import VSTREAM_USER, regional_user
 from vstream.model.streams import REGION_KEY, REGIONAL, ROLE_KEY
 from vstream.model.topology import Role, Routing, Security
@@ -136,6 +136,13 @@ async def observe(
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
     accounts = naming.accounts_of(topology)
     is_signed = topology.security is Security.OPERATOR
+    if is_signed and not PUBLIC_KEY.fullmatch(account):
+        raise VstreamError(
+            f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which stands in "
+            "their configuration",
+            hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
+            "a lab begins anew after `vstream lab down --purge`",
+        )
     if accounts != (None,) and account != naming.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(

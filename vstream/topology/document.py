@@ -74,7 +74,10 @@ class ConnectDocument(_Closed):
     """The environment variable that holds a token."""
     tls: TlsDocument | None = None
     monitor: Names = ()
-    """HTTP monitoring addresses (`http://host:8222`) of every server, where loaded mappings are read back."""
+    """
+    HTTP monitoring addresses (`http://host:8222`) of every server, where loaded mappings are read back. With `https://`,
+    `tls.ca` says whose certificates count.
+    """
 
 
 class PortsDocument(_Closed):

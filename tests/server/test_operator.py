@@ -1,0 +1,153 @@
+"""Pushing accounts to one server in operator mode: what is said where it does not work."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.probing import until
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream import claims, monitoring
+from vstream.jetstream.claims import SignedAccounts, loaded_claims
+from vstream.jetstream.connection import connect
+from vstream.jetstream.keyring import Keyring
+from vstream.lab import binaries
+from vstream.load import bundle, load
+from vstream.model.artifacts import Bundle, ServerAddress
+from vstream.model.topology import Endpoint, Topology
+from vstream.render.claims import mark_of
+
+pytestmark = pytest.mark.server
+
+TOPOLOGY = """\
+version: 1
+name: alone
+server_version: "2.12"
+routing: accounts
+security: {mode: operator}
+regions: {west: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams: {foo: {subjects: [foo.>]}}
+"""
+
+
+class Running(NamedTuple):
+    topology: Topology
+    ring: Keyring
+    bundle: Bundle
+    urls: tuple[str, ...]
+    monitor: str
+
+    def admin(self, *, servers: tuple[str, ...] = ("west-1",), bundle: Bundle | None = None) -> SignedAccounts:
+        used = bundle or self.bundle
+        system = Endpoint(urls=self.urls, creds=str(self.ring.credentials("system")))
+        return SignedAccounts(used.claims, self.ring, system={"west": system}, servers=servers, monitors=[self.monitor])
+
+
+def started(directory: Path) -> subprocess.Popen[bytes]:
+    with (directory / "log").open("wb") as log:
+        return subprocess.Popen(
+            [binaries.locate(), "-c", directory / "conf" / "servers" / "west-1.conf"], stdout=log, stderr=log
+        )
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    topology = load(TOPOLOGY.encode(), "alone.yaml").require()
+    ring = Keyring(tmp_path / "keys")
+    ring.complete(topology)
+    client, monitor, cluster, gateway = (free_port() for _ in range(4))
+    address = ServerAddress(
+        server=topology.regions[0].servers[0],
+        region="west",
+        cluster_name="west",
+        host="127.0.0.1",
+        client=client,
+        monitor=monitor,
+        cluster=cluster,
+        gateway=gateway,
+        store_dir=str(tmp_path / "data"),
+    )
+    rendered = bundle(topology, addresses=[address], signer=ring)
+    for artifact in rendered.artifacts:
+        path = tmp_path / "conf" / artifact.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(artifact.text)
+    process = started(tmp_path)
+    url = f"http://127.0.0.1:{monitor}"
+
+    async def silent() -> str | None:
+        try:
+            return await monitoring.health_problem(url)
+        except NotReachableError as error:
+            return str(error)
+
+    try:
+        await until(silent)
+        yield Running(topology, ring, rendered, (f"nats://127.0.0.1:{client}",), url)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(tmp_path / "data")
+
+
+@pytest.mark.asyncio
+async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
+    grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
+    wanted = bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
+    await running.admin(bundle=wanted).load()
+    for one in wanted.claims:
+        if one["name"] != "SYS":
+            loaded = await loaded_claims(running.monitor, one["sub"], 5)
+            assert loaded is not None
+            assert mark_of(loaded) == mark_of(one)
+    before = [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims]
+    await running.admin(bundle=wanted).load()
+    assert [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims] == before
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_does_not_confirm_is_named(running: Running) -> None:
+    with pytest.raises(VstreamError, match="was not confirmed by east-1"):
+        await running.admin(servers=("west-1", "east-1")).load()
+
+
+@pytest.mark.asyncio
+async def test_tokens_of_another_operator_are_not_loaded(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_LOADED", 1)
+    good = running.bundle
+    other = Keyring(tmp_path / "other")
+    other.complete(running.topology)
+    trusted = Path(shutil.copytree(running.ring.directory, tmp_path / "trusted"))
+    # The same accounts, signed by whom the server does not trust.
+    shutil.copy(other.directory / "signer.nk", running.ring.directory / "signer.nk")
+    stranger = Keyring(running.ring.directory)
+    foreign = running._replace(ring=stranger, bundle=bundle(running.topology, signer=stranger))
+    with pytest.raises(VstreamError, match="not loaded it"):
+        await foreign.admin().load()
+    await SignedAccounts(
+        good.claims,
+        Keyring(trusted),
+        system={"west": Endpoint(urls=running.urls, creds=str(running.ring.credentials("system")))},
+        servers=("west-1",),
+        monitors=[running.monitor],
+    ).load()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("user", ["app", "vstream", "probe", "audit", "system"])
+async def test_every_user_logs_in_and_nobody_without_credentials(running: Running, user: str) -> None:
+    creds = str(running.ring.credentials(user))
+    async with connect(Endpoint(urls=running.urls, creds=creds), "west") as connection:
+        assert connection.is_connected
+    with pytest.raises(NotReachableError):
+        async with connect(Endpoint(urls=running.urls), "west"):
+            pass
