@@ -16,9 +16,12 @@ from vstream.audit.cut import SKEW_NS
 from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near, parted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pyspark.sql import Column, DataFrame
 
     from vstream.audit.cut import Cut
+    from vstream.audit.looking import Look
 
 FAULTS = StructType(
     [
@@ -43,15 +46,19 @@ else it is 1. *time_ns* is when the message was written, as well as that is know
 
 MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
 """Kinds of messages that a reader does not have, and should."""
+_IDS: Final = 1_000
+"""Message ids that are looked for one by one."""
 LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so long is late; before, it is on its way."""
 
 
-def faults(copies: DataFrame, cut: Cut, buckets: DataFrame, suspects: DataFrame, *, size: int = BUCKET) -> DataFrame:
-    """FAULTS of the messages in `suspects`, but for their order."""
-    buckets_ = {row.bucket for row in suspects.select("bucket").distinct().collect()}
-    grid = _grid(near(copies, buckets_, size), cut, suspects, size).persist()
-    return _present(grid).unionByName(_absent(grid, copies, cut, buckets)).unionByName(_at_origins(grid, cut))
+def faults(
+    look: Look, copies: DataFrame, cut: Cut, extents: DataFrame, suspects: DataFrame, *, size: int = BUCKET
+) -> DataFrame:
+    """FAULTS of the messages of *look* that are in `suspects`, but for their order."""
+    grid = _grid(look.differing, cut, suspects, size).persist()
+    absent = _absent(grid, copies, cut, extents, look.ids)
+    return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
 
 
 def _grid(copies: DataFrame, cut: Cut, suspects: DataFrame, size: int) -> DataFrame:
@@ -140,17 +147,17 @@ def _at_origins(grid: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, buckets: DataFrame) -> DataFrame:
+def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, extents: DataFrame, ids: Sequence[str] | None) -> DataFrame:
     """What readers do not have, by what explains it."""
     cells = (
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
         .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
-        .join(F.broadcast(_extents(buckets)), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
         .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
         .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
     )
     return (
-        _with_twins(_with_kept(cells, copies, cut), copies)
+        _with_twins(_with_kept(cells, copies, cut), copies, ids)
         .withColumn("kind", _reason())
         .where(F.col("kind").isNotNull())
         .select(
@@ -181,9 +188,13 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
     return cells.join(kept, by_key, how="left")
 
 
-def _with_twins(cells: DataFrame, copies: DataFrame) -> DataFrame:
-    """*cells* with the digests of the messages that their reader has under their id."""
+def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
+    """*cells* with the digests of the messages that their reader has under their id; *ids* are theirs and others, if that is known."""
     by_id = ["virtual", "stream", "msg_id"]
+    if ids is not None and not ids:
+        return cells.withColumn("twins", F.lit(None).cast("array<bigint>"))
+    if ids is not None and len(ids) <= _IDS:
+        copies = copies.where(F.col("msg_id").isin(list(ids)))
     twins = (
         copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
         .join(cells.select(*by_id).distinct(), by_id, how="left_semi")
@@ -230,7 +241,7 @@ def _reason() -> Column:
     )
 
 
-def _extents(buckets: DataFrame) -> DataFrame:
+def extents(buckets: DataFrame) -> DataFrame:
     """By reader and origin, the least and the greatest sequence of the origin that it has."""
     return (
         buckets.where(~F.col("is_origin") & (F.col("part") == "cut"))
@@ -239,13 +250,13 @@ def _extents(buckets: DataFrame) -> DataFrame:
     )
 
 
-def passed(buckets: DataFrame, cut: Cut) -> DataFrame:
+def passed(extents: DataFrame, cut: Cut) -> DataFrame:
     """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
     return (
         cut.expected.where(F.col("cursor").isNotNull())
         .withColumn("former", F.lit(""))
-        .join(F.broadcast(_extents(buckets)), [*ORIGIN, "stream"], how="left")
+        .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
         .where(cursor < F.col("origin_first") - 1)
         .select(
             *ORIGIN,
@@ -261,9 +272,8 @@ def passed(buckets: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def misplaced(copies: DataFrame, cut: Cut, buckets: DataFrame, *, size: int = BUCKET) -> DataFrame:
-    """FAULTS of copies that cannot be: of nothing that there is, or of what its origin no longer knows."""
-    ahead = {row.bucket for row in buckets.where("part = 'ahead'").select("bucket").distinct().collect()}
+def misplaced(copies: DataFrame, cut: Cut, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
+    """FAULTS of copies that cannot be: of nothing that there is, or (in the buckets *ahead*) of what its origin no longer knows."""
     rows = near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
@@ -283,19 +293,17 @@ def misplaced(copies: DataFrame, cut: Cut, buckets: DataFrame, *, size: int = BU
     )
 
 
-def reordered(copies: DataFrame, backsteps: DataFrame, suspects: DataFrame, *, size: int = BUCKET) -> DataFrame:
+def reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
-    FAULTS of order: messages that stand behind a later one of their origin, their first copies only.
+    FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
 
     What stands in front of a stretch is the greatest so far for each of its rows that is
     not above it. Further copies of a message do not change what that is.
     """
     reader = [*ORIGIN, "stream", "region"]
-    buckets = {row.bucket for row in suspects.select("bucket").distinct().collect()}
     stretches = backsteps.withColumnsRenamed({"seq": "first_seq"})
     first = (
-        near(copies, buckets, size)
-        .where(~F.col("is_origin"))
+        behind.where(~F.col("is_origin"))
         .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
         .groupBy(*reader, "origin_seq")
         .agg(

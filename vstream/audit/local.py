@@ -1,4 +1,4 @@
-"""Small tables that are on the driver already."""
+"""Tables that are on the driver: made there, or gathered."""
 
 from __future__ import annotations
 
@@ -19,4 +19,14 @@ def table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructTy
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrow = to_arrow_schema(schema)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, arrow, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
+    return from_arrow(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
+
+
+def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """*rows* as a table that Spark knows the size of, and need not compute."""
+    return spark.createDataFrame(rows.select(schema.names).cast(to_arrow_schema(schema)), schema)
+
+
+def gathered(rows: DataFrame) -> pa.Table:
+    """*rows* on the driver. Spark may leave null types where there are no rows, so that the schema says what they are."""
+    return rows.toArrow().cast(to_arrow_schema(rows.schema))

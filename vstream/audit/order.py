@@ -2,26 +2,24 @@
 Stage 3: where a reader has messages of an origin in another order than the origin.
 
 Where all is well, what a reader has of an origin is a few long stretches, one for each
-file. They are put side by side on the driver; only who is out of order everywhere is sorted.
+file (`folding`). They are put side by side on the driver; Spark sorts where nobody made
+stretches, and who is out of order everywhere.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from vstream.audit.local import table
 from vstream.audit.reconcile import ORIGIN
-from vstream.audit.source.order import GIVEN_UP, NAME, OrderDataSource
+from vstream.audit.source.fold import GIVEN_UP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame
 
@@ -47,34 +45,12 @@ Sequences of the origin rise in a stretch, from *least* at *seq* to *greatest* a
 *before* steps back.
 """
 
-_STRETCH: Final = ("seq", "least", "last_seq", "greatest", "before")
 _PLACE: Final = (*ORIGIN, "stream", "region")
 
 
-def backsteps(copies: DataFrame, tracks: DataFrame, files: Sequence[str] | None) -> DataFrame:
+def merged(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
-    BACKSTEPS of `copies`: none where every reader has every origin in order, each message once.
-
-    *files* are those that `copies` is read from, if it is nothing but Parquet files that
-    executors can open by their paths; without them, Spark has to sort everything.
-    """
-    spark = copies.sparkSession
-    readers = tracks.where("not is_origin and origin is not null")
-    if not files or {urlsplit(one).scheme for one in files} != {"file"}:
-        return _sorted(copies.join(F.broadcast(readers.select("track")), "track", how="left_semi"), readers)
-    names = {row.track: tuple(row[name] for name in _PLACE) for row in readers.collect()}
-    spark.dataSource.register(OrderDataSource)
-    found = spark.read.format(NAME).options(files=json.dumps(list(files)), tracks=json.dumps(sorted(names))).load()
-    rows, unsorted = merged(found.collect())
-    told = table(spark, [(*names[track], *stretch) for track, stretch in rows], BACKSTEPS)
-    if not unsorted:
-        return told
-    return told.unionByName(_sorted(copies.where(F.col("track").isin(sorted(unsorted))), readers))
-
-
-def merged(stretches: Iterable[Any]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
-    """
-    What of *stretches* (`source.order.STRETCHES`) steps back, by track, with what stands before it.
+    What of *stretches* (track, and those of `source.fold.FOLDED`) steps back, by track, with what stands before it.
 
     And the tracks that are too much out of order to tell.
     """
@@ -98,11 +74,17 @@ def merged(stretches: Iterable[Any]) -> tuple[list[tuple[int, tuple[int, ...]]],
     return found, unsorted
 
 
-def _sorted(copies: DataFrame, readers: DataFrame) -> DataFrame:
-    """BACKSTEPS of single rows."""
+def backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
+    """
+    BACKSTEPS of `copies`, of single rows: none where every reader has every origin in order, each message once.
+
+    Of those *tracks* (`reconcile.TRACKS`) that are of readers.
+    """
+    readers = tracks.where("not is_origin and origin is not null")
     along = Window.partitionBy("track").orderBy("seq", "least").rowsBetween(Window.unboundedPreceding, -1)
     return (
-        copies.select("track", "seq", F.col("origin_seq").alias("least"))
+        copies.join(F.broadcast(readers.select("track")), "track", how="left_semi")
+        .select("track", "seq", F.col("origin_seq").alias("least"))
         .withColumn("before", F.max("least").over(along))
         .where(F.col("least") <= F.col("before"))
         .withColumns({"last_seq": F.col("seq"), "greatest": F.col("least")})

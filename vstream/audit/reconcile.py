@@ -63,8 +63,8 @@ Digests. *part* says what the copies are: `cut` (at or below the origin's last s
 `ahead` (above it, though stored before the cut), `later` (above it, stored since),
 `earlier` (written before the moment from which on streams were read) or `foreign`
 (copies of nothing that the virtual stream has). *payloads*, *keys* and
-*subjects* are exclusive ors of hashes of origin sequence and digest, digest and key,
-subject in the origin; *with_subject* is how many copies say the last one.
+*subjects* are exclusive ors (or sums, `folding`) of hashes of origin sequence and digest,
+digest and key, subject in the origin; *with_subject* is how many copies say the last one.
 """
 
 _RANGES: Final = 16
@@ -78,7 +78,8 @@ def tracks(copies: DataFrame, cut: Cut) -> DataFrame:
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
     rows = [(0, virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
     rows += [(0, *one, *places[one.virtual, one.stream]) for one in formers]
-    return table(copies.sparkSession, rows, TRACKS).withColumn("track", track())
+    numbered = table(copies.sparkSession, rows, TRACKS).withColumn("track", track()).collect()
+    return table(copies.sparkSession, [tuple(one) for one in numbered], TRACKS)
 
 
 def digests(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> DataFrame:

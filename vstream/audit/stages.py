@@ -12,14 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
-from vstream.audit import delays, faults, journal, judge, keys, normalise, order, reconcile
+from vstream.audit import delays, faults, folding, journal, judge, keys, looking, normalise, order, reconcile
 from vstream.audit.frames import checked
-from vstream.audit.local import table
+from vstream.audit.local import from_arrow, gathered, table
 from vstream.audit.session import interpreted
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,8 +31,10 @@ _HOPS = 1_000_000
 """Delays are taken from about so many messages at most."""
 _NEIGHBOURS = 250_000
 """Orders are compared at about so many messages of each reader at most."""
-_FEW = 1_000
-"""Buckets to look into, up to which it takes longer to compile the plans for that than to interpret them."""
+_CLOSELY = 500_000
+"""Rows of buckets that differ, up to which they are gathered on the driver."""
+_HERE = 300_000
+"""Messages up to which all are."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = StructType(
@@ -90,13 +93,16 @@ class Shelf:
         self._virtuals = list(virtuals)
         self._held: dict[str, DataFrame] = {}
 
-    def keep(self, name: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        """Compute *rows* once, and give back what is kept of them under *name*."""
+    def keep(self, name: str, rows: DataFrame, schema: StructType, *, is_here: bool = False) -> DataFrame:
+        """Compute *rows* once, and give back what is kept of them under *name*; those that are on the driver stay there."""
         rows = rows.select(*schema.names)
-        if self._uri is None:
+        if self._uri is not None:
+            rows.write.mode("overwrite").parquet(f"{self._uri}/{name}")
+        if is_here:
+            self._held[name] = rows
+        elif self._uri is None:
             self._held[name] = rows.persist()
         else:
-            rows.write.mode("overwrite").parquet(f"{self._uri}/{name}")
             self._held[name] = self.spark.read.schema(schema).parquet(f"{self._uri}/{name}")
         return self._held[name]
 
@@ -131,7 +137,9 @@ class Run:
     on_stage: Callable[[Stage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
     by_files_from: int = 1_000_000
-    """Messages from which on order is looked up in the files of the table, one by one: below, Spark sorts faster than it begins."""
+    """Messages from which on the files of the table are gone through, one by one."""
+    here_up_to: int = _HERE
+    """Messages up to which they are gone through on the driver. Between the two, Spark sorts faster than it begins with files."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
@@ -144,56 +152,126 @@ class Run:
 
     def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
-        tracks = self._stage(Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut))
+        known = self._stage(
+            Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut), is_here=True
+        )
+        folded = self._folded(copies, cut, known, files)
         buckets = self._stage(
             Stage.RECONCILE,
             "buckets",
             reconcile.BUCKETS,
-            lambda: reconcile.digests(copies, cut, tracks, size=self.bucket),
+            lambda: folded.digests if folded else reconcile.digests(copies, cut, known, size=self.bucket),
+            is_here=folded is not None,
         )
         backsteps = self._stage(
-            Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: order.backsteps(copies, tracks, files)
+            Stage.RECONCILE,
+            "backsteps",
+            order.BACKSTEPS,
+            lambda: folded.backsteps if folded else order.backsteps(copies, known),
+            is_here=folded is not None and folded.is_here,
         )
         found = self._stage(
-            Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps)
+            Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps, folded)
         )
         return buckets, found
 
-    def _stage(self, stage: Stage, name: str, schema: StructType, compute: Callable[[], DataFrame]) -> DataFrame:
+    def _folded(
+        self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None
+    ) -> folding.Folded | None:
+        """Digests and order from one pass over the rows, where that can be done; None where Spark has to do it."""
+        if self.begin is Stage.JUDGE:
+            return None
+        started = time.monotonic()
+        found = None
+        if files and folding.can_open(files):
+            found = folding.of_files(files, copies, cut, tracks, size=self.bucket)
+        elif cut.messages <= self.here_up_to:
+            found = folding.of_rows(gathered(copies), copies, cut, tracks, size=self.bucket)
+        self._took(Stage.RECONCILE, started)
+        return found
+
+    def _stage(
+        self,
+        stage: Stage,
+        name: str,
+        schema: StructType,
+        compute: Callable[[], DataFrame],
+        *,
+        is_here: bool = False,
+    ) -> DataFrame:
         order = list(Stage)
         if order.index(stage) < order.index(self.begin):
             return self.shelf.read(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
-        kept = self.shelf.keep(name, compute(), schema)
-        self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
+        kept = self.shelf.keep(name, compute(), schema, is_here=is_here)
+        self._took(stage, started)
         return kept
 
-    def _faults(self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame) -> DataFrame:
+    def _took(self, stage: Stage, started: float) -> None:
+        self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
+
+    def _faults(
+        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: folding.Folded | None
+    ) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
-        suspects = self.shelf.keep("suspects", reconcile.suspects(buckets, backsteps, cut, size=self.bucket), SUSPECTS)
-        if cut.messages < self.by_files_from or suspects.count() > _FEW:
-            return self._looked_into(copies, cut, buckets, backsteps, suspects)
-        with interpreted(copies.sparkSession):
-            found = self._looked_into(copies, cut, buckets, backsteps, suspects).persist()
-            found.count()
+        if folded is None:
+            suspects = reconcile.suspects(buckets, backsteps, cut, size=self.bucket)
+            suspects = self.shelf.keep("suspects", suspects, SUSPECTS)
+            which = [row.bucket for row in suspects.select("bucket").distinct().collect()]
+            look = looking.everything(copies, which, size=self.bucket)
+            extents = faults.extents(buckets)
+            rows = buckets.where("part in ('ahead', 'foreign')").select("part", "bucket").distinct().collect()
+            strange = {(row.part, row.bucket) for row in rows}
+            found = self._looked_into(look, copies, cut, extents, backsteps, suspects, strange)
+        else:
+            found = self._differing(folded, copies, cut, buckets, backsteps)
+        ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
+        return found.unionByName(delays.misordered(copies, ordered)) if ordered else found
+
+    def _differing(
+        self, folded: folding.Folded, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame
+    ) -> DataFrame:
+        """FAULTS of what was folded: few rows are judged without compiling anything for them."""
+        spark = copies.sparkSession
+        with interpreted(spark):
+            differing = gathered(reconcile.suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names))
+            suspects = from_arrow(spark, differing, SUSPECTS)
+            suspects = self.shelf.keep("suspects", suspects, SUSPECTS, is_here=True)
+            which = sorted(set(differing["bucket"].to_pylist()))
+            is_small = looking.number(folded.buckets, differing) <= _CLOSELY
+            if is_small:
+                rows = looking.rows_of(copies, suspects, which, size=self.bucket)
+                look = looking.closely(rows, copies, cut, backsteps)
+            else:
+                look = looking.everything(copies, which, size=self.bucket)
+            extents = looking.extents(spark, folded.buckets)
+            strange = looking.strange(folded.buckets)
+            found = self._looked_into(look, copies, cut, extents, backsteps, suspects, strange)
+            if is_small:
+                found = from_arrow(spark, gathered(found.select(*faults.FAULTS.names)), faults.FAULTS)
         return found
 
     def _looked_into(
-        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, suspects: DataFrame
+        self,
+        look: looking.Look,
+        copies: DataFrame,
+        cut: Cut,
+        extents: DataFrame,
+        backsteps: DataFrame,
+        suspects: DataFrame,
+        strange: AbstractSet[tuple[str, int]],
     ) -> DataFrame:
-        parts = {row.part for row in buckets.select("part").distinct().collect()}
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
-        found = faults.passed(buckets, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
+        found = faults.passed(extents, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
         if not suspects.isEmpty():
-            found = found.unionByName(faults.faults(copies, cut, buckets, suspects, size=self.bucket))
-        if parts & {"foreign", "ahead"}:
-            found = found.unionByName(faults.misplaced(copies, cut, buckets, size=self.bucket))
+            found = found.unionByName(faults.faults(look, copies, cut, extents, suspects, size=self.bucket))
+        kinds = {part for part, _ in strange}
+        if kinds & {"foreign", "ahead"}:
+            ahead = {bucket for part, bucket in strange if part == "ahead"}
+            found = found.unionByName(faults.misplaced(copies, cut, ahead, size=self.bucket))
         if not backsteps.isEmpty():
-            found = found.unionByName(faults.reordered(copies, backsteps, suspects, size=self.bucket))
-        ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
-        if ordered:
-            found = found.unionByName(delays.misordered(copies, ordered))
+            found = found.unionByName(faults.reordered(look.behind, backsteps))
         return found
 
     def _judge(

@@ -1,0 +1,159 @@
+"""
+What one pass over files tells: what steps back is what plain Python finds by looking at
+each row, and digests are the same however rows are cut up, and others if any value is another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from vstream.audit.order import merged
+from vstream.audit.source import fold
+from vstream.audit.source.hashing import text_hashes
+
+pytestmark = pytest.mark.spark
+TRACKS = (7, -7)
+"""Those that are asked for; there are rows of a third."""
+
+
+def rows(random: Random) -> list[tuple[int, int, int]]:
+    """Track, sequence and sequence in the origin, in a reader's order."""
+    found, at = [], dict.fromkeys((*TRACKS, 9), 10)
+    for seq in range(random.randrange(60)):
+        track = random.choice(list(at))
+        at[track] += 1
+        found.append((track, seq, at[track]))
+    for _ in range(random.choice((0, 0, 1, 3))):
+        if found:
+            place = random.randrange(len(found))
+            track, seq, _ = found[place]
+            found[place] = (track, seq, random.randrange(5, 40))
+    again = random.sample(found, min(len(found), random.choice((0, 0, 1, 4))))
+    return sorted(found + again) if random.random() < 0.1 else sorted(found + again, key=lambda row: row[1:])
+
+
+def batch(some: list[tuple[int, int, int]]) -> pa.RecordBatch:
+    columns = [pa.array(column, pa.int64()) for column in zip(*some, strict=True)]
+    nothing = pa.nulls(len(some), pa.string())
+    return pa.RecordBatch.from_arrays([*columns, columns[0], nothing, nothing], names=list(fold.COLUMNS))
+
+
+def of_files(random: Random, some: list[tuple[int, int, int]]) -> list[tuple[int, ...]]:
+    """Their stretches, if they are in several files, and each is read in batches."""
+    cuts = sorted(random.choices(range(len(some) + 1), k=2))
+    files = [some[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(some)], strict=True)]
+    random.shuffle(files)
+    found: list[tuple[int, ...]] = []
+    for file in files:
+        size = random.choice((1, 3, 100))
+        batches = [batch(file[place : place + size]) for place in range(0, len(file), size)]
+        found += [
+            (one["track"], one["seq"], one["least"], one["last_seq"], one["greatest"])
+            for one in fold.fold(batches, frozenset(TRACKS), 4).to_pylist()
+            if one["bucket"] is None
+        ]
+    return found
+
+
+def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: pytest.MonkeyPatch) -> None:
+    told_of, given_up = 0, 0
+    for seed in range(500):
+        random = Random(seed)
+        monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
+        some = rows(random)
+        found, unsorted = merged(of_files(random, some))
+        given_up += len(unsorted)
+        for track in set(TRACKS) - unsorted:
+            own = sorted((seq, origin_seq) for name, seq, origin_seq in some if name == track)
+            expected, greatest = set(), 0
+            for row in own:
+                if row[1] <= greatest:
+                    expected.add((*row, greatest))
+                greatest = max(greatest, row[1])
+            told = {
+                (*row, before)
+                for name, (seq, least, last_seq, last, before) in found
+                if name == track
+                for row in own
+                if (seq, least) <= row <= (last_seq, last) and row[1] <= before
+            }
+            # Of two rows that are the same, only the second steps back.
+            assert told >= expected, seed
+            assert {row[:2] for row in told} == {row[:2] for row in expected}, seed
+            told_of += len(expected)
+    assert told_of > 300
+    assert given_up
+
+
+def full(random: Random) -> list[dict[str, Any]]:
+    """Rows with all columns, of which those of track 9 have no origin."""
+    texts = ("", "foo", "foo.1", "1.foo", "żółw", None)
+    found = []
+    for track, seq, origin_seq in rows(random):
+        there = None if track == 9 else origin_seq
+        values = (track, seq, there, random.choice((-5, 0, 2**63 - 1)), random.choice(texts), random.choice(texts))
+        found.append(dict(zip(fold.COLUMNS, values, strict=True)))
+    return found
+
+
+def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple[int, int], dict[str, int]]:
+    """Of these rows, if they are in several files with texts in several forms."""
+    cut = random.randrange(len(some) + 1)
+    tables = []
+    for file in (some[:cut], some[cut:]):
+        kinds = [pa.int64()] * 4 + [random.choice((pa.string(), pa.dictionary(pa.int32(), pa.string())))] * 2
+        schema = pa.schema(list(zip(fold.COLUMNS, kinds, strict=True)))
+        step = random.choice((1, 7, 1000))
+        batches = [
+            pa.RecordBatch.from_pylist(file[place : place + step], schema=schema) for place in range(0, len(file), step)
+        ]
+        tables.append(fold.fold(batches, frozenset(), size))
+    found = pa.concat_tables(tables)
+    told = fold.merged(found.filter(pc.is_valid(found["bucket"]))).to_pylist()
+    return {(one.pop("track"), one.pop("bucket")): one for one in told}
+
+
+def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
+    changes = 0
+    for seed in range(120):
+        random = Random(seed)
+        some = full(random)
+        told = digests(random, some, 8)
+        assert told == digests(random, random.sample(some, len(some)), 8), seed
+        expected = defaultdict(list)
+        for row in some:
+            place = row["seq"] if row["origin_seq"] is None else row["origin_seq"]
+            expected[row["track"], place // 8].append(row)
+        assert told.keys() == expected.keys()
+        for place, one in expected.items():
+            seqs = [row["origin_seq"] for row in one if row["origin_seq"] is not None]
+            assert told[place]["copies"] == len(one)
+            assert (told[place]["least"], told[place]["greatest"]) == (min(seqs, default=None), max(seqs, default=None))
+            assert told[place]["with_subject"] == sum(row["sent_subject"] is not None for row in one)
+        for name, digest in (("digest", "payloads"), ("key", "keys"), ("sent_subject", "subjects")):
+            if not some:
+                continue
+            changed = [dict(row) for row in some]
+            row = random.choice(changed)
+            row[name] = 77 if name == "digest" else "bar"
+            other = digests(random, changed, 8)
+            different = [place for place in told if told[place][digest] != other[place][digest]]
+            assert [place[0] for place in different] == [row["track"]], seed
+            changes += 1
+    assert changes > 300
+
+
+def test_texts_have_hashes_of_their_own_wherever_they_stand() -> None:
+    texts = [f"foo.{number}.{number * 7919}" for number in range(50_000)] + ["x" * 3_000_000, "", "x" * 3_000_001]
+    column = pa.array([None, *texts, "foo.0.0"])
+    found = text_hashes(column)
+    assert len(set(found.tolist())) == len(texts) + 1
+    assert found[1] == found[-1]
+    assert (text_hashes(column.slice(777, 60_000)) == found[777:60_777]).all()
+    assert (text_hashes(column.dictionary_encode()) == found).all()

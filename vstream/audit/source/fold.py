@@ -1,0 +1,258 @@
+"""
+`copies` in one pass, file by file and without Spark's rows: digests of its buckets, and in what order messages stand.
+
+Of a file only six columns are read, some hundred thousand rows at a time, and what comes of
+it is a row for each bucket and a few for the order. Nothing here needs what executors do
+not have: the standard library, pyarrow and numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import LongType, StructField, StructType
+
+from vstream.audit.source.hashing import mixed, text_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+NAME: Final = "vstream-fold"
+COLUMNS: Final = ("track", "seq", "origin_seq", "digest", "key", "sent_subject")
+"""Of `normalise.COPIES`, what is looked at."""
+DIGESTS: Final = ("copies", "payloads", "keys", "subjects", "with_subject")
+"""Columns of `reconcile.BUCKETS` that are sums, so that those of several files can be added."""
+FOLDED: Final = StructType(
+    [
+        StructField("track", LongType(), nullable=False),
+        StructField("bucket", LongType(), nullable=True),
+        *(StructField(name, LongType(), nullable=True) for name in DIGESTS),
+        StructField("least", LongType(), nullable=True),
+        StructField("greatest", LongType(), nullable=True),
+        StructField("seq", LongType(), nullable=True),
+        StructField("last_seq", LongType(), nullable=True),
+    ]
+)
+"""
+Rows with a *bucket* are digests, as in `reconcile.BUCKETS`: *least* and *greatest* are null
+where a track has no origin. Those without one are stretches: rows of a track side by side
+in a file whose sequences do not fall and whose sequences in the origin rise, from *seq* and
+*least* to *last_seq* and *greatest*.
+"""
+MOST: Final = 10_000
+"""Stretches of one track in one file; who has more is `GIVEN_UP`."""
+GIVEN_UP: Final = -1
+"""The *last_seq* of a stretch that says that its track is too much out of order in a file."""
+_BATCH: Final = 262_144
+_MIXED_UP: Final = 8
+"""Rows in a row of one bucket on average, below which they are put side by side first."""
+
+
+@dataclass(slots=True)
+class File(InputPartition):
+    """One task."""
+
+    path: str
+
+
+class FoldDataSource(DataSource):
+    """
+    FOLDED of the Parquet files that the option `files` lists, with *size* sequences for each bucket.
+
+    `readers` are the tracks whose order is looked at; it and `files` are JSON.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """FOLDED."""
+        return FOLDED
+
+    def reader(self, schema: StructType) -> FoldReader:  # noqa: ARG002 - Spark's signature
+        """For a batch query."""
+        return FoldReader(self.options)
+
+
+class FoldReader(DataSourceReader):
+    """One task for each file."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._files: list[str] = json.loads(options["files"])
+        self._readers = frozenset(json.loads(options["readers"]))
+        self._size = int(options["size"])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The files."""
+        return [File(unquote(urlsplit(one).path)) for one in self._files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor: what one file comes to."""
+        if not isinstance(partition, File):
+            return
+        texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
+        with pq.ParquetFile(partition.path, read_dictionary=texts) as file:
+            batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
+            folded = fold(batches, self._readers, self._size)
+        # Spark compares more than names and types.
+        fields = [pa.field(one.name, pa.int64(), nullable=one.nullable) for one in FOLDED.fields]
+        yield from folded.cast(pa.schema(fields)).combine_chunks().to_batches()
+
+
+def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> pa.Table:
+    """FOLDED of *batches* with the columns COLUMNS; the order of *readers* is looked at."""
+    digests: list[pa.Table] = []
+    found: dict[int, list[list[int]]] = {}
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        for track, rows in _by_track(_numbers(batch)):
+            digests.append(rows.digests(track, size))
+            known = found.setdefault(track, [])
+            if track in readers and len(known) <= MOST:
+                _extend(known, rows.seq, rows.origin_seq)
+    stretches: list[dict[str, int]] = []
+    for track, known in found.items():
+        if len(known) > MOST:
+            stretches.append({"track": track, "seq": 0, "least": 0, "last_seq": GIVEN_UP, "greatest": 0})
+            continue
+        names = ("seq", "least", "last_seq", "greatest")
+        stretches += [{"track": track, **dict(zip(names, one, strict=True))} for one in known]
+    schema = pa.schema([pa.field(name, pa.int64()) for name in FOLDED.names])
+    told = pa.Table.from_pylist(stretches, schema=schema)
+    if not digests:
+        return told
+    return pa.concat_tables([told, merged(pa.concat_tables(digests)).select(schema.names)])
+
+
+def merged(digests: pa.Table) -> pa.Table:
+    """Those rows of FOLDED that are digests, one for each track and bucket."""
+    how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
+    found = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
+    found = found.rename_columns([name.removesuffix(f"_{end}") for name, end in _ends(found.column_names, dict(how))])
+    for name in ("seq", "last_seq"):
+        found = found.append_column(name, pa.nulls(found.num_rows, pa.int64()))
+    return found
+
+
+def _ends(names: Sequence[str], how: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        yield name, how.get(name.rpartition("_")[0], "")
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Columns of rows, as numbers."""
+
+    track: NDArray[np.int64]
+    seq: NDArray[np.int64]
+    origin_seq: NDArray[np.int64]
+    """The row's own sequence where it has no origin."""
+    has_origin: NDArray[np.bool_]
+    payload: NDArray[np.uint64]
+    name: NDArray[np.uint64]
+    subject: NDArray[np.uint64]
+    has_subject: NDArray[np.bool_]
+
+    def picked(self, which: Any) -> _Rows:
+        return _Rows(*(getattr(self, name)[which] for name in _Rows.__slots__))
+
+    def digests(self, track: int, size: int) -> pa.Table:
+        """Digests, perhaps several of one bucket."""
+        buckets = self.origin_seq // size
+        begins = _begins(buckets)
+        if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
+            return self.picked(np.argsort(buckets, kind="stable")).digests(track, size)
+        return self._told(track, buckets, begins)
+
+    def _told(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
+        count = len(buckets)
+        has_origin = self.has_origin[begins]
+        sums = [np.add.reduceat(one, begins).view(np.int64) for one in (self.payload, self.name, self.subject)]
+        return pa.table(
+            {
+                "track": np.full(len(begins), track),
+                "bucket": buckets[begins],
+                "copies": np.diff(begins, append=count),
+                **dict(zip(("payloads", "keys", "subjects"), sums, strict=True)),
+                "with_subject": np.add.reduceat(self.has_subject, begins, dtype=np.int64),
+                "least": pa.array(np.minimum.reduceat(self.origin_seq, begins), mask=~has_origin),
+                "greatest": pa.array(np.maximum.reduceat(self.origin_seq, begins), mask=~has_origin),
+                **{name: pa.nulls(len(begins), pa.int64()) for name in ("seq", "last_seq")},
+            }
+        ).select(FOLDED.names)
+
+
+def _numbers(batch: pa.RecordBatch) -> _Rows:
+    columns = {name: batch.column(name) for name in COLUMNS}
+    seq = columns["seq"].to_numpy()
+    has_origin = _is_there(columns["origin_seq"])
+    origin_seq = columns["origin_seq"].fill_null(0).to_numpy()
+    if not has_origin.all():
+        origin_seq = np.where(has_origin, origin_seq, seq)
+    place = origin_seq.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    payload = mixed(place + columns["digest"].to_numpy().view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+    names = text_hashes(columns["key"])
+    same = columns["key"].equals(columns["sent_subject"])
+    return _Rows(
+        track=columns["track"].to_numpy(),
+        seq=seq,
+        origin_seq=origin_seq,
+        has_origin=has_origin,
+        payload=payload,
+        name=mixed(payload + names),
+        subject=mixed(place + (names if same else text_hashes(columns["sent_subject"]))),
+        has_subject=_is_there(columns["sent_subject"]),
+    )
+
+
+def _is_there(column: pa.Array) -> NDArray[np.bool_]:
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
+    """The rows of each track, in the order in which they stand."""
+    codes = pa.array(rows.track).dictionary_encode()
+    tracks = codes.dictionary.to_pylist()
+    if len(tracks) == 1:
+        yield tracks[0], rows
+        return
+    numbers = codes.indices.to_numpy()
+    # Numbers of 16 bits are sorted without comparing any two.
+    order = np.argsort(numbers.astype(np.uint16) if len(tracks) < 1 << 16 else numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(tracks)))
+    rows = rows.picked(order)
+    for number, track in enumerate(tracks):
+        yield track, rows.picked(slice(ends[number - 1] if number else 0, ends[number]))
+
+
+def _begins(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where *values* begin to be others."""
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(values[1:] != values[:-1]) + 1])
+
+
+def _extend(known: list[list[int]], seqs: NDArray[np.int64], origin_seqs: NDArray[np.int64]) -> None:
+    """Add the stretches of these rows to the *known* ones, of which they may go on with the last."""
+    falls = (seqs[1:] < seqs[:-1]) | (origin_seqs[1:] <= origin_seqs[:-1])
+    begin = 0
+    for end in [*np.flatnonzero(falls)[: MOST + 1].tolist(), len(seqs) - 1]:
+        seq, least = int(seqs[begin]), int(origin_seqs[begin])
+        last_seq, greatest = int(seqs[end]), int(origin_seqs[end])
+        if known and begin == 0 and known[-1][2] <= seq and known[-1][3] < least:
+            known[-1][2:] = last_seq, greatest
+        else:
+            known.append([seq, least, last_seq, greatest])
+        begin = end + 1

@@ -1,0 +1,84 @@
+"""Hashes of whole columns, the same in every process: they tell columns apart, and keep no secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BASE: Final = 0xD6E8FEB86659FD93
+_INVERSE: Final = pow(_BASE, -1, 1 << 64)
+_ABSENT: Final = np.uint64(0xA0761D6478BD642F)
+"""What stands for a null."""
+_BYTES: Final = 1 << 20
+"""Bytes of text that are looked at together."""
+
+
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each value so that all its bits depend on each other (the last step of SplitMix64)."""
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def text_hashes(column: pa.Array) -> NDArray[np.uint64]:
+    """A hash of each text, and one number for null; of a dictionary array each text is looked at once."""
+    if pa.types.is_dictionary(column.type):
+        known = np.append(_hashes(column.dictionary), _ABSENT)
+        return known[column.indices.fill_null(len(known) - 1).to_numpy()]  # type: ignore[no-any-return]
+    found = _hashes(column)
+    if column.null_count:
+        found[column.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+    return found
+
+
+def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
+    """
+    A polynomial of the bytes of each text, modulo 2⁶⁴, by differences of one running sum.
+
+    What was summed up before a text began is taken away, and the power that it began with divided out.
+    """
+    texts = texts.cast(pa.large_binary())
+    _, places, data = texts.buffers()
+    found = np.full(len(texts), _ABSENT)
+    if data is None or not len(texts):
+        return found
+    ends = np.frombuffer(places, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data, np.uint8)
+    begin = 0
+    while begin < len(texts):
+        # At least one text, however long it is.
+        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _BYTES, side="right")) - 1)
+        end = min(end, len(texts))
+        found[begin:end] = _summed(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
+        begin = end
+    return found
+
+
+def _summed(content: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    powers, inverses = _powers(len(content) + 1)
+    sums = np.zeros(len(content) + 1, np.uint64)
+    np.cumsum(_OF_BYTE[content] * powers[: len(content)], out=sums[1:])
+    lengths = np.diff(ends).view(np.uint64)
+    return mixed((sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + lengths)
+
+
+def _powers(count: int) -> Any:
+    """The first powers of _BASE and of its inverse."""
+    if len(_POWERS[0]) < count:
+        for place, base in enumerate((_BASE, _INVERSE)):
+            factors = np.full(max(count, _BYTES + 1), base, np.uint64)
+            factors[0] = 1
+            _POWERS[place] = np.multiply.accumulate(factors)
+    return _POWERS
+
+
+_POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
+_OF_BYTE: Final = mixed(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)
