@@ -261,6 +261,12 @@ class Kept(Source):
 
     def __init__(self, wanted: Request, uri: str) -> None:
         super().__init__(wanted)
+        # Of what is here it is plain without Spark, which takes seconds to start.
+        if "://" not in uri and not (Path(uri) / "state").is_dir():
+            raise VstreamError(
+                f"`{uri}` holds no capture, and no tables of an audit",
+                hint="`vstream scenario run` writes captures, `vstream audit --tables` writes tables",
+            )
         self._uri = uri_of(uri)
 
     def size(self) -> int:
