@@ -17,7 +17,7 @@ from vstream.model.topology import Topology
 from vstream.plan import apply as module
 from vstream.plan.changes import Plan
 
-RUNS = 20
+RUNS = 40
 """More than there are requests."""
 
 

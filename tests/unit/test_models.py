@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from tests.support.plans import rendered, topology
 from tests.unit.test_plan_diff import plan, world
 from vstream.model.artifacts import Bundle
-from vstream.model.streams import StreamConfig
+from vstream.model.streams import TOPOLOGY_KEY, StreamConfig
 from vstream.model.topology import Role
-from vstream.plan.changes import Create, Phase, Update, phase_of, risk_of
+from vstream.plan.changes import Create, Delete, Phase, Update, phase_of, risk_of
+from vstream.plan.diff import diff
+from vstream.plan.gates import GateKind
 from vstream.plan.risk import Risk
 from vstream.topology import naming
 
@@ -146,7 +149,7 @@ async def test_an_origin_moves_with_its_home() -> None:
     ("before", "after"),
     [
         ("virtual", "ordered"),
-        ("ordered", "virtual"),
+        ("stretch", "virtual"),
         ("virtual", "stretch"),
         ("ordered", "stretch"),
         ("stretch", "ordered"),
@@ -156,7 +159,46 @@ async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before
     made = plan(streams(after), (await world(streams(before))).observed())
     assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
     assert all("another consistency model" in one.reason for one in made.blocked)
-    assert all("another name" in one.hint for one in made.blocked)
+    way_out = "add `takes_over: foo`" if after == "virtual" else "another name"
+    assert all(way_out in one.hint for one in made.blocked)
+
+
+async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
+    observed = (await world(streams("ordered"))).observed()
+    made = plan(streams("virtual"), observed)
+    assert made.blocked == ()
+    steps = {Phase.STOPPED_COPIES: 3, Phase.SOURCED_COPIES: 3, Phase.DELETED_ORDER_STREAMS: 1}
+    assert Counter(map(phase_of, made.changes)) == steps
+    assert {(gate.kind, gate.others) for gate in made.gates if gate.stream == "foo-read-west"} == {
+        (GateKind.COPIED, ("foo-order-stretch",)),
+        (GateKind.AT_REST, ()),
+        (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),
+    }
+    wanted = streams("virtual")
+    old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+    assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+
+
+@pytest.mark.parametrize("before", ["stretch", "homed"])
+async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(before: str) -> None:
+    origin = streams(before, **({"home": "west"} if before == "homed" else {}))
+    observed = (await world(origin)).observed()
+    made = plan(streams("virtual", takes_over="foo"), observed)
+    assert made.blocked == ()
+    assert not [one for one in made.changes if isinstance(one, Delete)]
+    stopped = {change.config.name for change in made.changes if phase_of(change) is Phase.STOPPED_COPIES}
+    assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
+    # Once it is sourced, and nobody publishes into it: that is waited for.
+    sourced = (await world(streams("virtual", takes_over="foo"))).observed()
+    left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
+    ended = plan(streams("virtual"), left)
+    assert [one.config.name for one in ended.changes if isinstance(one, Delete)] == ["foo"]
+    assert [one.config.name for one in ended.changes if phase_of(one) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
+    assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
+    # That of somebody else is not.
+    other = replace(observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}}))
+    strange = replace(observed, streams={**observed.streams, "foo": other})
+    assert plan(streams("virtual", takes_over="foo"), strange).blocked
 
 
 async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:

@@ -93,7 +93,10 @@ class LiveGauges:
         found = await self._stream(reader)
         noted = copies.positions(found.config.metadata)
         newest = {origin: await self._scanned(found, origin, _SCANNED_AT_REST) for origin in noted}
-        return {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
+        starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
+        mirrored = found.config.metadata.get(copies.COPY_KEY)
+        # Of a stream that sources nothing, a mirror has the very sequences.
+        return {**starts, mirrored: found.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
     async def after(self, origin: str, readers: Sequence[str]) -> int:
         """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
@@ -125,7 +128,9 @@ class LiveGauges:
         """
         found = await self._stream(reader)
         if found.config.mirror_name is not None:
-            found = await self._stream(found.config.mirror_name)
+            at, found = found.last_seq, await self._stream(found.config.mirror_name)
+            if not found.config.source_names:
+                return {found.name: at + 1}
         positions = {origin: await self._position(found, origin) for origin in found.config.source_names}
         if unknown := [origin for origin, position in positions.items() if position is None]:
             raise VstreamError(_unknown(found.name, unknown[0]), hint=_BEACON)
@@ -136,7 +141,10 @@ class LiveGauges:
         copy = await self._stream(gate.stream)
         if copy.last_seq < donor.last_seq:
             return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
-        if copy.messages < donor.messages or (copy.messages and copy.first_seq > max(donor.first_seq, 1)):
+        is_whole = copies.COPY_KEY in copy.config.metadata  # a mirror that was one before has limits of its own
+        if is_whole and (
+            copy.messages < donor.messages or (copy.messages and copy.first_seq > max(donor.first_seq, 1))
+        ):
             return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
         for origin in donor.config.source_names:
             if await self._position(donor, origin) is None:
@@ -199,6 +207,8 @@ class LiveGauges:
         """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
         if not origin.messages:
             return None  # nothing is left in it that could be taken
+        if _start(reader, origin.name) > origin.last_seq:
+            return None  # it began with what comes after
         position = reader.taken.get(origin.name)
         if position is None:
             position = await self._newest(reader, origin)
@@ -294,6 +304,16 @@ _BEACON = "publish a message in that region, and it will be"
 
 
 _BACK = "let the topology have the region again, apply it, and take it out once more"
+
+
+def _start(reader: _Stream, origin: str) -> int:
+    """The sequence that *reader* began with in *origin*: it has had what comes before since then; 0 if that is not said."""
+    sources = reader.config.fields.get("sources")
+    for source in sources if isinstance(sources, list) else []:
+        if isinstance(source, dict) and taken_from(source, reader.name) == origin:
+            start = source.get("opt_start_seq")
+            return start if isinstance(start, int) else 0
+    return 0
 
 
 def _heard(origin: _Stream) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, closing, consumers, copies, profiles, resourcing, rules, takeover
+from vstream.plan import begin, closing, consumers, copies, models, profiles, resourcing, rules, takeover
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -99,30 +99,13 @@ def diff(
     blocked: list[Blocked] = []
     notes: list[Note] = []
     for stream in desired:
-        donor = copies.donor_of(stream, desired, observed.streams)
-        found = observed.streams.get(stream.config.name)
-        if donor and found is None and stream.config.name not in observed.missing:
-            if server_version >= copies.SINCE and stream.account is None:
-                changes.extend(copies.begun(stream, donor))
-                continue
-            notes.append(copies.short_history(stream))
-        elif found is not None and copies.is_copy(found) and found.config.owner == topology:
-            fields = tuple(_field_changes(stream, forms[stream.config.name], notes))
-            changes.extend(copies.resumed(stream, found, fields))
-            continue
-        outcome = _compare(topology, stream, observed, forms, adopt, notes)
-        if isinstance(outcome, Blocked):
-            blocked.append(outcome)
-        elif isinstance(outcome, Update) and found is not None:
-            steps = _handed_over(stream, found, outcome, observed.streams)
-            if isinstance(steps, Blocked):
-                blocked.append(steps)
+        for outcome in _toward(stream, topology, desired, observed, forms, adopt, server_version, notes):
+            if isinstance(outcome, Blocked):
+                blocked.append(outcome)
             else:
-                changes.extend(steps)
-        elif outcome is not None:
-            changes.append(outcome)
+                changes.append(outcome)
     changes = [begin.following(one, desired, observed.streams, server_version) for one in changes]
-    gone = {name: one for name, one in owned.items() if name not in wanted}
+    gone = {name: one for name, one in owned.items() if name not in wanted | takeover.taken(desired)}
     blocked.extend(profiles.out_of_reach(gone, accounts, domains))
     deletes = [_delete(one) for _, one in sorted(gone.items())]
     changes.extend((*closing.closed(deletes, desired, observed.streams), *deletes))
@@ -159,6 +142,42 @@ def diff(
     )
 
 
+def _toward(
+    stream: PhysicalStream,
+    topology: str,
+    desired: Sequence[PhysicalStream],
+    observed: Observed,
+    forms: Mapping[str, Mapping[str, Json]],
+    adopt: frozenset[str],
+    server_version: ServerVersion,
+    notes: list[Note],
+) -> Iterator[Change | Blocked]:
+    """What brings one physical stream to what it shall be, in order; or why nothing does."""
+    name = stream.config.name
+    donor = copies.donor_of(stream, desired, observed.streams)
+    found = observed.streams.get(name)
+    if donor and found is None and name not in observed.missing:
+        if server_version >= copies.SINCE and stream.account is None:
+            yield from copies.begun(stream, donor)
+            return
+        notes.append(copies.short_history(stream))
+    elif found is not None and copies.is_copy(found) and found.config.owner == topology:
+        yield from copies.resumed(stream, found, tuple(_field_changes(stream, forms[name], notes)))
+        return
+    elif found is not None and models.can_turn(stream, found, observed.streams, server_version):
+        others = tuple(one for one in _field_changes(stream, forms[name], notes) if one.field != "mirror")
+        if refused := _refused(stream, others):
+            yield _blocked(stream, *refused)
+        else:
+            yield from copies.resumed(stream, found, others)
+        return
+    outcome = _compare(topology, stream, observed, forms, adopt, notes)
+    if isinstance(outcome, Update) and found is not None:
+        yield from _handed_over(stream, found, outcome, observed.streams)
+    elif outcome is not None:
+        yield outcome
+
+
 def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mapping[str, Json]]) -> str:
     """A digest of everything that a plan depends on: streams it wants or owns, and the loaded rules."""
     streams = {name: [form, observed.streams[name].created] for name, form in forms.items()}
@@ -174,30 +193,29 @@ def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mappi
 
 def _handed_over(
     stream: PhysicalStream, found: ObservedStream, update: Update, observed: Mapping[str, ObservedStream]
-) -> tuple[Update, ...] | Blocked:
+) -> Iterator[Update | Blocked]:
     """*update*, in the steps that it takes so that no source starts over."""
     if resourcing.is_stopped(found):
-        return (resourcing.source(update),)
-    if not resourcing.changed(update.fields):
-        return (update,)
-    if resourcing.drops(update.fields):
-        return Blocked(
-            name=stream.config.name,
-            region=stream.region,
-            reason="some of its sources change and others go, which is done in another order",
-            hint="let the topology have the regions that the stream has now, apply it, and then take regions out",
+        yield resourcing.source(update)
+    elif not resourcing.changed(update.fields):
+        yield update
+    elif resourcing.drops(update.fields):
+        yield _blocked(
+            stream,
+            "some of its sources change and others go, which is done in another order",
+            "let the topology have the regions that the stream has now, apply it, and then take regions out",
         )
-    if left_out := resourcing.leaves_out(stream.config.name, update.fields, observed):
+    elif left_out := resourcing.leaves_out(stream.config.name, update.fields, observed):
         origin, subject = left_out
-        return Blocked(
-            name=stream.config.name,
-            region=stream.region,
-            reason=f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
+        yield _blocked(
+            stream,
+            f"it would no longer take `{subject}` from `{origin}`, and what is stored there and not sourced yet "
             "would be left out for good",
-            hint="change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
+            "change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
         )
-    stop = resourcing.stop(stream, found, update.fields, adopts=update.adopts)
-    return (stop, resourcing.source(update))
+    else:
+        yield resourcing.stop(stream, found, update.fields, adopts=update.adopts)
+        yield resourcing.source(update)
 
 
 def _compare(
@@ -233,8 +251,7 @@ def _compare(
         return None
     refused = _refused(stream, fields)
     if refused is not None:
-        reason, hint = refused
-        return Blocked(name=name, region=stream.region, reason=reason, hint=hint)
+        return _blocked(stream, *refused)
     return Update(
         config=StreamConfig(name=name, fields=_new_fields(begin.kept(stream.config, forms[name]), found.config)),
         region=stream.region,
@@ -244,6 +261,10 @@ def _compare(
     )
 
 
+def _blocked(stream: PhysicalStream, reason: str, hint: str) -> Blocked:
+    return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+
+
 def _refused(stream: PhysicalStream, fields: Sequence[FieldChange]) -> tuple[str, str] | None:
     """Why servers would refuse an update of *fields*, and what to do; None if they would not."""
     for change in fields:
@@ -251,7 +272,8 @@ def _refused(stream: PhysicalStream, fields: Sequence[FieldChange]) -> tuple[str
         if reason:
             return (
                 f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
-                "change the topology back, or give the virtual stream another name and move over",
+                models.way_out(stream, fields)
+                or "change the topology back, or give the virtual stream another name and move over",
             )
     if profiles.swaps_subjects(stream, fields):
         return (

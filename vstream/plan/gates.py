@@ -92,7 +92,8 @@ def _copies(changes: Sequence[Change], observed: Mapping[str, ObservedStream]) -
                     yield Gate(kind=GateKind.COPIED, stream=name, others=(str(one.before["name"]),))
         elif change.handover is Handover.SOURCE:
             yield Gate(kind=GateKind.AT_REST, stream=name)
-            if name not in observed or is_copy(observed[name]):
+            found = observed.get(name)
+            if found is None or is_copy(found) or found.config.mirror_name is not None:
                 yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.changes import Blocked
 from vstream.plan.gates import Gate, GateKind
+from vstream.plan.models import is_own_origin
 from vstream.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def problems(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedS
             for one in (listed if isinstance(listed, list) else [])
             if not any(is_subset(str(one), subject) for subject in stream.subjects)
         ]
-        if outside or found.config.owner is not None:
+        if outside or not (found.config.owner is None or is_own_origin(stream, found)):
             what = f"listens on `{outside[0]}`, too" if outside else f"belongs to the topology `{found.config.owner}`"
             yield Blocked(
                 name=stream.config.name,
@@ -49,6 +50,11 @@ def problems(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedS
                 reason=f"it takes over `{plain}`, which {what}",
                 hint="a plain stream is taken over as a whole, by a stream with all of its subjects",
             )
+
+
+def taken(desired: Sequence[PhysicalStream]) -> set[str]:
+    """The plain streams that are taken over, which stay until the topology does not name them any more."""
+    return {stream.takes_over for stream in desired if stream.takes_over is not None}
 
 
 def gates(

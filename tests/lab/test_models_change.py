@@ -1,0 +1,110 @@
+"""
+Streams leave `ordered`, `homed` and `stretch` for `virtual` while clients publish, and every run of `apply` dies after its first request.
+
+Nothing is refused, lost or doubled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.killing import killed_until_done, planned, run
+from tests.support.labs import silent
+from tests.support.publishing import Load, audited, under_load
+from vstream.lab import binaries, lab
+from vstream.load import bundle, load
+from vstream.model.topology import Topology
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NAME = "turning"
+REGIONS = ("west", "central", "east")
+RATE = 50
+VIRTUAL = {"write": {"max_age": "1h"}}
+
+
+def topology(foo: dict[str, Any], bar: dict[str, Any], baz: dict[str, Any]) -> Topology:
+    """`foo` needs a stretch cluster at first, `bar` a home. Nobody publishes into `baz` any more when it changes."""
+    document = {
+        "version": 1,
+        "name": NAME,
+        "server_version": "2.12",
+        "regions": {region: {"servers": 1} for region in REGIONS},
+        "stretch": {"members": "all"},
+        "streams": {
+            "foo": {"subjects": ["foo.>"], **foo},
+            "bar": {"subjects": ["bar.>"], **bar},
+            "baz": {"subjects": ["baz.>"], **baz},
+        },
+    }
+    return load(json.dumps(document).encode(), "topology.yaml").require()
+
+
+BEFORE = topology(
+    {**VIRTUAL, "consistency": "ordered"}, {"consistency": "homed", "home": "west"}, {"consistency": "stretch"}
+)
+BETWEEN = topology(VIRTUAL, {**VIRTUAL, "takes_over": "bar"}, {**VIRTUAL, "takes_over": "baz"})
+AFTER = topology(VIRTUAL, VIRTUAL, VIRTUAL)
+
+
+@pytest_asyncio.fixture
+async def version(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Of the servers of a lab."""
+    await lab.up(
+        NAME,
+        BEFORE,
+        lambda addresses: bundle(BEFORE, addresses=addresses),
+        binary=binaries.locate(request.param),
+        on_progress=silent,
+        timeout=120,
+    )
+    try:
+        yield str(request.param)
+    finally:
+        await lab.down(NAME, purge=True)
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)], indirect=True)
+async def test_read_streams_that_mirrored_source_from_where_they_are(version: str) -> None:
+    await run(BEFORE, NAME)
+    short = await planned(AFTER, NAME)
+    quiet = [f"baz-read-{region}" for region in REGIONS]
+    assert {one.name for one in short.blocked} == {"bar-read-central", "bar-read-east", *quiet}
+    assert "add `takes_over: bar`" in short.blocked[0].hint
+
+    foo, bar, baz = Load(RATE), Load(RATE, prefix="bar"), Load(RATE, prefix="baz")
+    endpoints = lab.endpoints(NAME)
+    async with under_load(baz, endpoints):
+        await baz.acknowledged(10)
+    async with under_load(foo, endpoints), under_load(bar, endpoints):
+        await foo.acknowledged(RATE)
+        await bar.acknowledged(RATE)
+        turned = await killed_until_done(BETWEEN, NAME)
+        await bar.acknowledged(RATE)
+        ended = await killed_until_done(AFTER, NAME)
+        await foo.acknowledged(RATE)
+        await bar.acknowledged(RATE)
+    mirrors = [*(f"update foo-read-{region}" for region in REGIONS), "update bar-read-central", "update bar-read-east"]
+    mirrors += [f"update {name}" for name in quiet]
+    assert sorted(turned) == sorted(
+        [
+            *(f"create bar-write-{region}" for region in REGIONS),
+            *(f"create baz-write-{region}" for region in REGIONS),
+            "create bar-read-west",
+            *2 * mirrors,
+            "load mappings",
+            "delete foo-order-stretch",
+        ]
+    )
+    last = [*(f"update bar-read-{region}" for region in REGIONS), *(f"update {name}" for name in quiet)]
+    assert sorted(ended) == sorted([*last, "update bar", "update baz", "delete bar", "delete baz"])
+    for one in (foo, bar):
+        assert (one.refused, one.unknown) == (dict.fromkeys(REGIONS, 0), set())
+    for one in (foo, bar, baz):
+        await audited(NAME, {region: f"{one.prefix}-read-{region}" for region in REGIONS}, one)

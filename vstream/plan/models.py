@@ -1,0 +1,57 @@
+"""
+Read streams that mirror, and are to source the write streams: a topology leaves `ordered`, `homed` or `stretch` for `virtual`.
+
+It goes as with a copy (`vstream.plan.copies`): the mirror takes no more, and once what was on its way is stored, it sources from
+there. What it mirrored is the stream that decided on the order, whose sources are the write streams; or an origin, which
+goes on as a plain stream that is taken over (`vstream.plan.takeover`). Servers cannot turn a stream into a mirror,
+so there is no way back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.model.streams import ROLE_KEY, STREAM_KEY
+from vstream.model.topology import Role
+from vstream.plan.copies import SINCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.streams import ObservedStream
+    from vstream.model.topology import ServerVersion
+    from vstream.plan.changes import FieldChange
+
+
+def can_turn(
+    stream: PhysicalStream, found: ObservedStream, observed: Mapping[str, ObservedStream], oldest: ServerVersion
+) -> bool:
+    """Whether *found*, a mirror, can become *stream*, which sources, without losing its place."""
+    mirrored = observed.get(found.config.mirror_name or "")
+    if mirrored is None or not stream.config.source_names or stream.account is not None or oldest < SINCE:
+        return False
+    if found.config.owner != stream.config.owner or mirrored.config.owner != stream.config.owner:
+        return False
+    decided = mirrored.config.source_names
+    return mirrored.config.name == stream.takes_over or bool(decided and {*decided} <= {*stream.config.source_names})
+
+
+def is_own_origin(stream: PhysicalStream, plain: ObservedStream) -> bool:
+    """Whether *plain*, which *stream* takes over, is the origin that its virtual stream had until now."""
+    metadata = plain.config.metadata
+    return (
+        plain.config.owner == stream.config.owner
+        and metadata.get(STREAM_KEY) == stream.virtual
+        and metadata.get(ROLE_KEY) == Role.ORIGIN.value
+    )
+
+
+def way_out(stream: PhysicalStream, fields: Sequence[FieldChange]) -> str | None:
+    """What to do about a read stream that mirrors an origin, or does no more, and is to do the other; None for others."""
+    mirror = next((one for one in fields if one.field == "mirror"), None)
+    if mirror is None:
+        return None
+    if mirror.after is None and isinstance(mirror.before, dict) and mirror.before.get("name") == stream.virtual:
+        return f"add `takes_over: {stream.virtual}` to the stream, apply it, and then take that out again (2.12)"
+    return None
