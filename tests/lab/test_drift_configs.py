@@ -1,0 +1,60 @@
+"""`vstream drift` on real servers: a configuration file that was edited and not loaded, and another feature flag."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import vstream
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+LAB = "edited"
+TEXT = f"""\
+version: 1
+name: {LAB}
+server_version: "2.14"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+streams: {{}}
+"""
+
+
+def drift(file: Path) -> list[dict[str, Any]]:
+    ran = vstream("drift", file, "--format", "json")
+    assert ran.code in {0, 1}, ran.err
+    told = json.loads(ran.out)
+    assert told["drift"] == bool(ran.code)
+    assert told["configs_compared"] == 3
+    found: list[dict[str, Any]] = told["findings"]
+    return found
+
+
+def test_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:
+    """Servers do not reload feature flags: the file says one thing, its server does another, until it is restarted."""
+    file = tmp_path / "topology.yaml"
+    file.write_text(TEXT)
+    try:
+        up = vstream("lab", "up", file, timeout=200)
+        assert up.code == 0, up.err
+        assert drift(file) == []
+        conf = lab_directory(LAB).conf / "servers" / "east-1.conf"
+        conf.write_text(f"{conf.read_text()}\n# a comment makes no difference\n")
+        assert drift(file) == []
+        conf.write_text(f"{conf.read_text()}feature_flags {{ js_ack_fc_v2: true }}\n")
+        (one,) = drift(file)
+        assert (one["code"], one["name"], one["about"]) == ("VD410", "config-not-loaded", "east-1")
+        assert "servers/east-1.conf" in one["evidence"]
+
+        again = vstream("chaos", "rolling-restart", "east-1", "--topology", file, timeout=200)
+        assert again.code == 0, again.err
+        (one,) = drift(file)
+        assert (one["code"], one["about"]) == ("VD411", "east-1")
+        assert one["evidence"] == (
+            "`js_ack_fc_v2` is on there, and off on `west-1`, `central-1`, which run the same version"
+        )
+    finally:
+        vstream("lab", "down", LAB, "--purge")
