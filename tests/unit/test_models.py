@@ -163,6 +163,16 @@ async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before
     assert all(way_out in one.hint for one in made.blocked)
 
 
+@pytest.mark.parametrize("before", ["ordered", "stretch"])
+async def test_in_hidden_accounts_no_model_changes(before: str) -> None:
+    """Nor is a way out named there that the topology may not take."""
+    over = {"routing": "accounts", "server_version": "2.12", **WIDE}
+    made, wanted = (rendered({"foo": {**FOO, "consistency": one}}, **over) for one in (before, "virtual"))
+    found = diff("acme", wanted.streams, wanted.mappings, (await world(made)).observed(), accounts=wanted.accounts)
+    assert {one.name for one in found.blocked} >= {"R_west/foo", "R_central/foo", "R_east/foo"}
+    assert not [one for one in found.blocked if "takes_over" in one.hint]
+
+
 async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     observed = (await world(streams("ordered"))).observed()
     made = plan(streams("virtual"), observed)

@@ -50,8 +50,8 @@ def is_own_origin(stream: PhysicalStream, plain: ObservedStream) -> bool:
 def way_out(stream: PhysicalStream, fields: Sequence[FieldChange]) -> str | None:
     """What to do about a read stream that mirrors an origin, or does no more, and is to do the other; None for others."""
     mirror = next((one for one in fields if one.field == "mirror"), None)
-    if mirror is None:
-        return None
+    if mirror is None or stream.account is not None:
+        return None  # in hidden accounts a plain stream is out of reach
     if mirror.after is None and isinstance(mirror.before, dict) and mirror.before.get("name") == stream.virtual:
         return f"add `takes_over: {stream.virtual}` to the stream, apply it, and then take that out again (2.12)"
     return None
