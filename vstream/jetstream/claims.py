@@ -21,7 +21,7 @@ from vstream.render import tokens
 from vstream.render.claims import mark_of, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
     from vstream.model.keys import Signer
@@ -35,15 +35,14 @@ _ANSWERS = 5.0
 _LOADED = 15.0
 """Seconds until a server must have loaded what it has confirmed. It takes milliseconds."""
 _POLL = 0.1
-_IN_TIME = 200
+_OK = 200
 
 
 class SignedAccounts:
     """
     MappingAdmin for servers in operator mode: pushes *claims*, signed by *signer*, to all of *servers*.
 
-    *system* are ways to reach the system account, *monitors* where servers say what they have loaded. *after* is
-    awaited when all have.
+    *system* are ways to reach the system account, *monitors* where servers say what they have loaded.
     """
 
     def __init__(
@@ -54,14 +53,12 @@ class SignedAccounts:
         system: Mapping[str, Endpoint],
         servers: Collection[str],
         monitors: Sequence[str],
-        after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._claims = [one for one in claims if one["name"] != SYSTEM_ACCOUNT]
         self._signer = signer
         self._system = system
         self._servers = frozenset(servers)
         self._monitors = monitors
-        self._after = after
         self._issued = 0
 
     async def load(self) -> None:
@@ -77,8 +74,6 @@ class SignedAccounts:
                 await asyncio.gather(*(self._wait(url, claims) for url in self._monitors for claims in stage))
         finally:
             await connection.close()
-        if self._after is not None:
-            await self._after()
 
     async def _stored(self, connection: Connection, account: str) -> list[Claims]:
         """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
@@ -105,7 +100,7 @@ class SignedAccounts:
         ]
         account = claims["name"]
         for one in answers:
-            if one.get("data", {}).get("code") != _IN_TIME:
+            if one.get("data", {}).get("code") != _OK:
                 reason = (one.get("error") or {}).get("description", "no reason given")
                 raise VstreamError(
                     f"server `{one['server']['name']}` refuses account `{account}`: {reason}",

@@ -67,7 +67,6 @@ __all__ = [
     "reload_mappings",
     "status",
     "up",
-    "write_mappings",
 ]
 
 _RELOAD_TIMEOUT = 10.0
@@ -182,14 +181,6 @@ async def reload_mappings(name: str, bundle: Bundle) -> Reloaded:
     """As `reload`, and each server's own configuration stays as the lab was started with, whatever *bundle* says."""
     directory, _ = recorded_lab(name)
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))
-
-
-async def write_mappings(name: str, bundle: Bundle) -> None:
-    """Have the files of lab *name* say what *bundle* does, for servers that start: those that run are told nothing."""
-    directory, _ = recorded_lab(name)
-    async with directory.locked():
-        artifacts = conf.keeping_servers(directory.conf, bundle.artifacts)
-        conf.install(directory.conf, passwords.completed(directory.conf, replace(bundle, artifacts=artifacts)))
 
 
 async def _reloaded(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
@@ -47,6 +46,4 @@ def admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAd
         system={f"lab {name}": system_endpoint(name)},
         servers={one.server.name for one in there},
         monitors=[monitor_url(one) for one in there],
-        # Servers whose data is gone begin with what stands in their configuration.
-        after=partial(lab.write_mappings, name, bundle),
     )
