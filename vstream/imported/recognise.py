@@ -15,11 +15,13 @@ from vstream.topology import naming
 from vstream.topology.values import STREAM_PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.imported.claims import Part
     from vstream.imported.found import Found
 
+Lead = tuple[str, str]
+"""The cluster whose clients a rule is for, and the region whose write stream it leads to."""
 _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
 
 
@@ -55,9 +57,10 @@ def recognise(found: Found, owner: str | None) -> Recognised:
     for part in parts:
         by_name.setdefault(part.virtual, []).append(settled(part, where))
     kind = _naming(parts)
+    led = _led(found)
     virtual, taken = [], set[str]()
     for name, some in sorted(by_name.items()):
-        one = _virtual(name, some, where, kind, found) if re.match(STREAM_PATTERN, name) else None
+        one = _virtual(name, some, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
         if one is None:
             missing = "write streams or an origin" if all(part.role is Role.READ for part in some) else "read streams"
             what = f"is part of a virtual stream `{name}` that has no {missing}"
@@ -72,14 +75,16 @@ def recognise(found: Found, owner: str | None) -> Recognised:
     return Recognised(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
 
 
-def _virtual(name: str, parts: Sequence[Part], where: Places, kind: Naming, found: Found) -> Virtual | None:
+def _virtual(
+    name: str, parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]
+) -> Virtual | None:
     roles = {part.role for part in parts}
     origin = next((part for part in parts if part.role is Role.ORIGIN), None)
     mirrored = {part.stream.config.mirror_name for part in parts if part.role is Role.READ}
     if Role.WRITE in roles and (Role.READ in roles or Role.ORDER in roles):
         ordered = any(one and one.startswith(f"{name}-{Role.ORDER.value}-") for one in mirrored)
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
-        subjects = _subjects(name, parts, kind, found, where)
+        subjects = _subjects(parts, where, kind, led)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
         subjects = _listed(origin)
@@ -116,7 +121,7 @@ def _is_isolated(part: Part) -> bool:
     return _listed(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
 
 
-def _subjects(name: str, parts: Sequence[Part], kind: Naming, found: Found, where: Places) -> tuple[str, ...]:
+def _subjects(parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]) -> tuple[str, ...]:
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
     writes = [part for part in parts if part.role is Role.WRITE]
     if kind is Naming.BLOG:
@@ -124,17 +129,23 @@ def _subjects(name: str, parts: Sequence[Part], kind: Naming, found: Found, wher
         laid_out = [one for one in _transformed(parts) if one in listed] + listed
         return tuple(dict.fromkeys(naming.virtual_subject(kind, one) for one in laid_out))
     wanted = {(where.regions.get(part.place), part.place) for part in writes}
-    subjects: dict[str, None] = {}
+    return tuple(dict.fromkeys(source for source, lead in led if lead in wanted))
+
+
+def _led(found: Found) -> Mapping[str, list[tuple[str, Lead]]]:
+    """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
+    led: dict[str, list[tuple[str, Lead]]] = {}
     for rules in found.rules.values():
         for source, destinations in rules.items():
-            pattern = naming.with_placeholders(source)
-            leads = {
-                (f"{cluster} ", _numbered(naming.physical_subject(kind, name, region, pattern)))
-                for cluster, region in wanted
-            }
-            if any((f"{one.split(' ', 1)[0]} ", _numbered(one.rpartition(" ")[2])) in leads for one in destinations):
-                subjects[source] = None
-    return tuple(subjects)
+            pattern = _numbered(naming.with_placeholders(source))
+            for one in destinations:
+                cluster, _, subject = one.split(" ", 2)
+                prefix, _, rest = subject.partition(".")
+                stream, _, rest = rest.partition(".")
+                region, _, rest = rest.partition(".")
+                if prefix == naming.PHYSICAL_PREFIX and _numbered(rest) == pattern:
+                    led.setdefault(stream, []).append((source, (cluster, region)))
+    return led
 
 
 def _transformed(parts: Iterable[Part]) -> Iterable[str]:
