@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import imports
+from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.imported.found import Found, FoundServer
 from vstream.imported.text import flow, text
@@ -230,13 +231,14 @@ def test_several_topologies_are_told_apart_by_name() -> None:
     assert planned(written).is_empty
 
 
-@pytest.mark.parametrize("routing", ["accounts", "domains"])
+@pytest.mark.parametrize("routing", ["accounts", "domains", "regional"])
 def test_another_routing_is_refused(routing: str) -> None:
-    topology = load((ROOT / "tests" / "golden" / f"{routing}.yaml").read_bytes(), "x.yaml").require()
+    text = f"{HEAD}routing: {routing}\nroots: [v.>]\n{REGIONS}streams: {{foo: {{subjects: v.foo, write: {{max_age: 1h}}}}}}\n"
+    topology = load(text.encode(), "x.yaml").require()
     found = imports.running(topology)
     with pytest.raises(RefusedError, match=f"routing: {routing}"):
         imported(found, name=None, file="found.yaml")
-    with pytest.raises(RefusedError, match=f"routing: {routing}"):
+    with pytest.raises(RefusedError, match=f"`routing: .*{routing}`"):
         imported(replace(found, streams={}), name=None, file="found.yaml")
 
 

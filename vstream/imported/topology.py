@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 UNNAMED = "imported"
 """What a topology is called if nothing on the servers says it."""
-_OTHERS = {f"{naming.AT}.": Routing.ACCOUNTS, f"{naming.WRITTEN}.": Routing.DOMAINS}
+_OTHERS = {
+    f"{naming.AT}.": (Routing.ACCOUNTS,),
+    f"{naming.WRITTEN}.": (Routing.DOMAINS, Routing.REGIONAL),
+}
 """Where mapping rules of other routings lead."""
 
 
@@ -111,24 +114,24 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
 
 
 def check_routing(found: Found) -> None:
-    """Raises RefusedError if what runs is laid out with `routing: accounts` or `domains`."""
-    marked = (one.config.metadata.get(ROUTING_KEY) for one in found.streams.values())
-    led = (
-        routing.value
-        for rules in found.rules.values()
-        for destinations in rules.values()
-        for one in destinations
-        for prefix, routing in _OTHERS.items()
-        if one.rpartition(" ")[2].startswith(prefix)
-    )
-    if routing := next((one for one in (*marked, *led) if one and one != Routing.MAPPED.value), None):
-        raise refused(routing)
+    """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
+    marks = {one.config.metadata.get(ROUTING_KEY) for one in found.streams.values()}
+    marked = [routing for routing in Routing if routing is not Routing.MAPPED and routing.value in marks]
+    if marked:
+        raise refused(*marked)
+    for rules in found.rules.values():
+        for destinations in rules.values():
+            for one in destinations:
+                for prefix, routings in _OTHERS.items():
+                    if one.rpartition(" ")[2].startswith(prefix):
+                        raise refused(*routings)
 
 
-def refused(routing: str) -> RefusedError:
-    """Why a layout of another *routing* is not imported."""
+def refused(*routings: Routing) -> RefusedError:
+    """Why a layout of other *routings* is not imported."""
+    listed = " or ".join(f"`routing: {one.value}`" for one in routings)
     return RefusedError(
-        f"what runs is a topology with `routing: {routing}`, which cannot be imported",
+        f"what runs is a topology with {listed}, which cannot be imported",
         hint="import reads the streams and mappings of one account. Such a layout only vstream makes: look for its topology",
     )
 

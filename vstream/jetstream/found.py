@@ -16,7 +16,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.jetstream.loaded import loaded_on
 from vstream.jetstream.observe import account_name
+from vstream.model.streams import REGIONAL
 from vstream.model.topology import Routing
+from vstream.plan.loaded import RULE, kind_of
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ def _ways(connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]
 async def _account(connections: Sequence[Connection]) -> str:
     """The account of all of *connections*. Raises VstreamError if it is not one."""
     names = await asyncio.gather(*map(account_name, connections))
+    if len(set(names)) > 1 and all(name.startswith(REGIONAL) for name in names):
+        raise refused(Routing.REGIONAL)
     for connection, name in zip(connections, names, strict=True):
         if name != names[0]:
             raise VstreamError(
@@ -110,7 +114,7 @@ async def _account(connections: Sequence[Connection]) -> str:
 
 def _check_domains(connections: Iterable[Connection]) -> None:
     if len({one.domain for one in connections}) > 1:
-        raise refused(Routing.DOMAINS.value)
+        raise refused(Routing.DOMAINS)
 
 
 async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
@@ -162,7 +166,7 @@ async def _server(
     None if it does not answer. Raises RefusedError if it has vstream's hidden accounts.
     """
     try:
-        said, rules, gateways = await asyncio.gather(
+        said, loaded, gateways = await asyncio.gather(
             monitoring.get(url, "/varz", timeout),
             loaded_on(url, account, (), timeout),
             monitoring.outbound_gateways(url, timeout),
@@ -173,7 +177,7 @@ async def _server(
     except ServerError as error:
         raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
     if account == naming.CLIENT_ACCOUNT and await _has_hidden_accounts(url, timeout):
-        raise refused(Routing.ACCOUNTS.value)
+        raise refused(Routing.ACCOUNTS)
     tags = said.get("tags")
     server = FoundServer(
         name=told.server_name,
@@ -183,6 +187,8 @@ async def _server(
         monitor=url,
         beside=beside,
     )
+    # In operator mode a server says more of the account than its rules.
+    rules = {source: to for source, to in loaded.items() if kind_of(source) == RULE}
     return server, rules, (*([told.cluster] if told.cluster else []), *sorted(gateways))
 
 
