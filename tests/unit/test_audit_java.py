@@ -62,7 +62,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
     assert os.environ["JAVA_HOME"] == str(whole)
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy"])
 def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(VstreamError, match=f"this needs Spark, and {missing} is not installed") as caught:

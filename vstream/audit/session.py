@@ -46,6 +46,7 @@ _LOG_BYTES = 65536
 def require() -> None:
     """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
     try:
+        import numpy  # noqa: F401, ICN001, PLC0415 - optional
         import pyarrow  # noqa: F401, ICN001, PLC0415 - optional
         import pyspark  # noqa: PLC0415 - optional
     except ImportError as error:
