@@ -22,9 +22,9 @@ def main() -> int:
     found = results.Results(
         clients={"nats.py": importlib.metadata.version("nats-py"), "nats.js": javascript.installed()}
     )
-    places = [(model, region) for model in matrix.MODELS for region in matrix.REGIONS]
     for version in VERSIONS:
-        for profile in matrix.PROFILES:
+        for profile, models in matrix.PROFILES.items():
+            places = [(model, region) for model in models for region in matrix.REGIONS]
             with matrix.running(profile, version) as name:
                 print(f"{version}, {profile}", file=sys.stderr, flush=True)
                 cells = {"nats.py": asyncio.run(matrix.run(name, places)), "nats.js": javascript.run(name, places)}

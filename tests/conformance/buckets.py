@@ -84,6 +84,24 @@ async def purge(place: Place) -> None:
     await _holds(bucket, key, None)
 
 
+async def purge_deletes(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    await bucket.put(key, b"1")
+    await _holds(bucket, key, b"1")
+    await bucket.delete(key)
+    await _holds(bucket, key, None)
+    await bucket.purge_deletes(olderthan=-1)
+
+    async def forgotten() -> bool:
+        try:
+            await place.js.get_last_msg(f"KV_{place.stream}", f"$KV.{place.stream}.{key}", direct=True)
+        except nats.js.errors.NotFoundError:
+            return True
+        return False
+
+    await eventually(forgotten, "copies keep it", within=SOON)
+
+
 async def keys(place: Place) -> None:
     bucket, key = await _bucket(place), place.fresh()
     await bucket.put(key, b"1")
@@ -220,6 +238,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "update with the revision of a get": update_what_was_read,
         "delete": delete,
         "purge": purge,
+        "purge what was deleted": purge_deletes,
         "keys": keys,
         "watch": watch,
         "history": history,

@@ -16,45 +16,63 @@ from tests.conformance.place import Place, reason
 from tests.support.command import vstream
 from vstream.lab import lab
 
-PROFILES = ("mapped", "accounts")
 MODELS = ("virtual", "ordered", "stretch", "homed")
+PROFILES: Mapping[str, tuple[str, ...]] = {"mapped": MODELS, "accounts": MODELS, "domains": ("virtual",)}
+"""Each with the models that it has."""
 REGIONS = ("west", "central", "east")
 WORKS = "works"
 
 Cells = dict[tuple[str, str, str, str], str]
 """By model, region, group and operation: WORKS, or why not."""
 
+_SEEDS = 3
 _LIMIT = 60.0
 _TIMEOUT = 10.0
 _DENIED = 3.0
 """Seconds of a request; of one that most users may not send, which is then never answered."""
-_SETTINGS = {"virtual": "", "ordered": "ordered", "stretch": "stretch", "homed": "homed, home: east"}
+_SETTINGS = {
+    "virtual": "consistency: virtual",
+    "ordered": "consistency: ordered",
+    "stretch": "consistency: stretch",
+    "homed": "consistency: homed, home: east",
+}
 
 
 def topology(profile: str) -> str:
     """Each model with a stream, a bucket and an object store."""
+    models = PROFILES[profile]
+    # What is not refused is what this is about, so these are streams where buckets would be.
+    plain = [model for model in models if profile == "mapped" and model in {"virtual", "ordered"}]
+    buckets = [model for model in models if model not in plain]
+    heard = ", core_subscribers: true" if profile == "accounts" else ""
     lines = [
         "version: 1",
         f"name: conformance-{profile}",
         'server_version: "2.11"',
         f"routing: {profile}",
         "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}",
-        "stretch: {members: all}",
+        *(["stretch: {members: all}"] if "stretch" in models else []),
         "defaults: {write: {max_age: 1h}}",
         "streams:",
     ]
-    for model, consistency in _SETTINGS.items():
-        said = f", consistency: {consistency}" if consistency else ""
-        has_origin = model in {"stretch", "homed"}
-        keeps = "max_msgs_per_subject: 5"
-        kept = f"write: {{max_age: unlimited, {keeps}}}, " if has_origin else ""
+    for model in models:
+        kept = ", write: {max_age: unlimited}" if model in {"stretch", "homed"} else ""
+        lines.append(
+            f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*, {_SETTINGS[model]}{kept}{heard}}}"
+        )
+    keeps = "read: {max_msgs_per_subject: 5}"
+    for model in plain:
         lines += [
-            f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*{said}}}",
             "  # vstream: ignore[VS125] what does not work here is what this is for",
-            f"  KV_{model}: {{subjects: [$KV.{model}.>], allow_rollup: true, {kept}read: {{{keeps}}}{said}}}",
+            f"  KV_{model}: {{subjects: [$KV.{model}.>], allow_rollup: true, {keeps}, {_SETTINGS[model]}}}",
             "  # vstream: ignore[VS125] what does not work here is what this is for",
-            f"  OBJ_{model}: {{subjects: [$O.{model}.>], allow_rollup: true{said}}}",
+            f"  OBJ_{model}: {{subjects: [$O.{model}.>], allow_rollup: true, {_SETTINGS[model]}}}",
         ]
+    for section, more in (("kv", "history: 5, "), ("objects", "")):
+        lines.append(f"{section}:")
+        for model in buckets:
+            writers = ", writers: one-per-key" if model in {"virtual", "ordered"} else ""
+            lines.append(f"  {model}: {{{more}{_SETTINGS[model]}{writers}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +108,10 @@ async def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
                 if (model, region) not in everywhere:
                     everywhere[model, region] = await stack.enter_async_context(_place(name, model, region))
         # Reads have other sequences than publishes from here on, where they can have.
-        await asyncio.gather(*(_seeded(place) for place in everywhere.values()))
+        seeds = await asyncio.gather(*(_seeded(place) for place in everywhere.values()))
+        for (model, _), seed in zip(everywhere, seeds, strict=True):
+            same = (one for one in everywhere.values() if one.stream == model)
+            await asyncio.gather(*(one.visible(seed, _SEEDS, within=_LIMIT) for one in same))
         async with asyncio.TaskGroup() as tasks:
             for place in found:
                 for part in (operations.OPERATIONS, buckets.OPERATIONS):
@@ -98,9 +119,9 @@ async def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
     return cells
 
 
-async def _seeded(place: Place) -> None:
+async def _seeded(place: Place) -> str:
     await buckets.seeded(place)
-    await place.stored(3)
+    return await place.stored(_SEEDS)
 
 
 async def _all(place: Place, part: Mapping[str, Mapping[str, Operation]], cells: Cells) -> None:

@@ -51,14 +51,14 @@ class Place:
         await self.visible(subject, count)
         return subject
 
-    async def visible(self, subject: str, count: int = 1) -> None:
+    async def visible(self, subject: str, count: int = 1, *, within: float = PATIENCE) -> None:
         """Wait until reads by the virtual name find the last of *count* messages on *subject*."""
 
         async def shown() -> bool:
             message = await self.js.get_last_msg(self.stream, subject, direct=True)
             return message.data == str(count - 1).encode()
 
-        await eventually(shown, f"nothing of `{subject}` arrived")
+        await eventually(shown, f"nothing of `{subject}` arrived", within=within)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], otherwise: str, *, within: float = PATIENCE) -> None:

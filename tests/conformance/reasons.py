@@ -37,15 +37,15 @@ REASONS: dict[str, tuple[str, str]] = {
     "0 copies": (
         "none",
         (
-            "Publishes are mapped, or imported, on their way to the stream: core subscribers of the virtual subject see none of them. "
-            "Consume from the stream."
+            "Publishes are renamed on their way to the stream: core subscribers of the virtual subject see none of them. Consume from "
+            "the stream. With `accounts` the streams here say `core_subscribers`."
         ),
     ),
     "not found": (
         "no name",
         (
-            "The client asks which stream has the subject, and none does under that name: with `mapped` read streams have no subjects, "
-            "and mirrors never have any. Name the stream where the client lets you."
+            "The client asks which stream has the subject, and none does under that name: with `mapped`, read streams have no "
+            "subjects. Name the stream where the client lets you."
         ),
     ),
     "not listed": ("empty", "As `no name`; the client takes it for an empty store."),
@@ -56,7 +56,10 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "copies keep it": (
         "origin only",
-        "The origin deletes it, mirrors keep it; reads by the virtual name may be answered by either.",
+        (
+            "The origin deletes it, mirrors keep it; reads by the virtual name may be answered by either. Of a bucket, only what "
+            "takes space stays: nobody reads what was deleted."
+        ),
     ),
     "not tried": (
         "not tried",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.conformance.matrix import MODELS, PROFILES, WORKS, all_operations
+from tests.conformance.matrix import PROFILES, WORKS, all_operations
 from tests.conformance.reasons import REASONS
 from tests.conformance.results import Cell, Results, by_outcome
 
@@ -14,7 +14,7 @@ _HEAD = """\
 Written by `scripts/conformance`, from what it has found: do not edit it.
 
 Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
-with {clients} as they are published. `mapped` and `accounts` are the two [ways that clients reach streams](routing.md), the models are those of
+with {clients} as they are published. `mapped`, `accounts` and `domains` are [ways that clients reach streams](routing.md), the models are those of
 [consistency.md](consistency.md). ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
 versions unless it says where. The home of the `homed` streams was east.
 """
@@ -55,7 +55,7 @@ def document(results: Results) -> str:
 
 
 def _rows(results: Results, client: str, group: str) -> Iterator[str]:
-    columns = [(profile, model) for profile in PROFILES for model in MODELS]
+    columns = [(profile, model) for profile, models in PROFILES.items() for model in models]
     tried = {cell.operation for cell in results.cells if (cell.client, cell.group) == (client, group)}
     known = all_operations()[group]
     operations = [*(one for one in known if one in tried), *sorted(tried - known.keys())]

@@ -1,4 +1,4 @@
-"""What docs/compatibility.md says holds on the servers that run here: every operation of nats.py, in both profiles."""
+"""What docs/compatibility.md says holds on the servers that run here: every operation of nats.py, in each profile."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 PLACES = {
     "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east")],
     "accounts": [("virtual", "east"), ("ordered", "west"), ("stretch", "central"), ("homed", "west")],
+    "domains": [("virtual", "central")],
 }
 """Each model in each profile where it differs from a plain stream, in a region that is not its home."""
 

@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.plans import rendered, topology
 from tests.support.topologies import HEAD, concise
+from tests.unit.test_plan_diff import plan, world
 from vstream.load import load
+from vstream.render.accounts import accounts
 from vstream.topology import naming
 
 WIDE = {"stretch": {"members": "all"}, "routing": "accounts", "server_version": "2.12"}
@@ -90,7 +92,7 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
     fields = {one.role.value: one.config.fields for one in found.streams}
     assert fields["origin"]["subject_delete_marker_ttl"] == 60 * 10**9
     assert "subject_delete_marker_ttl" not in fields["read"]
-    assert {one["allow_msg_ttl"] for one in fields.values()} == {True}
+    assert fields["origin"]["allow_msg_ttl"] is fields["read"]["allow_msg_ttl"] is True
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,8 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
          ("6:52: error VS104: stream `KV_a` wants 5 replicas, region `east` has 3 servers\n    hint: lower `replicas`\n"
          "6:52: error VS104: stream `KV_a` wants 5 replicas, region `west` has 3 servers\n    hint: lower `replicas`\n")),
         ("kv: {a: {history: 65, writers: one-per-key}}", "6:19: error VS005: `kv.a.history` must be a whole number from 1 to 64\n"),
+        ("kv: {a: {marker_ttl: 10ms, writers: one-per-key}}",
+         "6:22: error VS005: `kv.a.marker_ttl`: servers accept no marker that stands for less than 1s\n"),
         ("kv: {a: {historie: 5}}", "6:10: error VS006: unknown key `historie`\n    hint: did you mean `history`?\n"),
         ("objects: {a: {history: 5, writers: one-per-key}}",
          ("6:15: error VS006: unknown key `history`\n    hint: known here: `compression`, `consistency`, `description`, `home`, `max_bytes`, "
@@ -145,3 +149,50 @@ def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_e
 def test_which_streams_are_buckets_is_known() -> None:
     found = topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, kv={"one": MODELS["homed"]})
     assert {one.name: one.is_bucket for one in found.streams} == {"foo": False, "KV_one": True}
+
+
+@pytest.mark.parametrize(
+    ("model", "holders"),
+    [
+        ("virtual", {"W_west", "W_central", "W_east", "R_west", "R_central", "R_east"}),
+        ("ordered", {"W_west", "W_central", "W_east", "R_west", "R_central", "R_east", "S_stretch"}),
+        ("stretch", {"R_west", "R_central", "R_east", "S_stretch"}),
+        ("homed", {"R_west", "R_central", "R_east"}),
+    ],
+)
+def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_else_can_be(
+    model: str, holders: set[str]
+) -> None:
+    app = accounts(topology({"foo": {"subjects": ["foo.>"]}}, **WIDE, objects={"one": MODELS[model]}))[0]
+    purges = [one for one in app.imports if "STREAM.PURGE" in one.subject]
+    assert {one.subject for one in purges} == {"$JS.API.STREAM.PURGE.OBJ_one"}
+    for region in ("west", "central", "east"):
+        to = f"{naming.AT}.{region}.$JS.API.STREAM.PURGE.OBJ_one"
+        assert {one.account for one in purges if one.to == to} == holders
+    assert [one for user in app.users for one in user.publish if "STREAM.PURGE" in one] == [
+        f"{naming.AT}.*.$JS.API.STREAM.PURGE.OBJ_one"
+    ]
+
+
+@pytest.mark.parametrize(("model", "catalogs"), [("virtual", 0), ("ordered", 0), ("stretch", 3), ("homed", 3)])
+def test_every_write_account_knows_every_stream_by_its_subjects(model: str, catalogs: int) -> None:
+    found = rendered({}, **WIDE, kv={"one": MODELS[model]})
+    asked = [one for one in found.accounts[0].imports if one.subject == "$JS.API.STREAM.NAMES"]
+    assert [one.account for one in asked] == ["W_west", "W_central", "W_east"]
+    known = {one.config.name: one.config.fields["subjects"] for one in found.streams if one.account == "W_west"}
+    assert known == {"W_west/KV_one": ["$KV.one.>"]}
+    assert sum(one.role.value == "catalog" for one in found.streams) == catalogs
+
+
+@pytest.mark.asyncio
+async def test_a_write_stream_never_becomes_a_catalog_which_would_delete_its_messages() -> None:
+    before = rendered({}, **WIDE, kv={"one": MODELS["virtual"]})
+    after = rendered({}, **WIDE, kv={"one": MODELS["homed"]})
+    found = plan(after, (await world(before)).observed())
+    reasons = {one.name: one.reason for one in found.blocked}
+    assert {"W_west/KV_one", "W_central/KV_one", "W_east/KV_one"} <= reasons.keys()
+    assert (
+        reasons["W_west/KV_one"]
+        == "it is a write stream, and is to be a catalog stream: that is another consistency model"
+    )
+    assert "W_west/KV_one" not in {change.config.name for change in found.changes}

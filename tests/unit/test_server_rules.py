@@ -27,12 +27,6 @@ TRUE_FINDINGS = {
 }
 """What is right to report about what topologies of tests render to, notes aside."""
 
-KNOWN_TO_RUN_OLD_SERVERS = {
-    # A bucket keeps one value of a key: who writes a key in two regions after all gets old values back before 2.15.
-    "buckets": {"VS229"},
-}
-"""What is right to report besides where the topology says which servers run."""
-
 
 def test_codes_are_listed_once_and_in_order() -> None:
     assert sorted(set(CODES)) == CODES
@@ -76,10 +70,7 @@ def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: 
     files = workspaces.rendered(bundle(topology))
     found = workspaces.findings({**files, path.name: text} if is_known else files)
     alarms = {one.code for one in found if one.severity is not Severity.NOTE}
-    expected = TRUE_FINDINGS.get(path.stem, set()) | (
-        KNOWN_TO_RUN_OLD_SERVERS.get(path.stem, set()) if is_known else set()
-    )
-    assert alarms == expected, workspaces.concise(found)
+    assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(found)
 
 
 def test_files_that_others_include_are_no_servers() -> None:

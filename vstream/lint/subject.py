@@ -294,6 +294,7 @@ class StreamRole(Enum):
     ORIGIN = "origin"
     ORDER = "order"
     READ = "read"
+    CATALOG = "catalog"
     PLAIN = "plain"
 
     @property

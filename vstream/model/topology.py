@@ -30,6 +30,8 @@ class Role(Enum):
     """Sources all write streams, and so decides on one order."""
     READ = "read"
     """Answers reads in one region: it sources all write streams, or mirrors the one stream that decides."""
+    CATALOG = "catalog"
+    """With `routing: accounts`, stands beside write streams for a stream with an origin, so that it is found by subject."""
 
 
 class Consistency(Enum):

@@ -305,5 +305,6 @@ _PHASES: Mapping[Role, tuple[Phase, Phase]] = {
     Role.ORIGIN: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
     Role.ORDER: (Phase.ORDER_STREAMS, Phase.DELETED_ORDER_STREAMS),
     Role.READ: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
+    Role.CATALOG: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
 }
 """By role: when a stream is created or changed, and when it is deleted."""

@@ -238,14 +238,8 @@ def _compare(
             )
         return Create(config=stream.config, region=stream.region, role=stream.role)
     is_adopted = found.config.owner != topology
-    if is_adopted and name not in adopt and "all" not in adopt:
-        owner = found.config.owner
-        return Blocked(
-            name=name,
-            region=stream.region,
-            reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
-            hint=f"rename one of the two, or take it over with `--adopt {name}`",
-        )
+    if (kept := _kept(topology, stream, found, adopt)) is not None:
+        return kept
     fields = tuple(_field_changes(stream, forms[name], notes))
     if not fields:
         return None
@@ -263,6 +257,26 @@ def _compare(
 
 def _blocked(stream: PhysicalStream, reason: str, hint: str) -> Blocked:
     return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
+
+
+def _kept(topology: str, stream: PhysicalStream, found: ObservedStream, adopt: frozenset[str]) -> Blocked | None:
+    """Why *found* stays as it is, whatever of it differs: it is another's, or something else."""
+    name, owner = stream.config.name, found.config.owner
+    if owner != topology and name not in adopt and "all" not in adopt:
+        return _blocked(
+            stream,
+            f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
+            f"rename one of the two, or take it over with `--adopt {name}`",
+        )
+    was, wanted = found.config.metadata.get(ROLE_KEY), stream.role.value
+    if owner == topology and was != wanted and Role.CATALOG.value in {was, wanted}:
+        # The one holds messages, and the other never does: the limits of a catalog would delete them.
+        return _blocked(
+            stream,
+            f"it is a {was} stream, and is to be a {wanted} stream: that is another consistency model",
+            "change the topology back, or give the virtual stream another name and move over",
+        )
+    return None
 
 
 def _refused(stream: PhysicalStream, fields: Sequence[FieldChange]) -> tuple[str, str] | None:

@@ -232,6 +232,10 @@ class _Probe:
 
 def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
+    if stream.is_bucket:
+        return "no canary: in a bucket it would be a key or an object of somebody", "a stream of its own for canaries"
+    if any(part.settings.fields.get("allow_msg_counter") for part in stream.physical):
+        return "no canary: servers refuse whatever counts nothing", "a stream of its own for canaries"
     if stream.canary is None:
         return _NO_CANARY, _how_to_agree(stream)
     if any(part.settings.fields.get("deny_delete") for part in stream.physical):

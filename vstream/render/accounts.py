@@ -29,6 +29,7 @@ from vstream.model.accounts import (
 )
 from vstream.model.streams import TAKEN_FROM
 from vstream.model.topology import Consistency
+from vstream.render import shared
 from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, managed, service
 from vstream.topology import naming
 from vstream.topology.naming import (
@@ -50,10 +51,12 @@ if TYPE_CHECKING:
 INBOX = "_INBOX.>"
 """Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
 ACKS = ("$JS.ACK.>", "$JS.FC.>")
+NAMES = f"{API}.STREAM.NAMES"
+"""Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
 READS = (
     f"{API}.INFO",
     f"{API}.STREAM.INFO.*",
-    f"{API}.STREAM.NAMES",
+    NAMES,
     f"{API}.STREAM.LIST",
     f"{API}.STREAM.MSG.GET.*",
     f"{API}.CONSUMER.CREATE.>",
@@ -67,7 +70,7 @@ READS = (
     f"{API}.CONSUMER.UNPIN.>",
     *ACKS,
 )
-"""What clients ask of a read account, with one answer each (server/jetstream_api.go)."""
+"""What clients ask of a read account, and NAMES of a write account, with one answer each (server/jetstream_api.go)."""
 PULLS = f"{API}.CONSUMER.MSG.NEXT.>"
 PULL_THRESHOLD = "1h"
 """
@@ -109,7 +112,17 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     imports: list[Import] = []
     for region in (one.name for one in topology.regions):
         imports += [
-            *(service(read_account(region), subject, f"{AT}.{region}.{subject}") for subject in (*READS, PULLS, GETS)),
+            *(
+                service(
+                    (write_account if subject == NAMES else read_account)(region), subject, f"{AT}.{region}.{subject}"
+                )
+                for subject in (*READS, PULLS, GETS)
+            ),
+            *(
+                service(account, subject, f"{AT}.{region}.{subject}")
+                for account in hidden
+                for subject in shared.purged(topology, account, region)
+            ),
             *(
                 service(write_account(region), subject, f"{AT}.{region}.{subject}")
                 for subject, regions in units(topology)
@@ -117,7 +130,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
             ),
             *(
                 Import(shared=Shared.STREAM, account=write_account(region), subject=f"{HEARD}.{subject}", to=subject)
-                for subject in _heard(topology, region)
+                for subject in shared.heard(topology, region)
             ),
             Import(shared=Shared.STREAM, account=read_account(region), subject=INBOX),
         ]
@@ -136,22 +149,6 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     )
 
 
-def _heard(topology: Topology, region: str) -> tuple[str, ...]:
-    """
-    What subscribers without JetStream hear from the write account of *region*, whose streams publish it again there.
-
-    A publish that was imported as a service is not handed on to those who import it as a stream on the same server
-    (server/client.go, processMsgResults). Publishes to streams with one origin are not mapped: subscribers in the
-    account of clients hear them as they are.
-    """
-    return tuple(
-        subject
-        for stream in topology.streams
-        if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin
-        for subject in stream.subjects
-    )
-
-
 def _write(topology: Topology, region: str) -> Account:
     name = write_account(region)
     readers = _takers(topology)
@@ -167,8 +164,10 @@ def _write(topology: Topology, region: str) -> Account:
             ),
             *(
                 Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(CLIENT_ACCOUNT,))
-                for subject in _heard(topology, region)
+                for subject in shared.heard(topology, region)
             ),
+            Export(shared=Shared.SERVICE, subject=NAMES, accounts=(CLIENT_ACCOUNT,)),
+            *shared.purging(topology, name),
             *_feeding(name, readers),
             managed((CLIENT_ACCOUNT,)),
         ),
@@ -194,7 +193,9 @@ def _read(topology: Topology, region: str) -> Account:
             *(
                 Export(shared=Shared.SERVICE, subject=subject, accounts=fed.get(subject, (CLIENT_ACCOUNT,)))
                 for subject in READS
+                if subject != NAMES
             ),
+            *shared.purging(topology, name),
             _answering(PULLS, PULL_THRESHOLD),
             _answering(GETS, GET_THRESHOLD),
             Export(shared=Shared.STREAM, subject=INBOX, accounts=(CLIENT_ACCOUNT,)),
@@ -224,6 +225,7 @@ def _stretch(topology: Topology, cluster: str) -> Account:
                 if account == name
                 for subject in stream.subjects
             ),
+            *shared.purging(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
             managed((CLIENT_ACCOUNT,)),
         ),
@@ -285,8 +287,9 @@ def users(topology: Topology) -> tuple[User, ...]:
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
     looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
     heard = tuple(subject for stream in topology.streams if stream.core_subscribers for subject in stream.subjects)
+    purged = tuple(f"{at}.{shared.purge_of(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading), heard),
+        _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading, *purged), heard),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
         _user(
             PROBE_USER,

@@ -125,7 +125,7 @@ class _Renderer:
 
     def streams(self, topology: Topology) -> Iterator[Artifact]:
         for stream in topology.streams:
-            for part in stream.physical:
+            for part in (*stream.physical, *physical.catalogs(topology, stream)):
                 artifact = self._stream(topology, stream, part)
                 if artifact:
                     yield artifact

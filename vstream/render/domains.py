@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from vstream.model.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User, password_variable
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
 from vstream.render.passing import WHO_AM_I, canaries
+from vstream.render.shared import purge_of
 from vstream.topology.naming import API, CLIENT_ACCOUNT, WRITTEN
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ def account(topology: Topology) -> Account:
 def _users(topology: Topology) -> tuple[User, ...]:
     written = tuple(f"{WRITTEN}.{subject}" for subject, _ in units(topology))
     reading = (*READS, PULLS, GETS)
+    # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
+    purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket]
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading)),
+        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged)),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
         _user(
             PROBE_USER,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
-from vstream.model.topology import Role, Routing
+from vstream.model.topology import PhysicalPart, Role, Routing, StreamSettings
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.model.json import Json
-    from vstream.model.topology import Consumer, PhysicalPart, Topology, VirtualStream
+    from vstream.model.topology import Consumer, Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ def kind(stream: VirtualStream, role: Role) -> Kind:
     match role:
         case Role.WRITE | Role.ORIGIN:
             return Kind(f"streams/{role.value}.json.j2", "subjects")
+        case Role.CATALOG:
+            return Kind("streams/write.json.j2", "subjects")
         case Role.ORDER:
             return Kind("streams/order.json.j2", "sources")
         case Role.READ if stream.consistency.has_mirrors:
@@ -37,6 +39,40 @@ def kind(stream: VirtualStream, role: Role) -> Kind:
             return Kind("streams/read.json.j2", "sources")
         case _:
             assert_never(role)
+
+
+def catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, ...]:
+    """
+    Streams that hold nothing, and are found by the subjects of *stream* where its mirrors are not.
+
+    With `routing: accounts`, clients look subjects up among the write streams of their region: these have the
+    virtual name and its subjects, and mirrors have none (server/stream.go, checkStreamCfg). A stream with an origin has
+    no write streams, so it has these beside those of others. Nothing is published there.
+    """
+    if topology.routing is not Routing.ACCOUNTS or not stream.consistency.has_origin:
+        return ()
+    return tuple(
+        PhysicalPart(
+            role=Role.CATALOG,
+            place=region,
+            settings=StreamSettings(
+                fields={**_CATALOG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
+            ),
+        )
+        for region in stream.regions
+    )
+
+
+_CATALOG: Mapping[str, Json] = {
+    "retention": "limits",
+    "storage": "memory",
+    "num_replicas": 1,
+    "max_msgs": 1,
+    "max_bytes": 1024,
+    "discard": "old",
+    "allow_direct": True,
+    "description": "holds nothing: clients find the stream of this name by its subjects",
+}
 
 
 def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:

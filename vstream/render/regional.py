@@ -31,6 +31,7 @@ from vstream.model.streams import TAKEN_FROM
 from vstream.model.topology import Consistency
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
 from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, managed, service
+from vstream.render.shared import purge_of
 from vstream.topology.naming import API, API_OF, DELIVERED, WRITTEN, api_prefix, region_account, stretch_account
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         ),
     )
     reading = (*READS, PULLS, GETS)
+    # Of the region's own copy, as with domains.
+    purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
     looking = tuple(f"{API_OF}.*.{subject}" for subject in LOOKS)
 
     def user(name: str, purpose: str, publish: tuple[str, ...]) -> User:
@@ -154,7 +157,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
         )
 
     return (
-        user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading)),
+        user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading, *purged)),
         user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{API_OF}.>", WHO_AM_I)),
         user(
             PROBE_USER,

@@ -22,7 +22,12 @@ OBJECTS_PREFIX = "OBJ_"
 _PREFIXES = {"kv": KEY_VALUE_PREFIX, "objects": OBJECTS_PREFIX}
 _SHARED = ("storage", "replicas", "compression", "placement_tags", "description", "metadata")
 """Settings that a bucket has as a stream has them, `defaults` included."""
-_WORDS = {"max_age": "ttl", "max_msgs_per_subject": "history", "max_msg_size": "max_value_size"}
+_WORDS = {
+    "max_age": "ttl",
+    "max_msgs_per_subject": "history",
+    "max_msg_size": "max_value_size",
+    "subject_delete_marker_ttl": "marker_ttl",
+}
 """What a bucket calls the setting of a stream."""
 _SIDES = frozenset({"write", "read", "order"})
 
@@ -65,7 +70,7 @@ def written_at(document: TopologyDocument) -> Callable[[Path], Path]:
         if path[:1] != ("streams",) or len(path) == 1 or path[1] not in found:
             return path
         part, name = found[str(path[1])]
-        words = [word for word in path[2:] if word not in _SIDES]
+        words = [word for word in path[2:] if word not in {*_SIDES, "config"}]
         if not words:
             return part, name
         word = _WORDS.get(str(words[0]), str(words[0]))

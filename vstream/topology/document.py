@@ -18,6 +18,7 @@ from vstream.topology.values import (
     Count,
     Limit,
     LinkTime,
+    MarkerTime,
     Members,
     MessageSize,
     Name,
@@ -303,7 +304,7 @@ class KeyValueDocument(BucketDocument):
     max_value_size: MessageSize = -1
     allow_msg_ttl: bool | None = None
     """Whether a value may have a time to live of its own (2.11)."""
-    marker_ttl: Wait | None = None
+    marker_ttl: MarkerTime | None = None
     """How long a marker stands in the place of a value whose time has come, so that watchers hear of it (2.11)."""
 
 

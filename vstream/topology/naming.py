@@ -58,7 +58,7 @@ def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
         return stretch_account(place)
     if stream.routing is Routing.REGIONAL:
         return region_account(place)
-    return write_account(place) if role is Role.WRITE else read_account(place)
+    return write_account(place) if role in {Role.WRITE, Role.CATALOG} else read_account(place)
 
 
 def region_account(region: str) -> str:

@@ -29,6 +29,7 @@ SMALLEST_AGE = 100 * 10**6
 """100 ms: the shortest max_age and duplicate window that servers accept (server/stream.go, checkStreamCfg)."""
 MAX_SERVERS = 99
 _OLDEST_MINOR = 10
+_SECOND = 10**9
 _MAX_INT32 = 2**31 - 1
 
 _VERSION = re.compile(r"2\.([0-9]{1,2})(?:\.[0-9]+)?")
@@ -83,6 +84,13 @@ def _wait(value: object) -> int:
     if wait == 0:
         raise PydanticCustomError("duration", "to a server, no time at all means its default: leave it out")
     return wait
+
+
+def _marker_time(value: object) -> int:
+    time = _wait(value)
+    if time < _SECOND:
+        raise PydanticCustomError("duration", "servers accept no marker that stands for less than 1s")
+    return time
 
 
 def _waits(value: object) -> tuple[object, ...]:
@@ -290,6 +298,9 @@ Window = Annotated[
     int, BeforeValidator(_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
 ]
 Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})]
+MarkerTime = Annotated[
+    int, BeforeValidator(_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+]
 Waits = Annotated[tuple[Wait, ...], BeforeValidator(_waits)]
 LinkTime = Annotated[
     int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})

@@ -309,6 +309,17 @@ const keyValue = {
     await p.kv.purge(key);
     await holds(p.kv, key, null);
   },
+  "purge what was deleted": async (p) => {
+    const key = p.fresh();
+    await p.kv.put(key, "1");
+    await holds(p.kv, key, "1");
+    await p.kv.delete(key);
+    await holds(p.kv, key, null);
+    await p.kv.purgeDeletes(-1_000);
+    const last = { last_by_subj: `$KV.${p.stream}.${key}` };
+    const gone = async () => (await p.jsm.direct.getMessage(`KV_${p.stream}`, last)) === null;
+    await eventually(gone, "copies keep it", SOON);
+  },
   keys: async (p) => {
     const key = p.fresh();
     await p.kv.put(key, "1");

@@ -27,6 +27,10 @@ _OWNED = {
     "sealed": "a sealed stream stores nothing",
 }
 """Keys that decide whether a virtual stream works, and why."""
+_INSTEAD = {
+    "retention": "remove it; for a work queue, let all regions share a consumer of a `stretch` or `homed` stream, "
+    "or use a plain stream outside of the topology",
+}
 _WORDS = {
     "num_replicas": "replicas",
     "allow_rollup_hdrs": "allow_rollup",
@@ -93,7 +97,7 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
                 yield Finding(
                     at=at,
                     message=f"`{key}` is vstream's own: {_OWNED[name]}",
-                    hint="remove it",
+                    hint=_INSTEAD.get(name, "remove it"),
                     on_key=True,
                 )
             elif name in _WORDS:
