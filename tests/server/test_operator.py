@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +19,14 @@ from vstream.jetstream import claims, monitoring
 from vstream.jetstream.claims import SignedAccounts, loaded_claims
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
+from vstream.jetstream.loaded import loaded_on
 from vstream.lab import binaries
 from vstream.load import bundle, load
 from vstream.model.artifacts import Bundle, ServerAddress
+from vstream.model.keys import account_key
 from vstream.model.topology import Endpoint, Topology
+from vstream.plan.diff import spell_destinations
+from vstream.plan.loaded import USERS, entries
 from vstream.render.claims import mark_of
 
 pytestmark = pytest.mark.server
@@ -110,6 +116,26 @@ async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(ru
     before = [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims]
     await running.admin(bundle=wanted).load()
     assert [await loaded_claims(running.monitor, one["sub"], 5) for one in wanted.claims] == before
+
+
+@pytest.mark.asyncio
+async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: Running) -> None:
+    wanted = running.bundle
+    desired = {
+        **{one.source: spell_destinations(one) for one in wanted.mappings},
+        **entries(wanted.accounts),
+    }
+    clients = running.ring.public(account_key("APP"))
+    assert await loaded_on(running.monitor, clients, (), 5) == desired
+    # Somebody lets applications publish everything, which no rule, export or import shows.
+    changed = copy.deepcopy(wanted.claims)
+    claimed = next(one for one in changed if one["name"] == "APP")
+    claimed["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
+    await running.admin(bundle=replace(wanted, claims=changed)).load()
+    loaded = await loaded_on(running.monitor, clients, (), 5)
+    assert {key for key in desired.keys() | loaded.keys() if loaded.get(key) != desired.get(key)} == {USERS}
+    await running.admin().load()
+    assert await loaded_on(running.monitor, clients, (), 5) == desired
 
 
 @pytest.mark.asyncio
