@@ -20,7 +20,7 @@ from vstream.model.topology import Role
 from vstream.topology import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from vstream.chaos.roles import StreamRole
     from vstream.chaos.site import Site
@@ -65,11 +65,13 @@ class Resynced:
         return all(stream.caught_up is not None for stream in self.streams)
 
 
-async def resync(topology: Topology, site: Site, *, timeout: float, step_down: bool = True) -> Resynced:
+async def resync(
+    topology: Topology, site: Site, *, timeout: float, step_down: bool = True, only: Collection[str] | None = None
+) -> Resynced:
     """
     Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
 
-    With *step_down* False it only measures. Raises LabError if gateways, the meta leader
+    With *step_down* False it only measures; *only* names the streams to step down, by default all. Raises LabError if gateways, the meta leader
     or a write stream's leader are not there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
@@ -88,7 +90,7 @@ async def resync(topology: Topology, site: Site, *, timeout: float, step_down: b
         streams: list[ReadStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
-            turn = _of(topology, *roles_of_turn)
+            turn = [fed for fed in _of(topology, *roles_of_turn) if only is None or fed.stream in only]
             streams += await asyncio.gather(
                 *(_one(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
             )

@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vstream.cli import inputs
 from vstream.cli.outcome import NO
+from vstream.cli.repairing import (
+    Flows,
+    Kind,
+    Stock,
+    chosen,
+    look_at_flows,
+    look_at_stock,
+    mend_flows,
+    mend_stock,
+    opened,
+)
 from vstream.cli.running import run
 
 if TYPE_CHECKING:
-    from vstream.doctor.repair import Refill
+    from collections.abc import Iterable
+
+    from rich.text import Text
+
     from vstream.model.topology import Topology
-    from vstream.picture.report import Picture
+
+_RESUMING = 60.0
+"""Seconds until what was resumed has everything, at least."""
 
 
 def command(
     topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without, only show what would be done.")] = False,
+    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Repair this alone; may be repeated.")] = None,
+    stream: Annotated[
+        list[str] | None, typer.Option("--stream", "-s", help="Look at this virtual stream alone; may be repeated.")
+    ] = None,
     deadline: Annotated[
         float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
     ] = 10,
@@ -27,86 +48,141 @@ def command(
     lab: inputs.LabName = None,
 ) -> None:
     """
-    Give write streams back the end that they have lost, before anybody publishes there again.
+    Bring streams back to what was written: after a power loss, a restored backup, a skipped or repeated message.
 
-    After a power loss or a restored backup, a write stream ends before what its readers
-    have taken: what is published next is acknowledged, and skipped everywhere else. The
-    readers still hold what is gone. It is published again under the sequences that it had,
-    each message naming the one before it, so that nobody else's message can come between.
-    Shows what it would do, and does it with `--yes`. Exits with 0 if there is nothing
-    (left) to repair, with 1 if there is, or if not all streams answer.
+    Shows what it would do, and does it with `--yes`, in this order. `clear` removes what an interrupted repair has
+    left. `resume` has readers ask again that take nothing. `refill` publishes the lost end of a write stream again, as
+    its readers hold it. `replay` puts messages into a read stream that it has passed, `delete` removes what it holds
+    twice: for these two, the streams are read from their beginning.
 
-    Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --format json`
+    Exits with 0 if there is nothing (left) to repair, with 1 if there is, or if not all streams answer.
+
+    Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --kind refill --kind resume`,
+    `vstream repair --stream foo --kind replay --yes`, `vstream repair --format json`
     """
-    from vstream.picture.report import State  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import repair as view  # noqa: PLC0415
-
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = _tried(inputs.load(topology).require())
-    where = inputs.target(wanted, lab)
-    picture, found = run(_look(wanted, where, deadline))
-    standing = [pair for pair in picture.pairs if pair.state in {State.SILENT, State.UNKNOWN}]
-    if output == "text":
-        console.say(f"{wanted.name} on {where.description}")
-        for line in view.text(found, standing):
-            console.out().print(line)
-    ready = [one for one in found if one.blocked is None]
-    if yes and ready:
-        for one in ready:
-            run(_refill(one, wanted, where))
-        if output == "text":
-            for line in view.done(ready):
-                console.out().print(line)
-    if output == "json":
-        repaired = [one.lost.origin for one in ready] if yes else []
-        document = {"topology": wanted.name, "refills": [one.as_dict() for one in found], "repaired": repaired}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    if len(ready) < len(found) or standing or (found and not yes):
+    wanted = inputs.load(topology).require()
+    kinds, streams = chosen(wanted, kind or [], stream or [])
+    work = _Repair(
+        topology=wanted,
+        where=inputs.target(wanted, lab),
+        lab=lab,
+        kinds=kinds,
+        streams=streams,
+        yes=yes,
+        is_text=output == "text",
+    )
+    work.flow(deadline)
+    if kinds & {Kind.REPLAY, Kind.DELETE}:
+        work.stock()
+    if work.finish():
         raise typer.Exit(NO)
 
 
-def _tried(topology: Topology) -> Topology:
-    """*topology*, if repairs have been tried with its `routing`. Raises VstreamError."""
-    from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.model.topology import Routing  # noqa: PLC0415
+@dataclass(kw_only=True)
+class _Repair:
+    """One run: what was asked for, what was found, and what is left."""
 
-    if topology.routing is Routing.DOMAINS:
-        raise VstreamError(
-            f"`{topology.name}` has `routing: domains`, where nobody has tried a repair yet",
-            hint="`vstream doctor` says what is lost, and which read streams hold it",
-        )
-    return topology
+    topology: Topology
+    where: inputs.Target
+    lab: str | None
+    kinds: frozenset[Kind]
+    streams: frozenset[str]
+    yes: bool
+    is_text: bool
+    flows: Flows = field(default_factory=Flows)
+    stocked: Stock = field(default_factory=Stock)
+    left: list[str] = field(default_factory=list)
+    """What is still open, in words."""
 
+    def flow(self, deadline: float) -> None:
+        """Look at how streams take from each other, and mend it."""
+        from vstream.ui import console  # noqa: PLC0415
+        from vstream.ui import repair as view  # noqa: PLC0415
 
-async def _look(topology: Topology, where: inputs.Target, deadline: float) -> tuple[Picture, tuple[Refill, ...]]:
-    from vstream.doctor.repair import lost_ends  # noqa: PLC0415
-    from vstream.jetstream import refill  # noqa: PLC0415
-    from vstream.jetstream.connection import Connection  # noqa: PLC0415
-    from vstream.jetstream.gather import gather  # noqa: PLC0415
-    from vstream.jetstream.observe import connect_all  # noqa: PLC0415
-    from vstream.picture.judge import judge  # noqa: PLC0415
-
-    facts = await gather(topology, where.endpoints, deadline=deadline)
-    picture = judge(topology, facts)
-    ends = lost_ends(picture)
-    if not ends:
-        return picture, ()
-    async with connect_all(topology, where.endpoints) as opened:
-        connections = {region: one for region, one in opened.items() if isinstance(one, Connection)}
-        return picture, tuple([await refill.look(topology, end, facts.streams, connections) for end in ends])
-
-
-async def _refill(wanted: Refill, topology: Topology, where: inputs.Target) -> None:
-    from vstream.jetstream import refill  # noqa: PLC0415
-    from vstream.jetstream.connection import connect  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-
-    with console.progress() as progress:
-        task = progress.add_task(wanted.lost.origin, total=wanted.lost.taken - wanted.lost.last)
-        region = refill.region_of(topology, wanted.lost)
-        async with connect(where.endpoints[region], region) as connection:
-            await refill.refill(
-                wanted, connection, lambda count, total: progress.update(task, completed=count, total=total)
+        if self.is_text:
+            console.say(f"{self.topology.name} on {self.where.description}")
+        self.flows = found = run(look_at_flows(self.topology, self.where, deadline, self.kinds, self.streams))
+        self._show(view.flows(found.leftovers, found.standstills, found.refills, found.standing))
+        if not self.yes:
+            return
+        self.left += run(mend_flows(self.topology, self.where, self.lab, found, max(deadline, _RESUMING)))
+        self._show(
+            view.done(
+                [one for one in found.refills if not one.blocked],
+                [one for one in found.leftovers if not one.is_running],
+                [
+                    one
+                    for one in found.standstills
+                    if not (one.blocked or any(one.reader in each for each in self.left))
+                ],
             )
+        )
+
+    def stock(self) -> None:
+        """Look at what streams hold, and mend it."""
+        open_ones = [one.stream for one in self.flows.leftovers if one.is_running or not self.yes]
+        if open_ones and Kind.REPLAY in self.kinds:
+            # What that one is about to put in would be put in twice.
+            self.left.append(f"what is missing is not looked for before `{open_ones[0]}` is gone")
+            self.kinds -= {Kind.REPLAY}
+        self.left += run(self._stock())
+
+    async def _stock(self) -> list[str]:
+        from vstream.ui import console  # noqa: PLC0415
+        from vstream.ui import repair as view  # noqa: PLC0415
+
+        async with opened(self.topology, self.where) as connections:
+            with console.progress() as progress:
+                found = await look_at_stock(self.topology, connections, self.kinds, self.streams, progress)
+            self.stocked = found
+            self._show(view.stock(found.replays, found.doubles, found.unread))
+            if not self.yes:
+                return []
+            with console.progress() as progress:
+                left = await mend_stock(self.topology, connections, found, progress)
+        self._show(
+            view.mended([one for one in found.replays if one.count], [two for two in found.doubles if two.count])
+        )
+        return left
+
+    def finish(self) -> bool:
+        """Say what is left; whether that is anything."""
+        from vstream.ui import repair as view  # noqa: PLC0415
+
+        self._show(view.left(self.left))
+        found_any = self.flows.is_open or self.stocked.is_open or bool(self.left)
+        if not found_any:
+            self._show([view.nothing([one.value for one in Kind if one in self.kinds])])
+        if not self.is_text:
+            document = _document(self.topology, self.flows, self.stocked, self.left, yes=self.yes)
+            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        if not self.yes:
+            return found_any
+        blocked = [one.blocked for one in self.flows.refills] + [one.blocked for one in self.flows.standstills]
+        return bool(self.left or self.flows.standing or self.stocked.unread or any(blocked))
+
+    def _show(self, lines: Iterable[Text]) -> None:
+        from vstream.ui import console  # noqa: PLC0415
+
+        if self.is_text:
+            for line in lines:
+                console.out().print(line)
+
+
+def _document(topology: Topology, flows: Flows, stock: Stock, left: list[str], *, yes: bool) -> dict[str, Any]:
+    ready = [one for one in flows.refills if one.blocked is None]
+    return {
+        "topology": topology.name,
+        "is_done": yes,
+        "leftovers": [one.as_dict() for one in flows.leftovers],
+        "standstills": [one.as_dict() for one in flows.standstills],
+        "refills": [one.as_dict() for one in flows.refills],
+        "repaired": [one.lost.origin for one in ready] if yes else [],
+        "unknown": [one.as_dict() for one in flows.standing],
+        "replays": [one.as_dict() for one in stock.replays],
+        "doubles": [one.as_dict() for one in stock.doubles],
+        "unread": stock.unread,
+        "open": left,
+    }

@@ -88,7 +88,8 @@ PAGES: Final = (
         Sourcing goes on, but not for this message: it was skipped, or the source is stuck. Servers report a lag of 0.
 
         ## What to do
-        `vstream resync`. If the message still does not come, it was skipped: `vstream audit` names all that are missing.
+        `vstream resync`. If the message still does not come, it was skipped: `vstream repair` shows all that are missing,
+        and with `--yes` puts them in.
         """,
     ),
     _page(
@@ -102,9 +103,9 @@ PAGES: Final = (
         there may be more.
 
         ## What to do
-        `vstream audit` names all that are missing in each region. Causes: the layout of VD101 after an outage, an
-        `opt_start_seq` or a source that was removed and added again, or one `Nats-Msg-Id` used in two regions while the
-        stream deduplicates.
+        `vstream repair --kind replay` shows all that are missing in each region, and with `--yes` puts them in, at the
+        end of the read stream. Causes: the layout of VD101 after an outage, an `opt_start_seq` or a source that was
+        removed and added again, or one `Nats-Msg-Id` used in two regions while the stream deduplicates.
         """,
     ),
     _page(
@@ -117,8 +118,8 @@ PAGES: Final = (
         It holds them twice, and so do its consumers get them. Only the newest messages are looked at: there may be more.
 
         ## What to do
-        `vstream audit` names everything that is doubled. Causes: the layout of VD101 when a leader changed, a source that was removed
-        and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data.
+        `vstream repair --kind delete` shows everything that is doubled, and with `--yes` deletes the copies. Causes: the
+        layout of VD101 when a leader changed, a source that was removed and added again or changed without `opt_start_seq`, a server that went back to an older snapshot of its data.
         """,
     ),
     _page(
@@ -153,8 +154,8 @@ PAGES: Final = (
         removed look the same.
 
         ## What to do
-        Other regions may have them in their read streams: `vstream audit` names what is missing. Raise `max_age` of write
-        streams above the longest outage that is to lose nothing.
+        Other regions may have them in their read streams: `vstream repair --kind replay` shows which, and with `--yes`
+        puts them in. Raise `max_age` of write streams above the longest outage that is to lose nothing.
         """,
     ),
     _page(

@@ -32,7 +32,7 @@ def check(picture: Picture, facts: Facts) -> Iterator[Finding]:
             code="VD204",
             about=gap.reader,
             evidence=f"it lacks {which} of `{gap.origin}`, which still has messages there, and has later ones{lag}",
-            do="`vstream audit` names all that are missing",
+            do="`vstream repair --kind replay`",
         )
     begun: set[tuple[str, str]] = set()
     for repeat in facts.repeats:
@@ -42,7 +42,7 @@ def check(picture: Picture, facts: Facts) -> Iterator[Finding]:
                 code="VD205",
                 about=repeat.reader,
                 evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
-                do="`vstream audit` names what is doubled",
+                do="`vstream repair --kind delete`",
             )
     yield from _margin(picture)
 
@@ -67,7 +67,9 @@ def _pair(pair: Pair, facts: Facts) -> Iterator[Finding]:
             do=f"no publishes there until its sequence is past {pair.cursor:,}; `vstream repair`",
         )
     elif pair.state is State.LOSSY:
-        yield Finding(code="VD302", about=pair.reader, evidence=f"{pair.detail}; {said}", do="`vstream audit`")
+        yield Finding(
+            code="VD302", about=pair.reader, evidence=f"{pair.detail}; {said}", do="`vstream repair --kind replay`"
+        )
     elif pair.state is State.SILENT:
         yield Finding(code="VD201", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
     elif pair.state is State.BEHIND and pair.age is not None and pair.age > STUCK_AFTER:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vstream.doctor.repair_contents import Standstill
 from vstream.picture.report import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from vstream.model.json import Json
-    from vstream.picture.report import Picture
+    from vstream.picture.report import Pair, Picture
 
 _NAMED = 5
 
@@ -111,6 +112,28 @@ def lost_ends(picture: Picture) -> tuple[LostEnd, ...]:
             readers=(*(before.readers if before else ()), pair.reader),
         )
     return tuple(found.values())
+
+
+def standstills(pairs: Iterable[Pair], replicas: Mapping[str, int], stuck_after: float) -> tuple[Standstill, ...]:
+    """Readers of *pairs* that take nothing, or have not taken what has been waiting for *stuck_after* seconds."""
+    found: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        is_stuck = pair.state is State.BEHIND and pair.age is not None and pair.age > stuck_after
+        if pair.state is State.SILENT or is_stuck:
+            found.setdefault(pair.reader, []).append(pair)
+    return tuple(
+        Standstill(
+            virtual=some[0].virtual,
+            reader=reader,
+            origins=tuple(pair.origin for pair in some),
+            detail="; ".join(pair.detail for pair in some),
+            blocked=None
+            if replicas.get(reader, 1) > 1
+            else "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
+            "when its server is restarted",
+        )
+        for reader, some in sorted(found.items())
+    )
 
 
 def sequences(found: tuple[int, ...]) -> str:

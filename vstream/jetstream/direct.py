@@ -101,6 +101,13 @@ async def leader_get_by_seq(
     return await _from_leader(connection, stream, {"seq": seq}, timeout)
 
 
+async def leader_last_by_subject(
+    connection: Connection, stream: str, subject: str, *, timeout: float = REQUEST_TIMEOUT
+) -> DirectMessage | None:
+    """As `last_by_subject`, but asked of the leader; see `leader_next_by_subject`."""
+    return await _from_leader(connection, stream, {"last_by_subj": subject}, timeout)
+
+
 def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
     """The error in an *answer* of the JetStream API on *subject*, None if it has succeeded."""
     error = answer.get("error")

@@ -13,8 +13,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from vstream.doctor.repair_runs import Runs
 from vstream.errors import VstreamError
 from vstream.jetstream import tails
+from vstream.jetstream.origins import replay_of
 from vstream.picture.facts import Gap, Repeat, seconds_since_1970
 from vstream.picture.shape import feeds
 
@@ -70,26 +72,41 @@ async def _of(
     messages = await asyncio.gather(*(tails.get(own, reader.name, seq, _left(deadline)) for seq in seqs))
     places = {feed.origin.name: feed.origin.place for feed in feeding}
     before: dict[str, tuple[int, DirectMessage]] = {}
+    passed: list[tuple[str, int, int]] = []
+    replayed: dict[str, Runs] = {}
     found: list[Gap | Repeat] = []
     for message in messages:
         if message is None:
             before.clear()
             continue
         origin, seq = tails.origin_of(message, places, reader.name)
+        if (replay := replay_of(origin)) is not None:
+            replayed.setdefault(replay[0], Runs()).add(seq)
         if origin not in places:
             continue
         last, earlier = before.get(origin, (seq - 1, message))
         before[origin] = seq, message
-        there = tails.connection_to(connections, places[origin])
         if seq > last + 1:
-            held = await tails.following(there, origin, last + 1, _left(deadline))
-            if held is not None and held.seq < seq:
-                found.append(Gap(reader=reader.name, origin=origin, first=held.seq, last=seq - 1))
+            passed.append((origin, last + 1, seq - 1))
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await tails.get(there, origin, last, _left(deadline))
+            held = await tails.get(tails.connection_to(connections, places[origin]), origin, last, _left(deadline))
             if held is not None and _is_same(held, earlier):
                 found.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
+    for origin, first, end in passed:
+        # What a repair has put in stands behind it.
+        lacks = Runs([(first, end)]) - replayed.get(origin, Runs())
+        found += await _held(reader.name, origin, lacks, tails.connection_to(connections, places[origin]), deadline)
+    return found
+
+
+async def _held(reader: str, origin: str, lacks: Runs, connection: Connection, deadline: float) -> list[Gap]:
+    """Those of *lacks* in which *origin* still holds something."""
+    found = []
+    for first, last in lacks.runs():
+        held = await tails.following(connection, origin, first, _left(deadline))
+        if held is not None and held.seq <= last:
+            found.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vstream.model.topology import Topology
     from vstream.picture.facts import StreamFacts
 
+C = TypeVar("C", bound="Connection")
 MOST = 96
 """Pairs that are looked at closely, those furthest behind first: each costs two requests and more."""
 _BACK = 32
@@ -151,7 +152,7 @@ class _Search:
         return max(0.05, self._deadline - time.monotonic())
 
 
-def connection_to(connections: Mapping[str, Connection], place: str) -> Connection:
+def connection_to(connections: Mapping[str, C], place: str) -> C:
     """The connection to a region, or any where there is none, as to the stretch cluster: each reaches all."""
     return connections.get(place) or next(iter(connections.values()))
 

@@ -106,6 +106,13 @@ def taken_from(source: Mapping[str, Json], taker: str) -> str:
     return name if account in {None, api} else f"{account}{IN_ACCOUNT}{name}"
 
 
+REPLAYS = ":Rpl[0-9A-Za-z]{5}$"
+"""
+How names end from which a repair has put messages in again that a stream lacked: `foo-write-west:RplXXXXX`.
+
+As servers write a stream of another account: an audit takes one for `foo-write-west` itself, and a server that looks
+for where to go on with that does not.
+"""
 _ACCOUNT = re.compile(rf"(?:{re.escape(TAKEN_FROM)}\.([^.]+)|\$JS\.([^.]+)\.API)")
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 

@@ -1,0 +1,209 @@
+"""`vstream repair` on real servers in three regions: what a region lacks and what it holds twice, while clients publish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support import probing
+from tests.support.command import vstream
+from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from vstream.doctor.examine import examine
+from vstream.errors import VstreamError
+from vstream.jetstream import direct
+from vstream.jetstream.gather import gather
+from vstream.jetstream.origins import provenance
+from vstream.lab import binaries, lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+READ = tuple(f"foo-read-{region}" for region in REGIONS)
+Message = tuple[str, int, str, bytes, str | None]
+"""Origin, sequence there, subject, payload, message id."""
+
+
+@pytest.fixture(scope="module", params=["2.15.1", "2.12.8"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
+    with running_lab(tmp_path_factory.mktemp("repair") / "state", binaries.locate(request.param)):
+        yield request.param
+
+
+@pytest_asyncio.fixture
+async def world(running: str) -> AsyncIterator[World]:
+    async with empty_world() as found:
+        yield found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(probing._TOPOLOGY)
+    return file
+
+
+async def held(world: World, stream: str) -> list[Message]:
+    """All that *stream* holds, as it holds it."""
+    connection, found = next(iter(world.connections.values())), []
+    state = (await world.api(f"STREAM.INFO.{stream}"))["state"]
+    for start in range(max(1, state["first_seq"]), state["last_seq"] + 1, 100):
+        seqs = range(start, min(start + 100, state["last_seq"] + 1))
+        for one in await asyncio.gather(
+            *(direct.leader_get_by_seq(connection, stream, seq, timeout=30) for seq in seqs)
+        ):
+            if one is not None:
+                said = provenance(one.headers)
+                assert said is not None, one
+                found.append((said.origin, said.seq, one.subject, one.data, one.headers.get("Nats-Msg-Id")))
+    return found
+
+
+async def all_hold(world: World, wanted: set[Message], *streams: str) -> None:
+    """Return once all read streams hold *wanted*, each once, and nothing else."""
+
+    async def complaint() -> str | None:
+        for stream in streams or READ:
+            found = Counter(await held(world, stream))
+            if found != Counter(dict.fromkeys(wanted, 1)):
+                lacks, has = Counter(wanted) - found, found - Counter(wanted)
+                return f"{stream} lacks {dict(lacks)} and has besides {dict(has)}"
+        return None
+
+    await until(complaint, within=90)
+
+
+async def filled(world: World, number: int, start: int = 1, *, subject: str = "foo.{}") -> set[Message]:
+    """*number* messages in each region, with what they become everywhere."""
+    found: set[Message] = set()
+    for region in REGIONS:
+        for one in range(start, start + number):
+            name, data, msg_id = subject.format(one), f"{region}-{one}".encode(), f"{region}-{one}"
+            answer = await world.connections[region].request(name, data, headers={"Nats-Msg-Id": msg_id, "X-Own": "y"})
+            said = json.loads(answer.data)
+            found.add((said["stream"], said["seq"], name, data, msg_id))
+    return found
+
+
+@asynccontextmanager
+async def published(world: World) -> AsyncIterator[set[Message]]:
+    """What is published in each region while the block runs."""
+    found: set[Message] = set()
+    is_over = asyncio.Event()
+
+    async def publish() -> None:
+        number = 1000
+        while not is_over.is_set():
+            found.update(await filled(world, 1, number))
+            number += 1
+            await asyncio.sleep(0.05)
+
+    task = asyncio.create_task(publish())
+    try:
+        yield found
+    finally:
+        is_over.set()
+        await task
+
+
+async def healthy(world: World) -> None:
+    async def complaint() -> str | None:
+        facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+        found = [one for one in examine(topology(), world.bundle, facts).findings if one.code != "VD102"]
+        return None if not found else str(found)
+
+    await until(complaint, within=90)
+
+
+def narrow(world: World, reader: str, origin: str) -> dict[str, Any]:
+    """*reader* that passes what is not on `foo.>` of *origin*, as it does with whatever it has skipped."""
+    region = origin.rpartition("-")[2]
+    return {
+        "sources": [
+            one | {"subject_transforms": [{"src": f"_vs.foo.{region}.foo.>", "dest": "foo.>"}]}
+            if one["name"] == origin
+            else one
+            for one in world.config(reader)["sources"]
+        ]
+    }
+
+
+async def updated(world: World, fields: dict[str, Any]) -> None:
+    """Update a stream. Beside much else, servers may need more than the seconds that a request has."""
+
+    async def complaint() -> str | None:
+        try:
+            await world.api(f"STREAM.UPDATE.{fields['name']}", fields)
+        except VstreamError as error:
+            return str(error)
+        return None
+
+    await until(complaint)
+
+
+CONTENTS = ("--kind", "clear", "--kind", "replay", "--kind", "delete")
+"""Without those to which a source matters that is silent for a moment."""
+
+
+def repair(file: Path, *arguments: str) -> dict[str, Any]:
+    """What `vstream repair` says, by default of contents alone, with its exit code."""
+    kinds = () if "--kind" in arguments else CONTENTS
+    ran = vstream("repair", file, "--lab", LAB, "--format", "json", *kinds, *arguments)
+    assert ran.code in {0, 1}, ran.err
+    return {**json.loads(ran.out), "code": ran.code}
+
+
+async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World, file: Path) -> None:
+    await world.create_all(changes={"foo-read-east": narrow(world, "foo-read-east", "foo-write-west")})
+    wanted = await filled(world, 4)
+    wanted |= await filled(world, 3, 5, subject="bar.{}.baz")
+    wanted |= await filled(world, 2, 8)
+    await all_hold(world, wanted, "foo-read-west", "foo-read-central")
+    skipped = {one for one in wanted if one[0] == "foo-write-west" and one[2].startswith("bar.")}
+    await all_hold(world, wanted - skipped, "foo-read-east")
+    # One of them the write stream does not have any more, as after its `max_age`.
+    await world.api("STREAM.MSG.DELETE.foo-write-west", {"seq": 6})
+
+    shown = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    assert shown.code == 1, shown.err
+    assert "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-7" in shown.out
+    assert "as `foo-read-west`, `foo-write-west` has them" in shown.out
+    await all_hold(world, wanted - skipped, "foo-read-east")  # it was only shown
+    async with published(world) as meanwhile:
+        done = await asyncio.to_thread(vstream, "repair", file, "--lab", LAB, "--yes", *CONTENTS)
+    assert done.code == 0, done.out + done.err
+    assert "replayed foo-read-east: 3 messages of foo-write-west" in done.out
+    assert len(meanwhile) > 3
+    wanted |= meanwhile
+    await all_hold(world, wanted)
+    await healthy(world)
+    again = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    assert (again.code, again.out) == (0, "Nothing to repair: looked for what to clear, replay, delete.\n"), again.err
+
+    # The source is given back what it should take: servers take that for another one, which begins at the beginning.
+    await updated(world, world.config("foo-read-east"))
+    ever = sum(one[0] == "foo-write-west" for one in wanted) - 1
+
+    async def doubled() -> str | None:
+        count = (await world.messages())["foo-read-east"]
+        return None if count == len(wanted) + ever else str(count)
+
+    await until(doubled, within=90)
+    found = repair(file)
+    assert found["code"] == 1
+    assert [(one["reader"], one["copies"], one["differing"]) for one in found["doubles"]] == [
+        ("foo-read-east", ever, 0)
+    ]
+    deleted = repair(file, "--yes", "--kind", "delete", "--stream", "foo")
+    assert deleted["code"] == 0, deleted
+    await all_hold(world, wanted)
+    await healthy(world)
+    again = vstream("repair", file, "--lab", LAB, *CONTENTS)
+    assert (again.code, again.out) == (0, "Nothing to repair: looked for what to clear, replay, delete.\n"), again.err

@@ -1,0 +1,229 @@
+"""Sets of sequences, and what of them is missing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vstream import load
+from vstream.cli.repairing import Kind, chosen
+from vstream.doctor.repair import standstills
+from vstream.doctor.repair_contents import Held, Reach, Replay, Tally, Twin, missing
+from vstream.doctor.repair_runs import Runs
+from vstream.errors import VstreamError
+from vstream.jetstream.doubles import _difference
+from vstream.jetstream.origins import provenance, replay_name, replay_of
+from vstream.picture.report import Pair, State
+from vstream.ui import repair as view
+
+numbers = st.lists(st.integers(0, 40))
+
+
+def runs(some: list[int]) -> Runs:
+    found = Runs()
+    for one in some:
+        found.add(one)
+    return found
+
+
+@given(numbers, numbers, st.integers(0, 40), st.integers(0, 40))
+def test_runs_are_sets(one: list[int], other: list[int], first: int, last: int) -> None:
+    a, b = runs(one), runs(other)
+    assert list(a) == sorted(set(one))
+    assert len(a) == len(set(one))
+    assert list(a | b) == sorted({*one, *other})
+    assert list(a - b) == sorted(set(one) - set(other))
+    assert list(a & b) == sorted(set(one) & set(other))
+    assert list(a.within(first, last)) == sorted(n for n in set(one) if first <= n <= last)
+    assert all(n in a for n in one)
+    assert [n for n in range(41) if n in a] == list(a)
+    assert a == Runs(a.runs())
+    assert all(after[0] > before[1] + 1 for before, after in zip(a.runs(), a.runs()[1:], strict=False))
+
+
+def test_a_number_is_added_once() -> None:
+    found = Runs([(1, 3)])
+    assert found.add(4)
+    assert not found.add(2)
+    assert found.runs() == [(1, 4)]
+
+
+def test_what_rises_takes_one_run() -> None:
+    assert runs(list(range(100_000))).runs() == [(0, 99_999)]
+
+
+def test_runs_in_words() -> None:
+    assert Runs([(1, 1), (5, 1200)]).words() == "1, 5-1,200"
+    assert Runs((n, n) for n in range(1, 20, 2)).words(2) == "1, 3 and 8 more runs"
+
+
+def held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
+    found = Held()
+    for at, seq in enumerate(seqs, 1):
+        found.take(at=at, seq=seq, is_replayed=seq in replayed, is_current=True, identity="")
+    return found
+
+
+EVERYWHERE = Runs([(1, 10)])
+
+
+def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
+    assert list(missing(held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
+    assert list(missing(held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
+
+
+def test_what_limits_have_dropped_is_not_missing() -> None:
+    assert list(missing(held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
+    assert list(missing(held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
+    assert not missing(held(), Reach(position=6, is_whole=False), EVERYWHERE)
+
+
+def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
+    found = held(1, 4, 2, 9, replayed=(2, 9))
+    assert (found.least, found.greatest, found.anchor) == (1, 4, 2)
+    assert list(missing(found, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
+
+
+def test_what_nobody_holds_is_not_missing() -> None:
+    assert list(missing(held(1, 4), Reach(position=4, is_whole=True), Runs([(1, 1), (3, 4)]))) == [3]
+
+
+def test_twice() -> None:
+    found = held(1, 2, 3, 1, 2, 2)
+    assert (list(found.runs), list(found.twice)) == ([1, 2, 3], [1, 2])
+
+
+def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
+    tally = Tally()
+    for seq in range(20):
+        tally.take(Twin(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None))
+    found = tally.doubles("foo", "r", "west")
+    assert (found.count, dict(found.differing), len(found.examples), len(found.stay)) == (
+        10,
+        {"its payload": 10},
+        10,
+        10,
+    )
+    assert found.as_dict()["copies"] == 10
+
+
+def test_provenance() -> None:
+    own = provenance({"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"})
+    assert own is not None
+    assert (own.origin, own.seq, own.is_replayed, own.identity) == ("foo-write-west", 7, False, "abcdefgh")
+    assert own.definition == ("_vs.foo.west.>", ">")
+    replayed = provenance({"Nats-Stream-Source": "foo-write-west:RplABC12 7 _vs.foo.west.> > _vs.foo.west.foo.a abcd"})
+    assert replayed is not None
+    assert (replayed.origin, replayed.seq, replayed.is_replayed, replayed.identity) == ("foo-write-west", 7, True, "")
+    assert provenance({}) is None
+    assert provenance({"Nats-Stream-Source": "$JS.ACK.x"}) is None
+    of_another_account = provenance({"Nats-Stream-Source": "foo:ABCDEFGH 7"})
+    assert of_another_account is not None
+    assert of_another_account.origin == "foo:ABCDEFGH"
+
+
+def test_names_of_replays_are_new_each_time_and_are_found_again() -> None:
+    (name, token), other = replay_name("foo-write-west"), replay_name("foo-write-west")
+    assert name != other[0]
+    assert replay_of(name) == ("foo-write-west", token)
+    assert replay_of("foo-write-west") is None
+    # As servers write a stream of another account: eight letters, which an audit takes off.
+    assert len(name.rpartition(":")[2]) == 8
+
+
+def stored(source: str, *, subject: str = "foo.a", data: bytes = b"1", more: bytes = b"") -> tuple[str, bytes, bytes]:
+    return subject, b"NATS/1.0\r\n" + more + b"Nats-Stream-Source: " + source.encode() + b"\r\n\r\n", data
+
+
+def test_only_what_is_the_same_in_everything_is_a_copy() -> None:
+    one = stored("w 7 a > s id000001")
+    assert _difference(one, one, 7) is None
+    assert _difference(one, stored("w 7 b foo.> s id000001"), 7) is None  # by another source of the same stream
+    assert _difference(one, stored("w:RplABC12 7 a > s id000009"), 7) is None
+    assert _difference(one, stored("w 7 a > s id000002"), 7) == "the write stream was made again between them"
+    assert _difference(one, stored("w 7 a > s", subject="foo.b"), 7) == "their subjects differ"
+    assert _difference(one, stored("w 7 a > s", data=b"2"), 7) == "their payloads differ"
+    assert _difference(one, stored("w 7 a > s", more=b"X: y\r\n"), 7) == "their headers differ"
+    assert _difference(stored("w 7", more=b"X: y\r\nX: z\r\n"), stored("w 7", more=b"X: z\r\nX: y\r\n"), 7) is None
+    # By now others may be there.
+    assert _difference(one, None, 7) == "one of the two is gone"
+    assert _difference(one, one, 8) == "one of the two is gone"
+
+
+def pair(reader: str, state: State, age: float | None = None) -> Pair:
+    return Pair(
+        virtual="foo",
+        origin="foo-write-west",
+        origin_place="west",
+        reader=reader,
+        reader_place="east",
+        state=state,
+        detail="why",
+        age=age,
+    )
+
+
+def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
+    pairs = [
+        pair("a", State.SILENT),
+        pair("b", State.BEHIND, 31),
+        pair("c", State.BEHIND, 29),
+        pair("d", State.OK),
+        pair("e", State.SILENT),
+    ]
+    found = {one.reader: one for one in standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)}
+    assert sorted(found) == ["a", "b", "e"]
+    assert found["a"].blocked is None
+    assert "one replica" in str(found["e"].blocked)
+
+
+def test_what_a_repair_would_do_in_words() -> None:
+    replay = Replay(
+        virtual="foo",
+        reader="foo-read-east",
+        place="east",
+        origin="foo-write-west",
+        wanted={"foo-write-west": Runs([(5, 6)]), "foo-read-west": Runs([(8, 8)])},
+        left={"it is a schedule": Runs([(9, 9)])},
+    )
+    assert (replay.count, replay.sequences.runs()) == (3, [(5, 6), (8, 8)])
+    tally = Tally()
+    tally.take(Twin(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
+    tally.take(Twin(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
+    lines = [
+        line.plain for line in view.stock([replay], [tally.doubles("foo", "foo-read-east", "east")], {"x": "no answer"})
+    ]
+    assert lines == [
+        "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
+        "        put them in at its end, as `foo-read-west`, `foo-write-west` has them",
+        "stays   foo-read-east lacks 9 of foo-write-west: it is a schedule",
+        "delete  foo-read-east in east: it holds copies of 1 message",
+        "        as foo-write-west 1, at 1 and again at 9: one stays",
+        "stays   foo-read-east: 1 message with the origin and sequence of another, as at 2 and 10, but their payloads differ",
+        "unread  x: no answer",
+    ]
+
+
+MAPPED = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}, east: {servers: 1}}\n'
+STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+
+
+def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
+    topology = load.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
+    with pytest.raises(VstreamError) as caught:
+        chosen(topology, kinds, streams)
+    return caught.value.message
+
+
+def test_what_was_never_tried_is_refused() -> None:
+    assert (
+        refused("accounts", Kind.REPLAY) == "`acme` has `routing: accounts`, where nobody has tried `--kind replay` yet"
+    )
+    assert "`routing: domains`" in refused("domains")
+    assert refused("mapped", streams=("fo",)) == "the topology has no stream `fo`"
+
+
+def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
+    topology = load.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
+    assert chosen(topology, [], []) == (frozenset({Kind.RESUME, Kind.REFILL}), frozenset({"foo"}))

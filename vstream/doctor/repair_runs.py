@@ -1,0 +1,117 @@
+"""A set of sequences as what it mostly is: a few long runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Runs:
+    """
+    Whole numbers, kept as ascending runs: a million in a row take as much memory as one.
+
+    Numbers that rise are added in constant time.
+    """
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        """Of (first, last) pairs, both inclusive, in any order."""
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in sorted(runs):
+            if self._lasts and first <= self._lasts[-1] + 1:
+                self._lasts[-1] = max(self._lasts[-1], last)
+            elif first <= last:
+                self._firsts.append(first)
+                self._lasts.append(last)
+
+    def add(self, number: int) -> bool:
+        """Put *number* in; False if it was there."""
+        at = bisect_right(self._firsts, number) - 1
+        if at >= 0 and number <= self._lasts[at]:
+            return False
+        joins_before = at >= 0 and self._lasts[at] == number - 1
+        joins_after = at + 1 < len(self._firsts) and self._firsts[at + 1] == number + 1
+        if joins_before and joins_after:
+            self._lasts[at] = self._lasts.pop(at + 1)
+            del self._firsts[at + 1]
+        elif joins_before:
+            self._lasts[at] = number
+        elif joins_after:
+            self._firsts[at + 1] = number
+        else:
+            self._firsts.insert(at + 1, number)
+            self._lasts.insert(at + 1, number)
+        return True
+
+    def __contains__(self, number: int) -> bool:
+        """Whether *number* is one of them."""
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and number <= self._lasts[at]
+
+    def __len__(self) -> int:
+        """How many numbers."""
+        return sum(last - first + 1 for first, last in self.runs())
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._firsts)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same numbers."""
+        return isinstance(other, Runs) and self.runs() == other.runs()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __iter__(self) -> Iterator[int]:
+        """Each number, ascending."""
+        for first, last in self.runs():
+            yield from range(first, last + 1)
+
+    def __repr__(self) -> str:
+        """As it could be written."""
+        return f"Runs({self.runs()})"
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The (first, last) pairs, ascending, with something missing between any two."""
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def __or__(self, other: Runs) -> Runs:
+        """What is in one of them."""
+        return Runs((*self.runs(), *other.runs()))
+
+    def __sub__(self, other: Runs) -> Runs:
+        """What *other* has not."""
+        found: list[tuple[int, int]] = []
+        taken = other.runs()
+        at = 0
+        for first, last in self.runs():
+            while at < len(taken) and taken[at][1] < first:
+                at += 1
+            start, step = first, at
+            while step < len(taken) and taken[step][0] <= last:
+                if start < taken[step][0]:
+                    found.append((start, taken[step][0] - 1))
+                start = taken[step][1] + 1
+                step += 1
+            if start <= last:
+                found.append((start, last))
+        return Runs(found)
+
+    def within(self, first: int, last: int) -> Runs:
+        """Those from *first* to *last*."""
+        return Runs((max(one, first), min(other, last)) for one, other in self.runs() if one <= last and other >= first)
+
+    def __and__(self, other: Runs) -> Runs:
+        """What is in both."""
+        return self - (self - other)
+
+    def words(self, most: int = 4) -> str:
+        """The first *most* runs, and how many more there are."""
+        runs = self.runs()
+        named = ", ".join(f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in runs[:most])
+        return named + (f" and {len(runs) - most:,} more runs" if len(runs) > most else "")
