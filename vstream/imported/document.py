@@ -249,9 +249,8 @@ def _levels(one: Virtual, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, 
     """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
     general: Data = {}
     overrides: dict[str, Data] = {}
-    for role in Role:
+    for role, word in _WORD.items():
         places = [part.place for part in one.parts if part.role is role]
-        word = _WORD[role]
         for key in dict.fromkeys(key for place in places for key in said.get((role, place), {})):
             values = {place: said[role, place][key] for place in places if key in said.get((role, place), {})}
             # Where nothing is said there is the default, which cannot always be written down.
