@@ -205,7 +205,6 @@ def test_what_servers_run_with() -> None:
     assert changed({"west-1": replace(same, is_asked_for=False)}) == []
     absent = ConfigFile(path="", problem="it is not there")
     assert changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
-    assert changed({"west-1": replace(absent, is_asked_for=False)}, config_digest="sha256:1") == []
 
     assert [code for code, _ in changed(version="2.9.25")] == ["VD412", "VD408"]
     assert changed(storage=79, storage_limit=100) == []

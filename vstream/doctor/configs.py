@@ -28,7 +28,7 @@ class ConfigFile:
     digest: str | None = None
     problem: str | None = None
     is_asked_for: bool = True
-    """Whether it is to be said if it cannot be compared."""
+    """Whether it is to be said if its server is too old for it to be compared."""
 
 
 def check(topology: Topology, facts: Facts, configs: Mapping[str, ConfigFile]) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def compared(facts: Facts, configs: Mapping[str, ConfigFile]) -> int:
 def _file(server: ServerFacts, file: ConfigFile) -> Iterator[Finding]:
     if file.problem is not None or server.config_digest is None:
         silent = f"a server that runs {server.version} does not say what it has loaded: from 2.12 on they do"
-        if file.is_asked_for:
+        if file.is_asked_for or file.problem is not None:
             yield Finding(code="VD413", about=server.name, evidence=file.problem or silent, do="compare it yourself")
     elif file.digest is not None and file.digest != server.config_digest:
         at = f", which it did at {server.config_loaded}" if server.config_loaded else ""

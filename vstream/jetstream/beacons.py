@@ -89,8 +89,16 @@ async def look(
         except ValueError:
             sent = None
         age = None if sent is None else max(0.0, time.time() - sent)
-        problem = None if age is not None else "there is none"
-        return Sighting(stream=stream.name, origin=origin, reader=reader, sent=sent, age=age, problem=problem)
+        is_absent = age is None
+        return Sighting(
+            stream=stream.name,
+            origin=origin,
+            reader=reader,
+            sent=sent,
+            age=age,
+            problem="there is none" if is_absent else None,
+            is_absent=is_absent,
+        )
 
     wanted = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
     return tuple(await asyncio.gather(*(one(*each) for each in wanted[:most])))

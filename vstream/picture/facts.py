@@ -156,6 +156,8 @@ class Sighting:
     age: float | None = None
     """Seconds since then."""
     problem: str | None = None
+    is_absent: bool = False
+    """Whether it is known that there is none."""
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""

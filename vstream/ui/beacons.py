@@ -42,5 +42,6 @@ def _cell(some: Sequence[Sighting]) -> Text:
         return Text("·", style="dim")
     missing = [one for one in some if one.age is None]
     if missing:
-        return Text(missing[0].problem or "none", style="yellow")
+        # Why nobody answers is said elsewhere: a cell has no room for it.
+        return Text("there is none" if missing[0].is_absent else "? no answer", style="yellow")
     return Text(span(max(one.age or 0.0 for one in some)))

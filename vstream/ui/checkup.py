@@ -50,7 +50,9 @@ def finding(one: Finding) -> Iterator[Text]:
     """What, the evidence, and what to do: a line each."""
     page = BY_CODE[one.code]
     yield Text.assemble(
-        (f"{page.severity.value} {one.code} {page.name}", _STYLE[page.severity]), " ", (one.about.strip("`"), "bold")
+        (f"{page.severity.value} {one.code} {page.name}", _STYLE[page.severity]),
+        " ",
+        (one.about.replace("`", ""), "bold"),
     )
     yield Text(f"  {one.evidence}")
     yield Text.assemble(("  do: ", "bold cyan"), one.do)
