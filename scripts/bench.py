@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nats
+from bench_routing import LAYOUTS
 
 from vstream import load
 from vstream.lab import binaries, lab
@@ -183,6 +184,17 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
     parser.add_argument("--routing", action="store_true", help="only what a publish costs, by routing profile")
     parser.add_argument("--regions", action="store_true", help="only a fourth region that comes and goes under load")
     parser.add_argument("--servers", type=int, default=1, help="with --regions: servers in each region (default 1)")
+    parser.add_argument(
+        "--layouts",
+        nargs="+",
+        metavar="LAYOUT",
+        default=list(LAYOUTS),
+        choices=LAYOUTS,
+        help="with --routing: these alone",
+    )
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[1, 10, 100, 1000], help="with --routing: numbers of virtual streams"
+    )
     parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
     parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
@@ -219,7 +231,7 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
     if options.routing:
         import bench_routing  # noqa: PLC0415
 
-        bench_routing.main()
+        bench_routing.main(options.layouts, options.counts)
         return
     if options.regions:
         import bench_regions  # noqa: PLC0415

@@ -1,14 +1,22 @@
-"""What a publish costs a server, by routing profile and number of virtual streams: user and system time, in microseconds."""
+"""
+What a publish and a fetched message cost a server, by routing profile and number of virtual streams.
+
+CPU microseconds of the server, beside an account without mappings and a plain stream in it, in one run. One region of one
+server, streams in memory, messages of 64 bytes. `other` are messages on a subject of no virtual stream that nobody
+listens to, `core` publishes to a virtual stream that ask for no acknowledgement, `acked` those that do, `fetched` messages of
+its read stream, pulled 500 at a time and not acknowledged.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import nats
 import psutil
@@ -17,37 +25,61 @@ from vstream import load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
+from vstream.model.topology import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from nats.aio.client import Client
 
     from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Endpoint
 
 COUNTS = (1, 10, 100, 1000)
-CORE = 20_000
+CORE, CORE_OF_MANY = 100_000, 3_000
+"""Messages; fewer where there are so many rules that each takes a millisecond."""
+MANY_RULES = 500
+STORED = 10_000
 ACKED = 4_000
 IN_FLIGHT = 50
-ROUNDS = 2
-OTHER = {"mapped": "_vs.api.none.x", "accounts": "_vs.api.none.x", "domains": "$JS.ACK.none.x"}
+BATCH = 500
+ROUNDS = 3
+LAYOUTS = ("domains", "regional", "accounts", "mapped", "blog")
+OTHER = {"accounts": "_vs.api.none.x", "regional": "_vs.api.none.x", "domains": "$JS.ACK.none.x"}
+"""A subject of no virtual stream that vstream's user may publish on; of others any."""
+READ = {"plain": "s0", "mapped": "s0-read-west", "blog": "s0-read-west"}
+"""Where a consumer has to be made, if not by the virtual name."""
+HEADERS = ("other", "core", "acked", "fetched")
 
 
-def topology(routing: str, count: int) -> str:
+def topology(layout: str, count: int) -> str:
     """*count* virtual streams below one root, in one region of one server."""
     names = "".join(f"  s{n}: {{subjects: [v.s{n}.>], storage: memory}}\n" for n in range(count))
-    how = "" if routing == "mapped" else f"routing: {routing}\nroots: [v.>]\n"
+    how = {
+        "plain": "",
+        "mapped": "",
+        "blog": "naming: blog\n",
+    }.get(layout, f"routing: {layout}\nroots: [v.>]\n")
+    streams = "streams: {}\n" if layout == "plain" else f"streams:\n{names}"
     return (
         f'version: 1\nname: bench-routing\nserver_version: "2.12"\n{how}'
-        f"regions: {{west: {{servers: 1}}}}\ndefaults: {{write: {{max_age: 1h}}}}\nstreams:\n{names}"
+        f"regions: {{west: {{servers: 1}}}}\ndefaults: {{write: {{max_age: 1h}}}}\n{streams}"
     )
 
 
-async def core(client: Client, subject: str) -> None:
-    """Messages that nobody listens to, on a subject of no virtual stream that vstream's user may publish on."""
-    for _ in range(CORE):
+async def publish(client: Client, subject: str, count: int) -> None:
+    """Publishes without an acknowledgement."""
+    for _ in range(count):
         await client.publish(subject, b"x" * 64)
+    while client.pending_data_size:  # which the library's PING would overtake
+        await asyncio.sleep(0)
     await client.flush(timeout=280)
+
+
+async def core(client: Client) -> None:
+    """Publishes to one virtual stream that ask for no acknowledgement, until they are stored."""
+    await publish(client, "v.s0.x", STORED - 1)
+    await client.jetstream(timeout=120).publish("v.s0.x", b"x" * 64)
 
 
 async def acked(client: Client) -> None:
@@ -57,55 +89,115 @@ async def acked(client: Client) -> None:
         await asyncio.gather(*(js.publish("v.s0.x", b"x" * 64) for _ in range(IN_FLIGHT)))
 
 
-async def cost(process: psutil.Process, work: Callable[[Client], Awaitable[None]], client: Client, count: int) -> float:
-    """The least of some rounds."""
+async def fetched(client: Client, made_on: str) -> None:
+    """ACKED messages of one virtual stream, by a consumer of its own."""
+    js = client.jetstream(timeout=120)
+    created = await js.add_consumer(made_on, durable_name="bench", ack_policy="none")
+    pull = await js.pull_subscribe_bind("bench", "s0")
+    found = 0
+    while found < ACKED:
+        found += len(await pull.fetch(min(BATCH, ACKED - found), timeout=30))
+    await js.delete_consumer(made_on, created.name)
+
+
+def cpu(process: psutil.Process) -> float:
+    """Seconds that *process* has used: to the nanosecond where the system has such a clock (Linux), else in ticks."""
+    try:
+        return time.clock_gettime(~process.pid << 3 | 2)  # what clock_getcpuclockid(3) makes of a process
+    except (OSError, AttributeError):
+        spent = process.cpu_times()
+        return float(spent.user + spent.system)
+
+
+async def cost(process: psutil.Process, work: Callable[[], Awaitable[None]], count: int) -> float:
+    """Microseconds for each of *count*: the least of some rounds."""
     found = []
     for _ in range(ROUNDS):
-        before = process.cpu_times()
-        await work(client)
-        after = process.cpu_times()
-        found.append((after.user + after.system - before.user - before.system) * 1e6 / count)
+        before = cpu(process)
+        await work()
+        found.append((cpu(process) - before) * 1e6 / count)
     return min(found)
 
 
-async def measure(routing: str, count: int) -> tuple[float, float, int]:
-    """Of other messages, of acknowledged ones; and how many rules there are."""
-    text = topology(routing, count)
-    wanted = load.load(text.encode(), "bench.yaml").require()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Microseconds by header; and how many rules there are."""
+
+    layout: str
+    streams: int
+    rules: int
+    costs: tuple[float, ...]
+
+
+async def measure(layout: str, count: int) -> Row:
+    """One layout with *count* streams, on a server of its own."""
+    wanted = load.load(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
-    def render(addresses: object) -> Bundle:
-        bundles.append(load.bundle(wanted, addresses=addresses))  # type: ignore[arg-type]
+    def render(addresses: Any) -> Bundle:
+        bundles.append(load.bundle(wanted, addresses=addresses))
         return bundles[-1]
 
     await lab.up("bench-routing", wanted, render, on_progress=lambda _: None, timeout=120)
     try:
         endpoint = lab.endpoints("bench-routing")["west"]
-        async with connect(endpoint, "west") as connection:
-            for stream in bundles[-1].streams:
-                if stream.virtual == "s0" and stream.role.value == "write":
-                    fields = {**stream.config.fields, "storage": "memory"}
-                    await JetStreamAdmin(connection).create(replace(stream.config, fields=fields))
         process = psutil.Process(lab.status("bench-routing").servers[0].pid)
         client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
-        other = await cost(process, partial(core, subject=OTHER[routing]), client, CORE)
-        stored = await cost(process, acked, client, ACKED)
+        if layout == "plain":
+            await client.jetstream().add_stream(name="s0", subjects=["v.s0.>"], storage="memory")
+        await _create(endpoint, bundles[-1], Role.WRITE)
+        rules = len(bundles[-1].mappings)
+        many = CORE_OF_MANY if rules > MANY_RULES else CORE
+        other = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
+        stored = await cost(process, partial(acked, client), ACKED)
+        unanswered = await cost(process, partial(core, client), STORED)
+        # Only now, as sourcing would be counted as publishing.
+        await _create(endpoint, bundles[-1], Role.READ)
+        await _read(client, ROUNDS * (ACKED + STORED))
+        pulled = await cost(process, partial(fetched, client, READ.get(layout, "s0")), ACKED)
         await client.close()
-        return other, stored, len(bundles[-1].mappings)
+        return Row(layout=layout, streams=count, rules=rules, costs=(other, unanswered, stored, pulled))
     finally:
         await lab.down("bench-routing", purge=True)
 
 
-async def _table() -> None:
-    print("routing    streams   rules   other µs   acknowledged µs")
-    for routing in ("domains", "accounts", "mapped"):
-        for count in COUNTS:
-            other, stored, rules = await measure(routing, count)
-            print(f"{routing:9} {count:8,} {rules:7,} {other:10.2f} {stored:17.1f}", flush=True)
+async def _create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:
+    async with connect(endpoint, "west") as connection:
+        for stream in bundle.streams:
+            if stream.virtual == "s0" and stream.role is role:
+                fields = {**stream.config.fields, "storage": "memory"}
+                await JetStreamAdmin(connection).create(replace(stream.config, fields=fields))
 
 
-def main() -> None:
-    """Print one line for each profile and number of streams."""
+async def _read(client: Client, count: int) -> None:
+    """Return once everything is where it is read: sourcing must not be counted as fetching."""
+    async with asyncio.timeout(120):
+        while (await client.jetstream(timeout=30).stream_info("s0")).state.messages < count:
+            await asyncio.sleep(0.2)
+
+
+async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
+    print(
+        f"layout    streams   rules {''.join(f'{one:>10}' for one in HEADERS)}   acked/plain  fetched/plain", flush=True
+    )
+    for layout in dict.fromkeys(layouts):
+        plain = await measure("plain", 0)  # again, as the machine may be busier by now
+        _show(plain, plain)
+        for count in counts if layout != "plain" else ():
+            _show(await measure(layout, count), plain)
+
+
+def _show(row: Row, plain: Row) -> None:
+    ratios = [row.costs[number] / plain.costs[number] for number in (2, 3)]
+    print(
+        f"{row.layout:9} {row.streams:7,} {row.rules:7,} {''.join(f'{one:10.2f}' for one in row.costs)} "
+        f"{ratios[0]:13.2f} {ratios[1]:14.2f}",
+        flush=True,
+    )
+
+
+def main(layouts: Sequence[str] = LAYOUTS, counts: Sequence[int] = COUNTS) -> None:
+    """Print one line for each layout and number of streams; before each layout a plain stream in a plain account."""
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["VSTREAM_STATE_DIR"] = str(Path(scratch) / "state")
-        asyncio.run(_table())
+        asyncio.run(_table(layouts, counts))
