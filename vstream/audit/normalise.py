@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from vstream.audit import routes
 from vstream.audit.local import table
 from vstream.audit.schema import MESSAGES
-from vstream.model.streams import IN_ACCOUNT, as_source
+from vstream.model.streams import IN_ACCOUNT, REPLAYS, as_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -197,7 +197,8 @@ def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
         word(2).alias("filters"),
         word(3).alias("destinations"),
         F.when(is_mirrored, F.col("subject")).otherwise(word(4)).alias("sent_subject"),
-        word(5).alias("identity"),
+        # That of a replay is of a stream that is gone.
+        F.when(~name.rlike(REPLAYS), word(5)).alias("identity"),
     )
 
 
