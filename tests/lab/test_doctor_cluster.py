@@ -1,0 +1,211 @@
+"""`vstream doctor` on two clusters of three, which run different versions: what takes several replicas to go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.command import vstream
+from tests.support.labs import running_in, states
+from vstream import load
+from vstream.doctor.examine import examine
+from vstream.doctor.finding import Finding
+from vstream.errors import VstreamError
+from vstream.jetstream.connection import Connection, connect
+from vstream.jetstream.gather import gather
+from vstream.lab import lab
+from vstream.model.topology import Topology
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+LAB = "crowd"
+TEXT = f"""\
+version: 1
+name: {LAB}
+server_version: "2.12"
+regions: {{west: {{servers: 3}}, east: {{servers: 3}}}}
+streams:
+  foo: {{subjects: [foo.>], canary: foo._canary.*, write: {{max_age: 1h}}, consumers: {{reader: {{}}}}}}
+"""
+ALWAYS = ("VD407", "VD408")
+"""Each region alone is half of the servers, and east runs an older version: this lab is made so."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("crowd")
+    path, state = directory / "topology.yaml", directory / "state"
+    path.write_text(TEXT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(state))
+        try:
+            up = vstream("lab", "up", path, "--server-version", "east=2.12.8", timeout=200)
+            assert up.code == 0, up.err
+            applied = vstream("apply", path, "--yes")
+            assert applied.code == 0, applied.out + applied.err
+            yield path
+        finally:
+            vstream("lab", "down", LAB, "--purge")
+            left = running_in(state)
+            for process in left:
+                process.kill()
+    assert left == []
+
+
+@pytest_asyncio.fixture
+async def west(file: Path) -> AsyncIterator[Connection]:
+    """A connection to west, where all is well but for what is always so; faults are undone afterwards."""
+    await until_found()
+    async with connect(lab.endpoints(LAB)["west"], "west") as connection:
+        yield connection
+    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert healed.code == 0, healed.err
+    assert set(states(LAB).values()) == {"running"}
+
+
+def topology(text: str = TEXT) -> Topology:
+    return load.load(text.encode(), "crowd.yaml").require()
+
+
+async def look(wanted: Topology) -> dict[str, list[Finding]]:
+    facts = await gather(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
+    found: dict[str, list[Finding]] = {}
+    for one in examine(wanted, load.bundle(wanted), facts).findings:
+        found.setdefault(one.code, []).append(one)
+    return found
+
+
+async def until_found(
+    *codes: str, perhaps: frozenset[str] = frozenset(), within: float = 150
+) -> dict[str, list[Finding]]:
+    """The findings by code, once they are of *codes* and of what is always found."""
+    deadline = time.monotonic() + within
+    while True:
+        found = await look(topology())
+        if set(found) - perhaps == {*codes, *ALWAYS} - perhaps:
+            return found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.2)
+
+
+async def test_versions(west: Connection) -> None:
+    """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
+    facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+    assert {one.storage_limit for one in facts.servers} == {10 << 30}
+    assert {bool(one.config_digest) for one in facts.servers} == {True}
+    assert {bool(one.flags) for one in facts.servers if one.region == "east"} == {False}
+    found = await until_found()
+    (mixed,) = found["VD408"]
+    assert mixed.evidence == "3 run 2.12.8, 3 run 2.15.1"
+    (old,) = (await look(topology(TEXT.replace('"2.12"', '"2.14"'))))["VD412"]
+    assert old.about == "`east-1`, `east-2`, `east-3`"
+    assert '`server_version: "2.14"`' in old.evidence
+
+
+async def test_a_consumer_that_is_gone(west: Connection, file: Path) -> None:
+    answer = await west.request_json("$JS.API.CONSUMER.DELETE.foo-read-west.reader", {})
+    assert "error" not in answer, answer
+    (one,) = (await until_found("VD505"))["VD505"]
+    assert one.about == "foo-read-west > reader"
+    assert vstream("apply", file, "--yes").code == 0
+    await until_found()
+
+
+async def test_one_server_away_then_two(west: Connection, file: Path) -> None:
+    """With one, its cluster goes on with two of three replicas; with two, there is no leader of anything in west."""
+    killed = vstream("chaos", "kill-server", "west-3", "--topology", file)
+    assert killed.code == 0, killed.err
+    found = await until_found("VD404", "VD504")
+    assert [one.about for one in found["VD404"]] == ["west-3"]
+    # Which of them has noticed by now is a matter of a second.
+    assert {one.about for one in found["VD504"]} <= {"foo-write-west", "foo-read-west"}
+    killed = vstream("chaos", "kill-server", "west-2", "--topology", file, "--yes-really")
+    assert killed.code == 0, killed.err
+    # The meta group has lost two of six, and may have to elect another leader.
+    found = await until_found("VD404", "VD503", perhaps=frozenset({"VD201", "VD406", "VD504"}))
+    assert "-west`" in found["VD503"][0].about
+    assert "east" not in found["VD503"][0].about
+    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert healed.code == 0, healed.err
+    await until_found()
+
+
+async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
+    """JetStream stays on there, and neither `/jsz` nor STREAM.INFO says anything."""
+    full = vstream("chaos", "disk-full", "west-2", "--topology", file)
+    assert full.code == 0, full.err
+    deadline = time.monotonic() + 90
+    while True:
+        await published(west, "full")
+        found = await look(topology())
+        if any(one.about == "foo-write-west" for one in found.get("VD508", ())):
+            break
+        assert time.monotonic() < deadline, found
+    assert "VD405" not in found
+    one = next(one for one in found["VD508"] if one.about == "foo-write-west")
+    assert one.evidence.startswith("`west-2` cannot write to it: ")
+    assert "file too large" in one.evidence
+    assert "make space" in one.do
+    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert healed.code == 0, healed.err
+    await until_found()
+
+
+async def test_a_stream_that_one_header_stopped_for_good(west: Connection, file: Path) -> None:
+    """`Nats-Expected-Last-Msg-Id` beside the publishes of others, and the way out that the manual names."""
+    assert await published(west, "before")
+    deadline = time.monotonic() + 90
+    number = 0
+    while not (found := await look(topology())).get("VD508"):
+        assert time.monotonic() < deadline, found
+        number += 20
+        await asyncio.gather(*(tried(west, one) for one in range(number, number + 20)))
+    assert {one.about for one in found["VD508"]} == {"foo-write-west"}
+    assert "last msgid mismatch" in found["VD508"][0].evidence
+    assert "`Nats-Expected-Last-Msg-Id`" in found["VD508"][0].do
+    assert not await published(west, "nobody stores this")
+    shown = vstream("doctor", file, "--format", "json")
+    assert shown.code == 1, shown.err
+    assert {one["about"] for one in json.loads(shown.out)["findings"] if one["code"] == "VD508"} == {"foo-write-west"}
+
+    # A new one begins behind what its readers have taken: they go on, those of 2.12 too, which do not notice.
+    before = await stored(west, "foo-read-east")
+    answer = await west.request_json("$JS.API.STREAM.DELETE.foo-write-west", {}, timeout=20)
+    assert "error" not in answer, answer
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    deadline = time.monotonic() + 90
+    while await stored(west, "foo-read-east") == before:
+        assert time.monotonic() < deadline
+        await published(west, "after")
+    await until_found()
+
+
+async def published(connection: Connection, text: str) -> bool:
+    try:
+        reply = await connection.request("foo.x", text.encode(), timeout=3)
+    except VstreamError:
+        return False
+    return "error" not in json.loads(reply.data)
+
+
+async def stored(connection: Connection, stream: str) -> int:
+    answer = await connection.request_json(f"$JS.API.STREAM.INFO.{stream}", {})
+    messages: int = answer["state"]["messages"]
+    return messages
+
+
+async def tried(connection: Connection, number: int) -> None:
+    headers = {"Nats-Msg-Id": f"id-{number}"}
+    if number % 2 == 0:
+        headers["Nats-Expected-Last-Msg-Id"] = f"id-{number - 1}"
+    try:
+        await connection.request("foo.x", b"tried", headers=headers, timeout=2)
+    except VstreamError:
+        return
