@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.mappings import LabMappings
 from vstream.load import bundle, load
+from vstream.model.artifacts import MAPPINGS_PATH, Bundle
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Role
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 DOCUMENT: dict[str, Any] = {
     "version": 1,
     "name": "blog",
@@ -39,12 +42,22 @@ def as_published(config: StreamConfig) -> StreamConfig:
     return StreamConfig(name=config.name, fields={**fields, "sources": sources, "subject_transform": transform})
 
 
+def with_published_rules(rendered: Bundle) -> Bundle:
+    """*rendered* with the recipe's mappings instead of vstream's, but for the region that is not here."""
+    lines = (FIXTURES / "blog-mappings.cfg").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if '"central"' not in line)
+    artifacts = (replace(one, text=text) if one.path == MAPPINGS_PATH else one for one in rendered.artifacts)
+    return replace(rendered, artifacts=tuple(artifacts))
+
+
 @pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
-async def test_the_published_layout_becomes_the_safe_one(state: Path, tmp_path: Path, version: str) -> None:
-    file = tmp_path / "blog.yaml"
-    file.write_text(json.dumps(DOCUMENT))
-    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
-    rendered = bundle(load(file.read_bytes(), "blog.yaml").require(), addresses=lab.addresses("blog"))
+async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
+    state: Path, tmp_path: Path, version: str
+) -> None:
+    recipe, file = tmp_path / "recipe.yaml", tmp_path / "imported.yaml"
+    recipe.write_text(json.dumps(DOCUMENT))
+    assert (await asyncio.to_thread(vstream, "lab", "up", recipe, "--server-version", version)).code == 0
+    rendered = bundle(load(recipe.read_bytes(), "recipe.yaml").require(), addresses=lab.addresses("blog"))
     async with connect(lab.endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:
@@ -54,19 +67,28 @@ async def test_the_published_layout_becomes_the_safe_one(state: Path, tmp_path: 
         for stream in rendered.streams:
             if stream.role is Role.READ:
                 await admin.create(as_published(stream.config))
-    await LabMappings("blog", rendered).load()
+    await LabMappings("blog", with_published_rules(rendered)).load()
     sent = Load(200)
     async with under_load(sent, lab.endpoints("blog")):
         await sent.acknowledged(400)
-        planned = await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")
-        risks = {change["risk"] for change in json.loads(planned.out)["changes"]}
-        assert not risks & {"re-sourcing", "data loss"}
+        imported = await asyncio.to_thread(vstream, "import", file, "--lab", "blog", "--format", "json")
+        assert imported.code == 0, imported.out + imported.err
+        said = json.loads(imported.out)
+        assert (said["topology"], said["naming"], said["streams"]) == ("blog", "blog", {"foo": "virtual"})
+        assert (said["adopts"], said["leftovers"]) == (True, [])
+        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")).out)
+        assert [change["name"] for change in planned["changes"]] == [
+            change["name"] for change in said["plan"]["changes"]
+        ]
+        assert not {change["risk"] for change in planned["changes"]} & {"re-sourcing", "data loss"}
         applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
         assert applied.code == 0, applied.out + applied.err
         await sent.acknowledged(200)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
+    again = json.loads(vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").out)
+    assert (again["adopts"], again["leftovers"], again["plan"]["changes"]) == (False, [], [])
     assert vstream("lab", "down", "blog", "--purge").code == 0
 
 
