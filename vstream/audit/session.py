@@ -194,6 +194,8 @@ def _connected(remote: str, conf: Mapping[str, str]) -> Any:
         raise VstreamError(
             f"Spark Connect needs more than Spark: {_one_line(error)}", hint="pip install 'vstream[audit-connect]'"
         ) from error
+    # Without it, `pyspark.sql.functions` looks for Spark in this process.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
         builder = SparkSession.builder.remote(remote)
         for name, value in conf.items():

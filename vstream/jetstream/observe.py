@@ -155,9 +155,11 @@ async def observe(
         rules.update(loaded)
         unread.extend(silent)
     here = rules.get(connection.server_name)
+    # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
+    asking = naming.client_account(topology, connection.region) if is_signed else account
     asked = (
-        *(one for one in accounts if one is None or is_reachable(one, here, account)),
-        *(leaving_accounts(topology, here, account) if accounts != (None,) else ()),
+        *(one for one in accounts if one is None or is_reachable(one, here, asking)),
+        *(leaving_accounts(topology, here, asking) if accounts != (None,) else ()),
     )
     streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
