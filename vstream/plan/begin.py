@@ -30,23 +30,27 @@ _NOTICE: ServerVersion = (2, 15)
 
 
 def following(
-    change: Change, desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream], oldest: ServerVersion
-) -> Change:
+    changes: Sequence[Change],
+    desired: Sequence[PhysicalStream],
+    observed: Mapping[str, ObservedStream],
+    oldest: ServerVersion,
+) -> list[Change]:
     """
-    *change*, which names the streams that may have taken something of an earlier stream of the name that it makes.
+    *changes*; those that make a stream name the streams that may have taken something of an earlier one of its name.
 
     Those that source it and, where a server can be as old as *oldest*, those that will.
     """
-    if not isinstance(change, Create):
-        return change
-    name = change.config.name
-    will = {one.config.name for one in desired if name in one.config.source_names} if oldest < _NOTICE else set()
-    readers = [
-        one.config.name
-        for one in observed.values()
-        if one.messages and (name in one.config.source_names or (one.config.name in will and one.config.source_names))
+    holding = [one for one in observed.values() if one.messages and one.config.source_names]
+    takes = {one.config.name: one.config.source_names for one in holding}
+    will = {one.config.name: one.config.source_names for one in desired if oldest < _NOTICE}
+    readers: dict[str, set[str]] = {}
+    for reader, sources in takes.items():
+        for source in {*sources, *will.get(reader, ())}:
+            readers.setdefault(source, set()).add(reader)
+    return [
+        replace(one, readers=tuple(sorted(readers.get(one.config.name, ())))) if isinstance(one, Create) else one
+        for one in changes
     ]
-    return replace(change, readers=tuple(sorted(readers)))
 
 
 def begun(config: StreamConfig, first_seq: int) -> StreamConfig:

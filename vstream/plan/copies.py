@@ -47,17 +47,16 @@ _NOT_FOR_COPIES = frozenset(
 
 
 def donor_of(
-    stream: PhysicalStream, desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    stream: PhysicalStream, siblings: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
 ) -> str | None:
-    """The read stream that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
+    """The one of *siblings* that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
     # Servers do not turn a stream into a counter. Nor need it be one's copy: write streams keep every counter (VS147).
     if not stream.config.source_names or stream.config.fields.get("allow_msg_counter"):
         return None
-    for other in desired:
+    for other in siblings:
         found = observed.get(other.config.name)
         if (
-            other.virtual == stream.virtual
-            and other.role is stream.role
+            other.role is stream.role
             and found is not None
             and found.messages
             and found.config.source_names

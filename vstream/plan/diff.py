@@ -98,13 +98,18 @@ def diff(
     changes: list[Change] = []
     blocked: list[Blocked] = []
     notes: list[Note] = []
+    siblings: dict[str, list[PhysicalStream]] = {}
     for stream in desired:
-        for outcome in _toward(stream, topology, desired, observed, forms, adopt, server_version, notes):
+        siblings.setdefault(stream.virtual, []).append(stream)
+    for stream in desired:
+        for outcome in _toward(
+            stream, topology, siblings[stream.virtual], observed, forms, adopt, server_version, notes
+        ):
             if isinstance(outcome, Blocked):
                 blocked.append(outcome)
             else:
                 changes.append(outcome)
-    changes = [begin.following(one, desired, observed.streams, server_version) for one in changes]
+    changes = begin.following(changes, desired, observed.streams, server_version)
     gone = {name: one for name, one in owned.items() if name not in wanted | takeover.taken(desired)}
     blocked.extend(profiles.out_of_reach(gone, accounts, domains))
     deletes = [_delete(one) for _, one in sorted(gone.items())]
@@ -145,18 +150,18 @@ def diff(
 def _toward(
     stream: PhysicalStream,
     topology: str,
-    desired: Sequence[PhysicalStream],
+    siblings: Sequence[PhysicalStream],
     observed: Observed,
     forms: Mapping[str, Mapping[str, Json]],
     adopt: frozenset[str],
     server_version: ServerVersion,
     notes: list[Note],
 ) -> Iterator[Change | Blocked]:
-    """What brings one physical stream to what it shall be, in order; or why nothing does."""
+    """What brings one physical stream, one of *siblings*, to what it shall be, in order; or why nothing does."""
     name = stream.config.name
-    donor = copies.donor_of(stream, desired, observed.streams)
     found = observed.streams.get(name)
-    if donor and found is None and name not in observed.missing:
+    is_absent = found is None and name not in observed.missing
+    if is_absent and (donor := copies.donor_of(stream, siblings, observed.streams)):
         if server_version >= copies.SINCE and stream.account is None:
             yield from copies.begun(stream, donor)
             return
