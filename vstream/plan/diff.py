@@ -110,7 +110,8 @@ def diff(
             else:
                 changes.append(outcome)
     changes = begin.following(changes, desired, observed.streams, server_version)
-    gone = {name: one for name, one in owned.items() if name not in wanted | takeover.taken(desired)}
+    kept = wanted | takeover.taken(desired)
+    gone = {name: one for name, one in owned.items() if name not in kept}
     blocked.extend(profiles.out_of_reach(gone, accounts, domains))
     deletes = [_delete(one) for _, one in sorted(gone.items())]
     changes.extend((*closing.closed(deletes, desired, observed.streams), *deletes))
