@@ -1,4 +1,4 @@
-"""Hidden accounts, audited as the user that may read them and nothing else."""
+"""Hidden accounts, accounts of regions, and domains, audited as the user that may read them and nothing else."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from vstream.diagnostics import Severity
 from vstream.lab import lab
 from vstream.load import bundle, load
 from vstream.model.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
+from vstream.model.topology import Consistency, Routing
+from vstream.topology import naming
 
 pytestmark = [
     pytest.mark.server,
@@ -35,24 +37,26 @@ TOPOLOGY = """\
 version: 1
 name: audited
 server_version: "2.12"
-routing: accounts
+routing: {routing}
 roots: [v.>]
-regions: {west: {servers: 1}, east: {servers: 1}}
-defaults: {write: {max_age: 1h}}
+regions: {{west: {{servers: 1}}, east: {{servers: 1}}}}
+defaults: {{write: {{max_age: 1h}}}}
 streams:
-  foo: {subjects: [v.foo.>]}
-  prices: {subjects: [prices.>], consistency: homed, home: east}
+  foo: {{subjects: [v.foo.>]}}
+  prices: {{subjects: [prices.>]{homed}}}
 """
 EACH = 20
 
 
-@pytest.fixture
-def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(params=[Routing.ACCOUNTS, Routing.DOMAINS, Routing.REGIONAL], ids=lambda one: one.value)
+def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A lab whose streams hold what clients of each region published."""
+    routing: Routing = request.param
+    homed = "" if routing is Routing.DOMAINS else ", consistency: homed, home: east"
     state = tmp_path / "state"
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(state))
     file = tmp_path / "audited.yaml"
-    file.write_text(TOPOLOGY)
+    file.write_text(TOPOLOGY.format(routing=routing.value, homed=homed))
     try:
         up = vstream("lab", "up", file)
         assert up.code == 0, up.err
@@ -90,9 +94,8 @@ async def everybody_publishes() -> None:
 
 
 async def delete(name: str, seq: int) -> None:
-    account, _, stream = name.partition("/")
-    connection = await as_user("west", VSTREAM_USER)
-    asked = f"_vs.api.{account}.STREAM.MSG.DELETE.{stream}"
+    connection = await as_user("east", VSTREAM_USER)
+    asked = naming.asked("STREAM.MSG.DELETE", name)
     answer = json.loads((await connection.request(asked, json.dumps({"seq": seq}).encode(), timeout=30)).data)
     await connection.close()
     assert answer["success"], answer
@@ -111,14 +114,17 @@ def errors(report: Report) -> list[tuple[str, str | None, int]]:
     return sorted((one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR)
 
 
-def test_hidden_accounts_are_read_and_what_is_missing_in_them_is_found(
+def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
     spark: SparkSession, topology: Path, tmp_path: Path
 ) -> None:
+    wanted = load(topology.read_bytes(), topology.name).require()
     report = audited(spark, topology, tmp_path / "direct", path="direct")
     assert report.verdict() is Verdict.PASS, report.as_dict()
-    # Of `foo` two write streams and two read streams, of `prices` the origin and its mirror.
-    assert report.messages == 2 * EACH + 2 * 2 * EACH + 2 * 2 * EACH
-    asyncio.run(delete("R_east/foo", 11))
+    # Two write streams and two read streams of each virtual one, or the origin and its mirror.
+    per_stream = [6 if one.consistency is Consistency.VIRTUAL else 4 for one in wanted.streams]
+    assert report.messages == EACH * sum(per_stream)
+    read = naming.read_in(wanted.streams[0], "east")
+    asyncio.run(delete(read, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
     assert report.verdict() is Verdict.FAIL
-    assert [(stream, count) for _, stream, count in errors(report)] == [("R_east/foo", 1)]
+    assert [(stream, count) for _, stream, count in errors(report)] == [(read, 1)]

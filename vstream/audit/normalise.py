@@ -53,6 +53,7 @@ origin rise where nothing is wrong.
 """
 
 _MADE_FOR = "(:C=[0-9A-Za-z]{8})?$"
+_HASH = ":[0-9A-Za-z]{8}$"
 _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """What servers append to the name of a stream in another account, and of a consumer that was made for it."""
 _ACK_PREFIX = "$JS.ACK."
@@ -159,12 +160,14 @@ def _hidden(cut: Cut) -> Column | None:
     return F.create_map(*(F.lit(text) for pair in known for text in pair)) if known else None
 
 
-def _origin(said: Column, hidden: Column | None) -> Column:
-    """The stream that a header calls *said*."""
+def _origin(said: Column, taker: Column, hidden: Column | None) -> Column:
+    """The stream that a header which *taker* holds calls *said*: without a hash, one of the taker's own account or domain."""
     plain = F.regexp_replace(said, _EXTERNAL, "")
-    return (
-        plain if hidden is None else F.coalesce(F.try_element_at(hidden, F.regexp_replace(said, _MADE_FOR, "")), plain)
-    )
+    if hidden is None:
+        return plain
+    name = F.regexp_replace(said, _MADE_FOR, "")
+    beside = F.concat(F.regexp_extract(taker, f"^(.*{IN_ACCOUNT})?", 0), plain)
+    return F.coalesce(F.try_element_at(hidden, name), F.when(name.rlike(_HASH), plain).otherwise(beside))
 
 
 def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
@@ -192,7 +195,7 @@ def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
         "subject",
         "msg_id",
         "digest",
-        F.when(is_mirrored, F.col("mirror")).when(is_good, _origin(name, hidden)).alias("origin"),
+        F.when(is_mirrored, F.col("mirror")).when(is_good, _origin(name, F.col("stream"), hidden)).alias("origin"),
         F.when(is_mirrored, F.col("seq")).when(is_good, seq).alias("origin_seq"),
         word(2).alias("filters"),
         word(3).alias("destinations"),

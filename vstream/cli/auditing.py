@@ -13,7 +13,6 @@ import typer
 from vstream.cli import inputs
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.accounts import AUDIT_USER
-from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -136,11 +135,6 @@ class Live(Source):
     def __init__(self, wanted: Request, path: Path) -> None:
         super().__init__(wanted)
         self._topology: Topology = inputs.load(path).require()
-        if self._topology.routing is Routing.DOMAINS:
-            raise VstreamError(
-                f"`{path}` has `routing: domains`, and an audit cannot read domains yet",
-                hint="captures of `vstream scenario run` can be audited; `vstream status` compares positions",
-            )
         _check_streams(wanted.streams, {one.name for one in self._topology.streams})
         self._target = inputs.target(self._topology, wanted.lab)
         self._endpoints = inputs.endpoints_as(self._topology, self._target, AUDIT_USER)
