@@ -204,7 +204,8 @@ def repeats(file: Path) -> None:
         if line.startswith(("✗", "WELL")):
             times += 1
         else:
-            longest = max(longest, len(line.rstrip()) if "·" not in line else 0)
+            # Tables are indented. Sentences are left to the terminal to wrap.
+            longest = max(longest, len(line.rstrip()) if line.startswith(" ") else 0)
         if times == 2:
             break
     shown.terminate()
