@@ -71,7 +71,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
                     on_key=True,
                 )
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         if not subject.document.streams[physical.stream].counters:
             continue
         for word, field, bad in (("discard", "discard", "new"), ("allow_msg_ttl", "allow_msg_ttl", True)):
@@ -116,7 +116,7 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         adds_up = physical.role in {Role.WRITE, Role.ORDER, Role.READ} and not physical.is_mirror
         if not adds_up or not subject.document.streams[physical.stream].counters:
             continue

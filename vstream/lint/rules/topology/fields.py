@@ -191,7 +191,7 @@ def too_much_text(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         length = len(str(physical.fields.get("description", "")).encode())
         if length > _MAX_DESCRIPTION:
             at = subject.place(physical, "description")

@@ -48,7 +48,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[tuple[Path, str]] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         servers = len(subject.topology.servers_at(physical.region))
         replicas = physical.fields["num_replicas"]
         if replicas <= servers:
@@ -98,7 +98,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[str] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         if physical.role is not Role.WRITE or physical.stream in seen or subject.places(physical, "max_age"):
             continue
         seen.add(physical.stream)
@@ -141,7 +141,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         message = None if physical.is_mirror else _window_problem(subject, physical)
         if message and (at := subject.place(physical, "duplicate_window")) not in seen:
             seen.add(at)
@@ -196,7 +196,7 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         refuses = physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new"
         if refuses and (at := subject.place(physical, "discard")) not in seen:
             seen.add(at)
@@ -236,7 +236,7 @@ def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         replicas = physical.fields["num_replicas"]
         if replicas % 2 == 0 and (at := subject.place(physical, "replicas")) not in seen:
             seen.add(at)
@@ -277,7 +277,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         contradicts = physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]
         if contradicts and (at := subject.place(physical, "deny_purge")) not in seen:
             seen.add(at)

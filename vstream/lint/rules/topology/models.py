@@ -47,7 +47,7 @@ def model_cannot(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         if not physical.is_mirror:
             continue
         for at, key, message, hint in _refused(subject, physical):

@@ -251,7 +251,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     seen: set[tuple[Path, str]] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         wanted = {tag.lower() for tag in physical.fields["placement"].get("tags", ())}
         if not wanted:
             continue

@@ -95,7 +95,7 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Finding]:
     """
     stretch = subject.topology.stretch
     seen: set[Path] = set()
-    for physical in subject.physical():
+    for physical in subject.physical:
         replicas = physical.fields["num_replicas"]
         if stretch is None or physical.region != stretch.cluster or replicas >= _FEWEST:
             continue

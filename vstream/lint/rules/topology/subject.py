@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.topology import Role
@@ -28,7 +29,7 @@ class PhysicalSettings:
     is_mirror: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TopologySubject:
     """A topology as written, with a stream for each bucket, and as resolved."""
 
@@ -51,17 +52,20 @@ class TopologySubject:
             yield (*path, "read"), level.read
             yield (*path, "order"), level.order
 
-    def physical(self) -> Iterator[PhysicalSettings]:
+    @cached_property
+    def physical(self) -> tuple[PhysicalSettings, ...]:
         """Every physical stream."""
-        for stream in self.topology.streams:
-            for part in stream.physical:
-                yield PhysicalSettings(
-                    stream=stream.name,
-                    role=part.role,
-                    region=part.place,
-                    fields=part.settings.fields,
-                    is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
-                )
+        return tuple(
+            PhysicalSettings(
+                stream=stream.name,
+                role=part.role,
+                region=part.place,
+                fields=part.settings.fields,
+                is_mirror=part.role is Role.READ and stream.consistency.has_mirrors,
+            )
+            for stream in self.topology.streams
+            for part in stream.physical
+        )
 
     def called(self, place: str) -> str:
         """A region or the stretch cluster, as one speaks of it."""
