@@ -6,8 +6,7 @@ import asyncio
 import json
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from tests.support import labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from tests.support.probing import until
-from vstream.lab import lab
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -59,23 +58,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert running_in(state) == []
 
 
-@asynccontextmanager
-async def client(region: str, user: str) -> AsyncIterator[Client]:
-    """The library as it is, logged in as *user*. What servers refuse is in its `refused`."""
-    endpoint = lab.endpoints("accounts", user)[region]
-    refused: list[str] = []
-
-    async def remember(error: Exception) -> None:
-        refused.append(str(error))
-
-    connection = await nats.connect(
-        list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=remember
-    )
-    connection.refused = refused  # type: ignore[attr-defined]
-    try:
-        yield connection
-    finally:
-        await connection.close()
+client = partial(labs.client, "accounts")
 
 
 async def ill(file: Path) -> str | None:

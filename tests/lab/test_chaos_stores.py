@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, stored
+from tests.support.chaos import LAB, background, chaos, copied, done, open_faults, publish, stored
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.lab.state import lab_directory
@@ -24,15 +23,6 @@ def file(small: Path) -> Iterator[Path]:
     yield small
     vstream("chaos", "heal", "--lab", LAB, timeout=200)
     assert set(states(LAB).values()) == {"running"}
-
-
-async def copied(tool: subprocess.Popen[str]) -> None:
-    """Return once the stores are copied and the servers go on."""
-    deadline = time.monotonic() + 60
-    while not any(lab_directory(LAB).faults.glob("*/copied")):
-        assert tool.poll() is None
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
 
 
 async def has(region: str, text: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import probing
-from tests.support.chaos import background
+from tests.support.chaos import background, copied
 from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.cli import configs, inputs
@@ -135,11 +135,7 @@ async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path
     file = tmp_path / "topology.yaml"
     file.write_bytes(probing._TOPOLOGY)
     with background(file, "power-loss", "west", "--lose", "10s", "--yes-really", "--lab", LAB) as tool:
-        deadline = time.monotonic() + 60
-        while not any(lab_directory(LAB).faults.glob("*/copied")):
-            assert tool.poll() is None
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+        await copied(tool, LAB)
         for number in range(3):
             await world.connections["west"].request(
                 f"foo.lost.{number}", b"%d" % number, headers={"Nats-Msg-Id": f"id-{number}"}

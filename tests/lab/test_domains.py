@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import nats
 import pytest
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from tests.support import labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from tests.support.probing import until
-from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
 
@@ -52,21 +50,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     assert running_in(state) == []
 
 
-@asynccontextmanager
-async def client(region: str, user: str = "app") -> AsyncIterator[Client]:
-    """The library as it is, logged in as *user*."""
-    endpoint = lab.endpoints("domains", user)[region]
-
-    async def ignore(_: Exception) -> None:
-        pass
-
-    connection = await nats.connect(
-        list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=ignore
-    )
-    try:
-        yield connection
-    finally:
-        await connection.close()
+client = partial(labs.client, "domains")
 
 
 @pytest.mark.asyncio

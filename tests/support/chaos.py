@@ -19,6 +19,7 @@ from tests.support.labs import running_in
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
 from vstream.lab import lab
+from vstream.lab.state import lab_directory
 
 LAB = "rehearsal"
 REGIONS = ("west", "central", "east")
@@ -171,3 +172,12 @@ async def until_stored(wanted: int, *, within: float) -> dict[str, float]:
             break  # what is missing is for the caller to say
         await asyncio.sleep(0.1)
     return seen
+
+
+async def copied(tool: subprocess.Popen[str], name: str = LAB) -> None:
+    """Return once *tool*, a loss of power in lab *name*, has copied the stores and the servers go on."""
+    deadline = time.monotonic() + 60
+    while not any(lab_directory(name).faults.glob("*/copied")):
+        assert tool.poll() is None
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)

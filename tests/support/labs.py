@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import nats
 import psutil
+from nats.aio.client import Client
 
 from vstream.lab import lab
 from vstream.lab.lab import Progress
@@ -40,3 +43,22 @@ async def eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client(name: str, region: str, user: str = "app") -> AsyncIterator[Client]:
+    """The library as it is, logged in to *region* of lab *name* as *user*. What servers refuse is in its `refused`."""
+    endpoint = lab.endpoints(name, user)[region]
+    refused: list[str] = []
+
+    async def remember(error: Exception) -> None:
+        refused.append(str(error))
+
+    connection = await nats.connect(
+        list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=remember
+    )
+    connection.refused = refused  # type: ignore[attr-defined]
+    try:
+        yield connection
+    finally:
+        await connection.close()
