@@ -17,7 +17,12 @@ from tests.support.command import vstream
 from vstream.lab import lab
 
 MODELS = ("virtual", "ordered", "stretch", "homed")
-PROFILES: Mapping[str, tuple[str, ...]] = {"mapped": MODELS, "accounts": MODELS, "domains": ("virtual",)}
+PROFILES: Mapping[str, tuple[str, ...]] = {
+    "mapped": MODELS,
+    "accounts": MODELS,
+    "domains": ("virtual",),
+    "regional": MODELS,
+}
 """Each with the models that it has."""
 REGIONS = ("west", "central", "east")
 WORKS = "works"

@@ -37,6 +37,15 @@ class Results:
         """Note what *cell* came to."""
         self.cells.setdefault(cell, {})[where] = outcome
 
+    def forget(self, version: str, profile: str) -> None:
+        """Drop what runs on *version* have found in *profile*: another run replaces all of it."""
+        for cell in [cell for cell in self.cells if cell.profile == profile]:
+            kept = {where: outcome for where, outcome in self.cells[cell].items() if where[0] != version}
+            if kept:
+                self.cells[cell] = kept
+            else:
+                del self.cells[cell]
+
     def write(self, path: Path = FILE) -> None:
         """Write all of it: one line for each cell and outcome."""
         lines = [

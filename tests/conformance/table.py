@@ -14,8 +14,8 @@ _HEAD = """\
 Written by `scripts/conformance`, from what it has found: do not edit it.
 
 Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
-with {clients} as they are published. `mapped`, `accounts` and `domains` are [ways that clients reach streams](routing.md), the models are those of
-[consistency.md](consistency.md). ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
+with {clients} as they are published. {profiles} are [ways that clients reach streams](routing.md),
+the models are those of [consistency.md](consistency.md). With `regional`, clients are users of their region, such as `app-west`. ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
 versions unless it says where. The home of the `homed` streams was east.
 """
 _KNOWN_TITLES = {
@@ -41,7 +41,8 @@ def unexplained(results: Results) -> list[str]:
 def document(results: Results) -> str:
     """The text of docs/compatibility.md."""
     clients = " and ".join(f"{client} {version}" for client, version in results.clients.items())
-    parts = [_HEAD.format(versions=", ".join(results.versions()), clients=clients)]
+    profiles = ", ".join(f"`{profile}`" for profile in PROFILES)
+    parts = [_HEAD.format(versions=", ".join(results.versions()), clients=clients, profiles=profiles)]
     for client in results.clients:
         parts.append(f"## {client}\n")
         for group, title in _KNOWN_TITLES.items():

@@ -17,6 +17,7 @@ PLACES = {
     "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east")],
     "accounts": [("virtual", "east"), ("ordered", "west"), ("stretch", "central"), ("homed", "west")],
     "domains": [("virtual", "central")],
+    "regional": [("virtual", "west"), ("homed", "central")],
 }
 """Each model in each profile where it differs from a plain stream, in a region that is not its home."""
 
