@@ -215,6 +215,38 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report
     )
 
 
+def bars(shown: str) -> dict[str, str]:
+    """What each bar of the plot along the sequences says of itself, by its stream."""
+    return dict(re.findall(r'aria-label="(foo-[a-z-]+): ([^"]+)"', shown))
+
+
+def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong() -> None:
+    unread = replace(CLEAN.streams[2], error="connection refused", messages=None, rows=0)
+    shown = page(
+        replace(
+            CLEAN,
+            streams=(*CLEAN.streams[:2], unread),
+            routes=(CLEAN.routes[0], replace(CLEAN.routes[1], arrived=None, least=None, greatest=None)),
+            findings=(finding("unreadable", stream="foo-read-east", region="east"),),
+        )
+    )
+    assert bars(shown) == {
+        "foo-write-west": "0 ranges are marked",
+        "foo-read-west": "0 ranges are marked",
+        "foo-read-east": "not read",
+    }
+    assert "What could not be seen" in shown
+    assert "What is wrong" not in shown
+
+
+def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_folded() -> None:
+    shown = page(BROKEN)
+    assert bars(shown)["foo-read-east"] == "7 ranges are marked"
+    assert (shown.count("What is wrong"), shown.count("What could not be seen")) == (1, 0)
+    assert "with nothing to mark" not in shown
+    assert "<summary>1 write stream with nothing to mark</summary>" in page(CLEAN)
+
+
 def test_codes_are_unique_in_order_and_have_pages() -> None:
     assert [one.code for one in codes.ALL] == sorted({one.code for one in codes.ALL})
     assert len(codes.BY_KIND) == len(codes.ALL)

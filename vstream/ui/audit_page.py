@@ -39,8 +39,15 @@ _LEGEND = (
     ("indeterminate", "too many or changed"),
     ("moved", "out of order or dropped for another"),
     ("none", "removed by limits, or on its way"),
+    ("unread", "not read"),
 )
-_TITLES = {Severity.ERROR: "What is wrong", Severity.WARNING: "What to look at", Severity.NOTE: "Good to know"}
+_GROUPS = (
+    ("error", "What is wrong", lambda one: one.severity is Severity.ERROR and not one.leaves_open),
+    ("warning", "What could not be seen", lambda one: one.leaves_open),
+    ("warning", "What to look at", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
+    ("note", "Good to know", lambda one: one.severity is Severity.NOTE and not one.leaves_open),
+)
+"""Every finding is in one of these: how its mark looks, the heading, and which belong there."""
 
 
 def page(report: Report) -> str:
@@ -50,14 +57,15 @@ def page(report: Report) -> str:
     shown = _shown(report)
     timeline = _Timeline([one for one in report.delays if one.minute is not None and one.virtual in shown])
     plots = list(_plots(report, shown, timeline))
+    strips = [strip for virtual in shown for strip in _strips(report, virtual)]
     return env.get_template(TEMPLATE).render(
         report=report,
         verdict=report.verdict(),
         summary=summary(report),
         version=__version__,
         groups=[
-            (severity.value, title, [(one, list(evidence(one))) for one in report.findings if one.severity is severity])
-            for severity, title in _TITLES.items()
+            (look, title, [(one, list(evidence(one))) for one in report.findings if belongs(one)])
+            for look, title, belongs in _GROUPS
         ],
         matrices=[_matrix(report, virtual) for virtual in shown],
         left_out=len(report.virtuals) - len(shown),
@@ -65,7 +73,9 @@ def page(report: Report) -> str:
         ticks=timeline.ticks,
         since=timeline.since,
         intervals=timeline.intervals,
-        strips=[strip for virtual in shown for strip in _strips(report, virtual)],
+        # A stream has a bar for every other: those with nothing on them would hide the rest.
+        strips=[one for one in strips if not one["is_clean"]],
+        clean_strips=[one for one in strips if one["is_clean"]],
         strip_legend=_LEGEND,
         share=share,
         settled=settled,
@@ -200,16 +210,19 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
         if not lows or not highs:
             continue
         low, high = min(lows), max(highs)
-        places = [(state.region, origin), *((one.region, one.stream) for one in routes)]
+        places = [(state.region, origin, state.error is None)]
+        places += [(one.region, one.stream, one.arrived is not None) for one in routes]
+        rows = [
+            {"region": region, "stream": stream, "is_read": is_read, "marks": list(_marks(found, stream, low, high))}
+            for region, stream, is_read in places
+        ]
         yield {
             "virtual": virtual,
             "origin": origin,
             "low": f"{low:,}",
             "high": f"{high:,}",
-            "rows": [
-                {"region": region, "stream": stream, "marks": list(_marks(found, stream, low, high))}
-                for region, stream in places
-            ],
+            "rows": rows,
+            "is_clean": all(row["is_read"] and not row["marks"] for row in rows),
         }
 
 
