@@ -11,6 +11,7 @@ Extract (with --extract, and nothing else then): see scripts/bench_extract.py. N
 Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
 Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
+Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
 """
@@ -30,6 +31,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bench_failures
 import nats
 from bench_routing import LAYOUTS
 
@@ -183,7 +185,35 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
     parser.add_argument("--lint", action="store_true", help="only the linter, five rounds")
     parser.add_argument("--routing", action="store_true", help="only what a publish costs, by routing profile")
     parser.add_argument("--regions", action="store_true", help="only a fourth region that comes and goes under load")
-    parser.add_argument("--servers", type=int, default=1, help="with --regions: servers in each region (default 1)")
+    parser.add_argument(
+        "--failures", action="store_true", help="only regions killed and cut off, in each profile and model"
+    )
+    parser.add_argument(
+        "--profiles",
+        nargs="+",
+        metavar="PROFILE",
+        default=list(bench_failures.PROFILES),
+        choices=bench_failures.PROFILES,
+        help="with --failures: these alone",
+    )
+    parser.add_argument(
+        "--versions",
+        nargs="+",
+        metavar="VERSION",
+        default=list(bench_failures.VERSIONS),
+        help="with --failures: of nats-server",
+    )
+    parser.add_argument(
+        "--faults",
+        nargs="+",
+        metavar="FAULT",
+        default=list(bench_failures.FAULTS),
+        choices=bench_failures.FAULTS,
+        help="with --failures: these alone",
+    )
+    parser.add_argument(
+        "--servers", type=int, default=1, help="with --regions and --failures: servers in each region (default 1)"
+    )
     parser.add_argument(
         "--layouts",
         nargs="+",
@@ -237,6 +267,8 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
         import bench_regions  # noqa: PLC0415
 
         sys.exit(bench_regions.main(options.servers))
+    if options.failures:
+        sys.exit(bench_failures.main(options.profiles, options.versions, options.faults, options.servers))
     if options.extract:
         import bench_extract  # noqa: PLC0415 - needs Spark
 

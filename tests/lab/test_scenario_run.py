@@ -88,6 +88,8 @@ async def test_every_client_operation_is_tried_once_in_each_region(state: Path, 
     for region in ("west", "east"):
         tried = [(one.subject, one.outcome, one.error) for one in operations(capture, Kind.TRY, region)]
         assert tried == [(trial.value, Outcome.OK, None) for trial in Trial]
+        counts = {one.subject: one.count for one in operations(capture, Kind.TRY, region)}
+        assert (counts[Trial.FETCH.value], counts[Trial.CREATE_CONSUMER.value]) == (1, 1)
     assert operations(capture, Kind.TRY, "central") == []
 
 

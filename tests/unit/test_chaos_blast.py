@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vstream import load
-from vstream.chaos.blast import GroupEffect, Quorum, blast
+from vstream.chaos.blast import Blast, GroupEffect, Quorum, blast
 from vstream.model.topology import Topology
+from vstream.ui import chaos as view
 
 
 def topology(servers: int, *, replicas: int | None = None, regions: int = 3) -> Topology:
@@ -143,3 +144,27 @@ def test_lost_servers_and_cut_links_add_up() -> None:
 def test_what_is_lost_for_good_is_always_more_than_was_asked_for() -> None:
     effects = blast(topology(3, replicas=3), lost=(), taken=("west-1",), losses=("5 seconds are gone",))
     assert effects.refusals == ("5 seconds are gone",)
+
+
+def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
+    text = (
+        'version: 1\nname: acme\nserver_version: "2.12"\nrouting: domains\nroots: [v.>]\n'
+        "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
+        "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
+    )
+    domains = load.load(text.encode(), "acme.yaml").require()
+    assert said(blast(domains, lost=(), taken=("hub-west",))) == [
+        "west: no hub, nothing is copied from there or to there"
+    ]
+    assert said(blast(domains, lost=("hub-west",), taken=("west-1",))) == [
+        "west: 0 of 1 servers left, 1 of 1 write stream cannot store"
+    ]
+    assert said(blast(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
+        "on one side: west, 1 server, a meta leader in each region",
+        "on one side: central, east, 2 servers, a meta leader in each region",
+    ]
+    assert said(blast(domains, lost=(), taken=())) == ["every server, and every link"]
+
+
+def said(effects: Blast) -> list[str]:
+    return [line.plain.strip() for line in view.blast(effects)]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.captures import MILLISECOND, REGIONS, SECOND, History, Shape, clean, fault
 from vstream.capture.records import (
+    CapturedStream,
     FaultOutcome,
     Kind,
     Manifest,
@@ -332,6 +333,17 @@ def test_same_order(tmp_path: Path) -> None:
     for model, wanted in [("virtual", 0), ("ordered", 1), ("stretch", 1), ("homed", 1)]:
         (found,) = asked(clean(Shape(model=model)), tmp_path / model, expect(Measure.SAME_ORDER, wanted)).values()
         assert found.status is Status.PASS, model
+
+
+@pytest.mark.parametrize("model", ["homed", "stretch"])
+def test_a_stream_that_is_there_to_be_found_is_no_place_for_messages(tmp_path: Path, model: str) -> None:
+    history = clean(Shape(model=model))
+    for region in REGIONS:
+        name = f"W_{region}/foo"
+        history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="catalog", messages=0)
+        history.streams[name] = []
+    judged = check(history.write(tmp_path))
+    assert {one.status for one in judged.cases} == {Status.PASS}, judged.cases
 
 
 # What is not known.

@@ -77,6 +77,8 @@ class Blast:
     """The stretch cluster; its streams have a replica on most of its members."""
     sides: tuple[SideEffect, ...]
     """One, unless links are cut."""
+    apart: tuple[str, ...]
+    """Regions that serve without their hub: nothing is copied from them or to them."""
     losses: tuple[str, ...]
     """What will be gone for good."""
     refusals: tuple[str, ...]
@@ -119,6 +121,7 @@ def blast(
     if elsewhere and any(effect.is_new for effect in effects):
         refusals.append(f"{_listed([*sorted(asked), *elsewhere])} would be without a write quorum at the same time")
     refusals += losses
+    hubs = topology.hubs.members if topology.hubs else {}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
     return Blast(
         regions=effects,
@@ -127,6 +130,11 @@ def blast(
         sides=tuple(
             SideEffect(regions=side, servers=count, has_meta_majority=meta is None or count > meta.peers // 2)
             for side, count in counted
+        ),
+        apart=tuple(
+            one.region
+            for one in effects
+            if one.left and one.region in hubs and hubs[one.region].name in {*lost, *taken}
         ),
         losses=tuple(losses),
         refusals=tuple(refusals),

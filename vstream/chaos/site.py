@@ -164,7 +164,7 @@ class Site:
         if self.hubs:
             raise LabError(
                 "with `routing: domains` each region has a JetStream meta leader of its own",
-                hint="kill or pause a server instead: `vstream chaos status` says which there are",
+                hint="kill or pause a server instead: `vstream lab status` says which there are",
             )
 
     def system_in(self, region: str) -> Endpoint:

@@ -14,6 +14,8 @@ READ_ROLES = frozenset({"read", "mirror"})
 """Roles of streams that clients read and never publish to."""
 _BETWEEN = frozenset({"order"})
 """Roles of streams between those that are published to and those that are read."""
+_EMPTY = frozenset({"catalog"})
+"""Roles of streams that never hold a message: they are there to be found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ def layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
 
     A region without a read stream of its own reads what is published to, if there is one stream alone.
     """
-    captured = [one for one in manifest.streams if one.virtual == stream]
+    captured = [one for one in manifest.streams if one.virtual == stream and one.role not in _EMPTY]
     writes = tuple(one for one in captured if one.role not in READ_ROLES | _BETWEEN)
     reads = {one.region: one for one in captured if one.role in READ_ROLES}
     alone = writes[0] if len(writes) == 1 and manifest.models.get(stream) != "virtual" else None

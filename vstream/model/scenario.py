@@ -117,7 +117,7 @@ class Trial(Enum):
     CONSUMER_INFO = "consumer-info"
     """`CONSUMER.INFO` of that consumer."""
     CREATE_CONSUMER = "create-consumer"
-    """A new consumer on the read stream."""
+    """A new consumer on the read stream, and a message from it."""
     CREATE_STREAM = "create-stream"
     """A new stream in the region."""
 

@@ -168,8 +168,20 @@ class Trials:
         return _Result()
 
     async def _fetch(self) -> _Result:
+        reply = await self._next(self._target.bound, CONSUMER)
+        if reply is None:
+            return _Result()
+        self._fetched = reply.reply
+        return self._delivered(reply)
+
+    @staticmethod
+    def _delivered(reply: Reply, stream: str | None = None) -> _Result:
+        return _Result(stream=stream, id=identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
+
+    async def _next(self, stream: str, consumer: str) -> Reply | None:
+        """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
         body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _NS)}).encode()
-        subject = f"{_API}.CONSUMER.MSG.NEXT.{self._target.bound}.{CONSUMER}"
+        subject = f"{_API}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         # A message comes under its stored subject: a request would not know it for its answer.
         inbox, came = self._connection.inbox(), asyncio.get_running_loop().create_future()
 
@@ -185,11 +197,10 @@ class Trials:
         except TimeoutError:
             raise NotReachableError(f"no answer on `{subject}` within {TIMEOUT:g} s") from None
         if reply.status in _NO_MESSAGES:
-            return _Result()
+            return None
         if reply.status is not None:
             raise VstreamError(refusal(reply))
-        self._fetched = reply.reply
-        return _Result(id=identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
+        return reply
 
     async def _acknowledge(self) -> _Result:
         if self._fetched is None:
@@ -200,8 +211,9 @@ class Trials:
     async def _create_consumer(self) -> _Result:
         target = self._target
         config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
-        await self._api(f"CONSUMER.CREATE.{self._named}", {"stream_name": self._named, "config": config})
-        return _Result(stream=target.read)
+        made = await self._api(f"CONSUMER.CREATE.{self._named}", {"stream_name": self._named, "config": config})
+        reply = await self._next(self._named, made["name"])
+        return _Result(stream=target.read) if reply is None else self._delivered(reply, target.read)
 
     async def _create_stream(self) -> _Result:
         target = self._target

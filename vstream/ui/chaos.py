@@ -14,7 +14,7 @@ from vstream.chaos.blast import Quorum
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.chaos.blast import Blast, GroupEffect
+    from vstream.chaos.blast import Blast, GroupEffect, SideEffect
     from vstream.chaos.drill import Healed
     from vstream.chaos.journal import OpenFault
     from vstream.chaos.resync import Resynced
@@ -24,7 +24,12 @@ _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bol
 
 
 def blast(effects: Blast) -> Iterator[Text]:
-    """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss."""
+    """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss; or one."""
+    lines = list(_lines(effects))
+    yield from lines or [Text("  every server, and every link")]
+
+
+def _lines(effects: Blast) -> Iterator[Text]:
     for one in effects.regions:
         if one.left == one.servers:
             continue
@@ -39,14 +44,22 @@ def blast(effects: Blast) -> Iterator[Text]:
         )
     if len(effects.sides) > 1:
         for side in effects.sides:
-            can = ("meta leader possible", "green") if side.has_meta_majority else ("no meta leader", "bold red")
-            yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {side.servers} servers, ", can)
+            servers = f"{side.servers} server{'' if side.servers == 1 else 's'}"
+            yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {servers}, ", _leader(effects, side))
     if effects.stretch is not None:
         yield _group("stretch cluster", effects.stretch)
     if effects.meta is not None:
         yield _group("meta group", effects.meta)
+    for region in effects.apart:
+        yield Text.assemble(f"  {region}: no hub, ", ("nothing is copied from there or to there", "bold yellow"))
     for loss in effects.losses:
         yield Text(f"  {loss}", style="bold red")
+
+
+def _leader(effects: Blast, side: SideEffect) -> tuple[str, str]:
+    if effects.meta is None:
+        return "a meta leader in each region", "green"
+    return ("meta leader possible", "green") if side.has_meta_majority else ("no meta leader", "bold red")
 
 
 def _group(name: str, group: GroupEffect) -> Text:
@@ -74,6 +87,7 @@ def blast_as_dict(effects: Blast) -> dict[str, Any]:
             {"regions": list(one.regions), "servers": one.servers, "meta": one.has_meta_majority}
             for one in effects.sides
         ],
+        "without_hub": list(effects.apart),
         "losses": list(effects.losses),
         "refusals": list(effects.refusals),
     }
