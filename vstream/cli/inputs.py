@@ -112,7 +112,7 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
     """
     from vstream.lab import lab  # noqa: PLC0415
 
-    if topology.routing is Routing.MAPPED:
+    if not topology.has_accounts:
         return where.endpoints
     if where.lab is not None:
         return lab.endpoints(where.lab, user)

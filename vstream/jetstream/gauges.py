@@ -81,7 +81,7 @@ class LiveGauges:
                 return await self._at_rest(gate)
             case GateKind.FED:
                 return await self._fed(gate)
-            case GateKind.DRAINED:
+            case GateKind.DRAINED | GateKind.PASSED_ON:
                 return await self._emptied(gate)
             case GateKind.UNCHANGED:
                 return await self._unchanged(gate)

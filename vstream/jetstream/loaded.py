@@ -28,24 +28,37 @@ _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
 
 
 def hidden_accounts(topology: Topology) -> tuple[str, ...]:
-    """The accounts whose text is the topology's, but for that of clients where streams are in others; none if `mapped`."""
+    """
+    The accounts whose text is the topology's, but for that of clients where streams are in others.
+
+    None where all of them are somebody else's.
+    """
+    if not topology.has_accounts:
+        return ()
     if topology.routing is Routing.DOMAINS:
-        return (naming.CLIENT_ACCOUNT,)
-    return tuple(account for account in naming.accounts_of(topology) if account is not None)
+        return (naming.client_account(topology),)
+    own = (naming.client_account(topology),) if topology.routing is Routing.MAPPED else ()
+    found = (account for account in naming.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
+    return (*own, *(account for account in found if account is not None))
 
 
 def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
     """Whether a server that has *loaded* this hands requests of *asking* on to *account*; it may if that is unknown."""
     if not account.startswith(HIDDEN):
         return True  # a domain, where there is nothing to hand on
-    before = f"import {asking} {naming.api_prefix(account)}."
-    return loaded is None or any(key.startswith(before) for key in loaded)
+    api = f"{naming.api_prefix(account)}."
+    if account == naming.FORMER_ACCOUNT:
+        return loaded is not None and f"{api}>" in loaded  # a rule of the account itself
+    return loaded is None or any(key.startswith(f"import {asking} {api}") for key in loaded)
 
 
 def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.API_OF}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
+    former = {naming.FORMER_ACCOUNT} - {*naming.accounts_of(topology)}
+    if topology.routing is Routing.ACCOUNTS:
+        found |= {one for one in former if is_reachable(one, loaded, asking)}
     return tuple(sorted(found - {*hidden_accounts(topology)}))
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from vstream.errors import NotReachableError, VstreamError
+from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.anywhere import Anywhere
@@ -143,7 +143,7 @@ async def observe(
             hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
             "a lab begins anew after `vstream lab down --purge`",
         )
-    if accounts != (None,) and account != naming.client_account(topology, connection.region) and not is_signed:
+    if topology.has_accounts and account != naming.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(
         *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
@@ -157,9 +157,15 @@ async def observe(
     here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
     asking = naming.client_account(topology, connection.region) if is_signed else account
+    is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
+    # Its API is still its own: perhaps the topology runs there in one account.
+    if topology.routing is Routing.ACCOUNTS and here is not None and f"{naming.API}.>" not in here and not is_joined:
+        own = await _own(connection)
+        if any(one.config.owner == topology.name for one in own.values()):
+            return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
     asked = (
         *(one for one in accounts if one is None or is_reachable(one, here, asking)),
-        *(leaving_accounts(topology, here, asking) if accounts != (None,) else ()),
+        *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
     )
     streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
     unread.extend(_unknown_regions(topology, streams.values(), endpoints))
@@ -213,14 +219,22 @@ def _unknown_regions(
     )
 
 
+async def _own(connection: Connection) -> Mapping[str, ObservedStream]:
+    """The streams of the account of *connection*; none if it has no JetStream."""
+    try:
+        return (await JetStreamAdmin(connection).streams())[0]
+    except ServerError:
+        return {}
+
+
 async def _observed_elsewhere(topology: Topology, connection: Connection, account: str) -> Observed:
     """
     The streams of servers that have not loaded the topology's accounts: perhaps it still runs there in one account.
 
-    Raises VstreamError if it does not.
+    Raises VstreamError if it does not, or if the topology says another account.
     """
     streams, missing = await JetStreamAdmin(connection).streams()
-    if not any(one.config.owner == topology.name for one in streams.values()):
+    if topology.routing is Routing.MAPPED or not any(one.config.owner == topology.name for one in streams.values()):
         raise VstreamError(
             f"the user of `connect` is in account `{account}`, not in "
             f"`{naming.client_account(topology, connection.region)}`",

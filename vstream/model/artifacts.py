@@ -13,7 +13,7 @@ from vstream.model.accounts import (
     SYSTEM_PASSWORDS,
     no_passwords,
 )
-from vstream.model.topology import Routing, Security
+from vstream.model.topology import Security
 
 if TYPE_CHECKING:
     from vstream.model.accounts import Account
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 MAPPINGS_PATH = "mappings.cfg"
-"""With `routing: mapped`, what every server includes in the account that holds the streams."""
+"""With `routing: mapped`, what every server includes in the account that holds the streams, if vstream does not write that."""
 ACCOUNTS_PATH = "accounts.cfg"
-"""But with `routing: mapped`, what every server that stores includes."""
+"""Where vstream writes accounts as a whole, what every server that stores includes."""
 OPERATOR_PATH = "operator.cfg"
 """In operator mode, what every server includes: the operator's token, and those of accounts that it begins with."""
 HUBS_PATH = "hubs.cfg"
@@ -74,8 +74,7 @@ def loaded_path(topology: Topology) -> str:
     """What of a bundle every server that stores loads; it loads it again while it runs, but for tokens, which are pushed."""
     if topology.security is Security.OPERATOR:
         return OPERATOR_PATH
-    routing = topology.routing
-    return MAPPINGS_PATH if routing is Routing.MAPPED else ACCOUNTS_PATH
+    return ACCOUNTS_PATH if topology.has_accounts else MAPPINGS_PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,11 @@ Between the account, or the domain, and the name of a stream: `R_west/foo`, `wes
 
 Servers refuse it in names of streams, so it means one thing.
 """
+FORMER = "M_"
+"""How the account of clients is called where a topology moves away from the streams of `routing: mapped` in it."""
 TAKEN_FROM = "_vs.from"
 """In an account with streams, where the API of another is that it takes messages from: `_vs.from.<account>`."""
-HIDDEN = ("W_", "R_", "S_", REGIONAL)
+HIDDEN = ("W_", "R_", "S_", FORMER, REGIONAL)
 """How the names of accounts begin that hold streams and that others ask through imports. No domain is called so."""
 
 

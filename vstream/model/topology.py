@@ -245,6 +245,10 @@ class VirtualStream:
     consistency: Consistency = Consistency.VIRTUAL
     routing: Routing = Routing.MAPPED
     """As of the whole topology: what its physical streams are called depends on it."""
+    is_former: bool = False
+    """Whether it is in the layout that the topology moves away from, which clients do not reach any more."""
+    follows_former: bool = False
+    """Whether its read streams source those of the layout that the topology moves away from, besides."""
     canary: str | None = None
     """The subject that probes may publish on; a `*` in it stands for the region of origin."""
     consumers: tuple[Consumer, ...] = ()
@@ -290,11 +294,22 @@ class Topology:
     stretch: Stretch | None = None
     hubs: Hubs | None = None
     routing: Routing = Routing.MAPPED
+    account: str | None = None
+    """The account of clients if vstream writes it: with `mapped` only where it was named."""
+    moves_to: Routing | None = None
+    """Another layout that is made beside this one, in which clients still are."""
+    moves_from: Routing | None = None
+    """A layout that clients have left, and that still hands on what it has."""
     security: Security = Security.CONFIGURATION
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()
     """Those that are not as good as it gets."""
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether vstream writes accounts as a whole, and not only mappings for somebody else's."""
+        return self.routing is not Routing.MAPPED or self.account is not None
 
     @property
     def clusters(self) -> tuple[str, ...]:

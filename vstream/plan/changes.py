@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.model.streams import ROUTING_KEY, is_written_aside
+from vstream.model.streams import FORMER, ROUTING_KEY, account_in, is_written_aside
 from vstream.model.topology import Role, Routing
-from vstream.plan.loaded import RULE, USERS, kind_of
+from vstream.plan.loaded import ACCOUNT, RULE, USERS, kind_of
 from vstream.plan.risk import Risk
 
 if TYPE_CHECKING:
@@ -43,12 +43,16 @@ class Phase(IntEnum):
     DELETED_CONSUMERS = 10
     CLOSED_WRITE_STREAMS = 11
     """Those that go take no more, where no mapping leads clients away from them."""
-    DROPPED_SOURCES = 12
+    FORMER_STREAMS = 12
+    """What a layout that the topology has moved away from has taken is in its read streams, which are read to the end next."""
+    DROPPED_SOURCES = 13
     """After the mappings: until then clients may still publish into what is dropped."""
-    DELETED_READ_STREAMS = 13
-    DELETED_ORDER_STREAMS = 14
-    DELETED_WRITE_STREAMS = 15
-    RETIRED_SERVERS = 16
+    DELETED_READ_STREAMS = 14
+    DELETED_ORDER_STREAMS = 15
+    DELETED_WRITE_STREAMS = 16
+    FORMER_ACCOUNTS = 17
+    """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
+    RETIRED_SERVERS = 18
 
 
 class Handover(Enum):
@@ -179,6 +183,11 @@ class RuleChange:
         """Whether what is loaded stays, too. Users may have less than before: they are replaced together."""
         return self.after is not None and (self.kind == USERS or {*(self.before or ())} <= {*self.after})
 
+    @property
+    def only_removes(self) -> bool:
+        """Whether nothing comes. Users are replaced together: those who had more than before lose that."""
+        return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
+
 
 StreamChange: TypeAlias = "Create | Update | Delete"
 Change: TypeAlias = "StreamChange | CreateConsumer | UpdateConsumer | DeleteConsumer"
@@ -224,9 +233,22 @@ class Plan:
 
     @property
     def loaded_in(self) -> Phase:
-        """When servers load what they lack: first where that takes nothing from accounts, else once streams are there."""
+        """
+        When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
+
+        And last where it takes away what streams of a former layout need to hand on what they have.
+        """
+        if self.leaves_former and all(rule.only_removes for rule in self.rules):
+            return Phase.FORMER_ACCOUNTS
         is_first = any(rule.kind != RULE for rule in self.rules) and all(rule.only_adds for rule in self.rules)
         return Phase.ACCOUNTS if is_first else Phase.MAPPINGS
+
+    @property
+    def leaves_former(self) -> bool:
+        """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
+        gone = [one.config.name for one in self.changes if isinstance(one, Delete)]
+        is_without = any(rule.kind == ACCOUNT and rule.after is None for rule in self.rules)
+        return any(name.startswith(FORMER) or (is_without and account_in(name)) for name in gone)
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
         """The changes of one phase, in order."""

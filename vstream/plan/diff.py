@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.streams import REGION_KEY, ROLE_KEY, StreamConfig, taken_from
+from vstream.model.streams import FORMER, REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
 from vstream.plan import begin, closing, consumers, copies, models, profiles, resourcing, rules, takeover
 from vstream.plan.canonical import canonical, is_known
@@ -129,7 +129,15 @@ def diff(
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
-    blocked.extend((*profiles.in_two_steps(unlike), *takeover.problems(desired, observed.streams)))
+    blocked.extend(
+        (
+            *profiles.in_two_steps(unlike),
+            *profiles.half_moved(unlike, gone),
+            *profiles.returned(desired, observed.streams),
+            *profiles.stranded(observed.streams, topology),
+            *takeover.problems(desired, observed.streams),
+        )
+    )
     gates = (
         *gates_of(changes, desired, observed.streams),
         *takeover.gates(desired, observed.streams, is_mapping=bool(unlike)),
@@ -162,7 +170,8 @@ def _toward(
     name = stream.config.name
     found = observed.streams.get(name)
     is_absent = found is None and name not in observed.missing
-    if is_absent and (donor := copies.donor_of(stream, siblings, observed.streams)):
+    follows = (stream.takes_over or "").startswith(FORMER)  # it gets the history from there
+    if is_absent and not follows and (donor := copies.donor_of(stream, siblings, observed.streams)):
         if server_version >= copies.SINCE and stream.account is None:
             yield from copies.begun(stream, donor)
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import STREAM_KEY, taken_from
+from vstream.model.streams import FORMER, STREAM_KEY, taken_from
 from vstream.model.topology import Role
 from vstream.plan.changes import Delete, Handover, Phase, Update
 from vstream.plan.copies import is_copy
@@ -29,6 +29,8 @@ class GateKind(Enum):
     """*stream*, which takes from nobody, has stored all that was on its way."""
     FED = "fed"
     """*stream* has taken everything of *others*."""
+    PASSED_ON = "passed on"
+    """Each of *others*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
     DRAINED = "drained"
     """Each of *others* has taken everything of *stream*, and nothing more comes into it."""
     UNCHANGED = "unchanged"
@@ -58,7 +60,7 @@ class Gate:
                 return f"`{self.stream}` has stored what was on its way"
             case GateKind.FED:
                 return f"`{self.stream}` has everything of {others}"
-            case GateKind.DRAINED:
+            case GateKind.DRAINED | GateKind.PASSED_ON:
                 return f"{others} {_have(self.others)} everything of `{self.stream}`, and nothing more comes into it"
             case GateKind.UNCHANGED:
                 return f"nothing has come into `{self.stream}` since {others} had everything of it"
@@ -68,6 +70,7 @@ _BEFORE = {
     GateKind.COPIED: Phase.STOPPED_COPIES,
     GateKind.AT_REST: Phase.SOURCED_COPIES,
     GateKind.FED: Phase.MAPPINGS,
+    GateKind.PASSED_ON: Phase.FORMER_STREAMS,
     GateKind.DRAINED: Phase.DROPPED_SOURCES,
     GateKind.UNCHANGED: Phase.DELETED_READ_STREAMS,
 }
@@ -77,7 +80,12 @@ def gates_of(
     changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
 ) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the phases."""
-    found = [*_copies(changes, observed), *_drained(changes), *_unchanged(changes, desired, observed)]
+    found = [
+        *_copies(changes, observed),
+        *_drained(changes),
+        *_unchanged(changes, desired, observed),
+        *_passed_on(changes, desired, observed),
+    ]
     return tuple(sorted(found, key=lambda gate: (gate.before, gate.stream)))
 
 
@@ -111,7 +119,7 @@ def _unchanged(
     changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Gate]:
     for change in changes:
-        if not isinstance(change, Delete) or change.role is not Role.WRITE:
+        if not isinstance(change, Delete) or change.role is not Role.WRITE or change.config.name.startswith(FORMER):
             continue
         virtual = change.config.metadata.get(STREAM_KEY)
         readers = tuple(
@@ -121,6 +129,42 @@ def _unchanged(
         )
         if readers:
             yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, others=readers)
+
+
+def _passed_on(
+    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+) -> Iterator[Gate]:
+    """
+    Of a layout that the topology has moved away from: its read streams have what its write streams have, before they are read to the end.
+
+    And nothing came later, before they go. Each was followed by the read stream of its own region.
+    """
+    going = [one for one in changes if isinstance(one, Delete) and one.config.name.startswith(FORMER)]
+    # Once nobody follows them any more, it only counts that nothing has come since.
+    followed = {gate.stream for gate in _drained(changes)}
+    for change in going:
+        name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
+        if change.role is Role.WRITE:
+            between = tuple(
+                one.config.name
+                for one in going
+                if one.role is Role.READ and one.config.metadata.get(STREAM_KEY) == virtual
+            )
+            if not followed.isdisjoint(between):
+                yield Gate(kind=GateKind.PASSED_ON, stream=name, others=between)
+            if between:
+                yield Gate(kind=GateKind.UNCHANGED, stream=name, others=between)
+            continue
+        followers = tuple(
+            one.config.name
+            for one in desired
+            if one.virtual == virtual
+            and one.region == change.region
+            and one.role is Role.READ
+            and one.config.name in observed
+        )
+        if followers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=name, others=followers)
 
 
 def _have(names: Sequence[str]) -> str:

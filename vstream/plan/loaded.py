@@ -12,10 +12,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from vstream.model.accounts import Account, Export, Import, Shared
-from vstream.model.streams import REGIONAL
+from vstream.model.streams import HIDDEN, REGIONAL
 from vstream.render import tokens
 from vstream.render.claims import WITH_TOKEN, mark_of
-from vstream.topology.naming import CLIENT_ACCOUNT, MARK, PHYSICAL_PREFIX
+from vstream.topology.naming import MARK, PHYSICAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def entries(accounts: Sequence[Account]) -> Entries:
     """*accounts* as keyed entries."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for account in accounts:
-        if account.name != CLIENT_ACCOUNT:
+        if account.name.startswith(HIDDEN):
             found[f"{ACCOUNT} {account.name}"].append("jetstream" if account.has_jetstream else "no jetstream")
         for export in account.exports:
             if export.subject.startswith(f"{MARK}."):
@@ -64,7 +64,7 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
     Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
     clients exports, the mark and what *ours* may import: the rest is its owner's.
     """
-    is_clients = name == CLIENT_ACCOUNT or name.startswith(REGIONAL)
+    is_clients = name.startswith(REGIONAL) or not name.startswith(HIDDEN)
     return Account(
         name=name,
         purpose="",

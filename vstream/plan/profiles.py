@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import IN_ACCOUNT, REGION_KEY, ROUTING_KEY, account_in, is_in_domain, taken_from
+from vstream.model.streams import FORMER, HIDDEN, IN_ACCOUNT, REGION_KEY, ROUTING_KEY, account_in, is_in_domain, taken_from
 from vstream.model.topology import Routing
 from vstream.plan.changes import Blocked, Update, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT
@@ -27,19 +27,63 @@ _MAPPED = Routing.MAPPED.value
 
 
 def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
-    """Streams that the topology has in the layout of another `routing`: nothing may touch them."""
-    routing = next((one.config.metadata.get(ROUTING_KEY) for one in desired), None)
+    """
+    Streams that the topology has in the layout of another `routing`: nothing may touch them.
+
+    But those that it moves away from, which are asked for aside.
+    """
+    routings = dict.fromkeys(one.config.metadata.get(ROUTING_KEY, _MAPPED) for one in desired)
+    said = next(iter(routings), None)
     return tuple(
         Blocked(
             name=name,
             region=one.config.metadata.get(REGION_KEY),
-            reason=f"it was made with `routing: {one.config.metadata.get(ROUTING_KEY, _MAPPED)}`, "
-            f"the topology says `{routing or _MAPPED}`",
-            hint="a live topology cannot move from one to the other: change it back, or begin with new servers",
+            reason=f"it was made with `routing: {was}`, the topology says `{said}`",
+            hint=_MOVE
+            if (was, said) == (_MAPPED, Routing.ACCOUNTS.value)
+            else "a live topology cannot move from one to the other: change it back, or begin with new servers",
         )
         for name, one in sorted(owned.items())
-        if desired and one.config.metadata.get(ROUTING_KEY) != routing
+        if desired
+        and (was := one.config.metadata.get(ROUTING_KEY, _MAPPED)) not in routings
+        and not name.startswith(FORMER)
     )
+
+
+_MOVE = (
+    "say `routing: mapped` and `moves_to: accounts` first, apply it, and then `routing: accounts` and "
+    "`moves_from: mapped` (docs/changes.md)"
+)
+
+
+def returned(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
+    """Write streams of a layout to which clients are not sent yet, and that have taken publishes: clients were there before."""
+    for stream in desired:
+        found = observed.get(stream.config.name)
+        is_ahead = (stream.takes_over or "").startswith(FORMER) and stream.takes_over not in observed
+        if not is_ahead:
+            continue
+        for origin in stream.config.source_names:
+            found = observed.get(origin)
+            if found is not None and found.messages and found.config.owner == stream.config.owner:
+                yield Blocked(
+                    name=origin,
+                    region=stream.region,
+                    reason="clients have published into it, and the read streams that they would go back to do not have that",
+                    hint="say `routing: accounts` and `moves_from: mapped` again: from there it goes forward only",
+                )
+
+
+def stranded(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:
+    """Streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
+    for name, one in sorted(observed.items()):
+        if name.startswith(FORMER) and one.config.owner != topology:
+            yield Blocked(
+                name=name,
+                region=None,
+                reason="it is in the account of clients, who reach only virtual streams there with `routing: accounts`",
+                hint="move it to another account, or delete it, first",
+            )
 
 
 _STEPS = (
@@ -53,9 +97,11 @@ def out_of_reach(
 ) -> Iterator[Blocked]:
     """Of the streams that go, those whose account, or domain, would go before them."""
     kept = {*domains, *(account.name for account in accounts)}
+    if accounts and not domains and not any(name.startswith(HIDDEN) for name in kept):
+        return  # a topology that does not move after all: the accounts go last
     for name, one in sorted(gone.items()):
         account, separator, _ = name.rpartition(IN_ACCOUNT)
-        if separator and account not in kept:
+        if separator and account not in kept and not account.startswith(FORMER):
             yield Blocked(
                 name=name,
                 region=one.config.metadata.get(REGION_KEY),
@@ -92,6 +138,20 @@ def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
                 reason="the account is new, which servers load before streams are made; other things go, which they "
                 "load afterwards",
                 hint="take two steps: apply what is new first, then what goes",
+            )
+
+
+def half_moved(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
+    """Streams of a layout that clients have not left yet, or that would be cut off by something else that changes."""
+    if all(rule.only_removes for rule in rules):
+        return
+    for name, one in sorted(gone.items()):
+        if name.startswith(FORMER):
+            yield Blocked(
+                name=name,
+                region=one.config.metadata.get(REGION_KEY),
+                reason="it still hands on what it has, and what servers load changes otherwise too",
+                hint="apply `moves_from: mapped` with everything else first, then take that alone out of the topology",
             )
 
 

@@ -26,10 +26,12 @@ _TITLES = {
     Phase.NAMED_CONSUMERS: "consumers",
     Phase.DELETED_CONSUMERS: "consumers go",
     Phase.CLOSED_WRITE_STREAMS: "write streams close",
+    Phase.FORMER_STREAMS: "former streams end",
     Phase.DROPPED_SOURCES: "sources go",
     Phase.DELETED_READ_STREAMS: "read streams go",
     Phase.DELETED_ORDER_STREAMS: "order streams go",
     Phase.DELETED_WRITE_STREAMS: "write streams go",
+    Phase.FORMER_ACCOUNTS: "former accounts go",
     Phase.RETIRED_SERVERS: "servers go",
 }
 
@@ -89,7 +91,7 @@ def stages(plan: Plan) -> Iterator[Stage]:
             rules=plan.rules if phase is plan.loaded_in else (),
             servers=plan.leaving if phase is Phase.RETIRED_SERVERS else (),
             # Once the first stage after the mappings has begun, they are loaded.
-            waits_for_mappings=phase > Phase.MAPPINGS and not waits,
+            waits_for_mappings=phase > Phase.MAPPINGS >= plan.loaded_in and not waits,
         )
         if stage.changes or stage.rules or stage.gates or stage.servers:
             waits = waits or stage.waits_for_mappings

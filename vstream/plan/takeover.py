@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vstream.model.streams import FORMER
 from vstream.plan.changes import Blocked
 from vstream.plan.gates import Gate, GateKind
 from vstream.plan.models import is_own_origin
@@ -25,8 +26,8 @@ def problems(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedS
     """Read streams whose plain stream is not there, or holds what the virtual stream does not have."""
     for stream in desired:
         plain = stream.takes_over
-        if plain is None:
-            continue
+        if plain is None or plain.startswith(FORMER):
+            continue  # of the topology itself, in the layout that it moves away from
         found = observed.get(plain)
         if found is None:
             yield Blocked(

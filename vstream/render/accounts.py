@@ -35,9 +35,9 @@ from vstream.topology import naming
 from vstream.topology.naming import (
     API,
     AT,
-    CLIENT_ACCOUNT,
     HEARD,
     api_prefix,
+    client_account,
     read_account,
     stretch_account,
     write_account,
@@ -141,7 +141,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     ]
     imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
     return Account(
-        name=CLIENT_ACCOUNT,
+        name=client_account(topology),
         purpose="clients: they see virtual streams only",
         has_jetstream=False,
         users=users(topology),
@@ -150,7 +150,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
 
 
 def _write(topology: Topology, region: str) -> Account:
-    name = write_account(region)
+    name, clients = write_account(region), client_account(topology)
     readers = _takers(topology)
     return Account(
         name=name,
@@ -158,27 +158,27 @@ def _write(topology: Topology, region: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,))
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
                 for subject, regions in units(topology)
                 if region in regions
             ),
             *(
-                Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(CLIENT_ACCOUNT,))
+                Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(clients,))
                 for subject in shared.heard(topology, region)
             ),
-            Export(shared=Shared.SERVICE, subject=NAMES, accounts=(CLIENT_ACCOUNT,)),
+            Export(shared=Shared.SERVICE, subject=NAMES, accounts=(clients,)),
             *shared.purging(topology, name),
             *_feeding(name, readers),
-            managed((CLIENT_ACCOUNT,)),
+            managed((clients,)),
         ),
     )
 
 
 def _read(topology: Topology, region: str) -> Account:
-    name = read_account(region)
+    name, clients = read_account(region), client_account(topology)
     homed = [stream for account, stream in _origins(topology) if account == name]
     others = tuple(read_account(one.name) for one in topology.regions if one.name != region) if homed else ()
-    fed = {_CREATE: (CLIENT_ACCOUNT, *others), FLOW: (CLIENT_ACCOUNT, *others)}
+    fed = {_CREATE: (clients, *others), FLOW: (clients, *others)}
     imports = [one for account in _feeders(topology) for one in _taking(account, name)]
     for account, stream in _origins(topology):
         if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
@@ -191,28 +191,28 @@ def _read(topology: Topology, region: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=fed.get(subject, (CLIENT_ACCOUNT,)))
+                Export(shared=Shared.SERVICE, subject=subject, accounts=fed.get(subject, (clients,)))
                 for subject in READS
                 if subject != NAMES
             ),
             *shared.purging(topology, name),
-            _answering(PULLS, PULL_THRESHOLD),
-            _answering(GETS, GET_THRESHOLD),
-            Export(shared=Shared.STREAM, subject=INBOX, accounts=(CLIENT_ACCOUNT,)),
+            _answering(PULLS, PULL_THRESHOLD, clients),
+            _answering(GETS, GET_THRESHOLD, clients),
+            Export(shared=Shared.STREAM, subject=INBOX, accounts=(clients,)),
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,))
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
                 for stream in homed
                 for subject in stream.subjects
             ),
             *([delivering(name, others)] if others else []),
-            managed((CLIENT_ACCOUNT,)),
+            managed((clients,)),
         ),
         imports=tuple(imports),
     )
 
 
 def _stretch(topology: Topology, cluster: str) -> Account:
-    name = stretch_account(cluster)
+    name, clients = stretch_account(cluster), client_account(topology)
     regions = [region.name for region in topology.regions]
     return Account(
         name=name,
@@ -220,14 +220,14 @@ def _stretch(topology: Topology, cluster: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,))
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
                 for account, stream in _origins(topology)
                 if account == name
                 for subject in stream.subjects
             ),
             *shared.purging(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
-            managed((CLIENT_ACCOUNT,)),
+            managed((clients,)),
         ),
         imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
     )
@@ -273,8 +273,8 @@ def _taking(account: str, taker: str, flow: str = FLOW) -> Iterator[Import]:
     yield Import(shared=Shared.STREAM, account=account, subject=f"{naming.DELIVERED}.{account}.{taker}.>")
 
 
-def _answering(subject: str, threshold: str) -> Export:
-    return Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,), threshold=threshold)
+def _answering(subject: str, threshold: str, taker: str) -> Export:
+    return Export(shared=Shared.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
 
 
 def users(topology: Topology) -> tuple[User, ...]:

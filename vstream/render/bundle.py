@@ -32,7 +32,7 @@ from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
 from vstream.render.tokens import Unsigned
 from vstream.syntax import natsconf
-from vstream.topology import naming
+from vstream.topology import moving, naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,8 +63,8 @@ def render(
     renderer = _Renderer(environment(templates), signer or Unsigned())
     mappings = mapping_set(topology)
     artifacts = [
-        *renderer.streams(topology),
-        *renderer.consumers(topology),
+        *(one for layout in moving.layouts(topology) for one in renderer.streams(layout)),
+        *(one for layout in moving.layouts(topology) for one in renderer.consumers(layout)),
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
         (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
@@ -206,7 +206,7 @@ class _Renderer:
         return value
 
     def mappings(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
-        is_whole = topology.routing is not Routing.MAPPED
+        is_whole = topology.has_accounts
         path = loaded_path(topology)
         template = f"{path}.j2"
         view = {
@@ -309,7 +309,7 @@ class _Renderer:
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
                     "gateways": wiring.gateways(address, wiring.meshed(address, members, hubs)),
-                    "has_accounts": topology.routing is not Routing.MAPPED,
+                    "has_accounts": topology.has_accounts,
                     "included": wiring.included(topology, address),
                     "resolver": wiring.resolver(topology, address),
                     "domain": address.region if in_domains else None,

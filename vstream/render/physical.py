@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from vstream.model.streams import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 from vstream.model.topology import PhysicalPart, Role, Routing, StreamSettings
-from vstream.topology import naming
+from vstream.topology import moving, naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,14 +95,24 @@ def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
                     ],
                 }
                 for origin in stream.regions
-            ] + [{"name": plain, "external": None, "transforms": []} for plain in [taken_over(stream, part)] if plain]
+            ] + [
+                {"name": naming.local_name(plain), "external": naming.external(plain, account), "transforms": []}
+                for plain in [taken_over(stream, part)]
+                if plain
+            ]
         case _:
             assert_never(takes)
 
 
 def taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
-    """The plain stream that a read stream sources besides, whose subjects are what clients publish on."""
-    return stream.takes_over if part.role is Role.READ and not stream.consistency.has_mirrors else None
+    """
+    The stream that a read stream sources besides, whose subjects are what clients publish on.
+
+    A plain one, or the region's read stream of the layout that the topology moves away from.
+    """
+    if part.role is not Role.READ or stream.consistency.has_mirrors:
+        return None
+    return moving.followed(stream, part.role, part.place) or stream.takes_over
 
 
 def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:

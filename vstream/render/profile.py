@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from vstream.model.artifacts import PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, passwords_path
 from vstream.model.topology import Routing
-from vstream.render import accounts, domains, regional
+from vstream.render import domains, mapped, regional
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -25,11 +25,14 @@ def view(topology: Topology) -> dict[str, Any]:
         "inner": {},
         "has_hubs": topology.hubs is not None,
     }
+    denied = (f"{naming.API_OF}.>",)
     match topology.routing:
-        case Routing.MAPPED:
+        case Routing.MAPPED if topology.account is None:
             return {**common, "accounts": (), "denied": ()}
+        case Routing.MAPPED:
+            return {**common, "accounts": mapped.accounts(topology), "denied": denied}
         case Routing.ACCOUNTS:
-            return {**common, "accounts": accounts.accounts(topology), "denied": (f"{naming.API_OF}.>",)}
+            return {**common, "accounts": mapped.still_feeding(topology), "denied": denied}
         case Routing.DOMAINS:
             return {**common, "accounts": (domains.account(topology),), "denied": domains.DENIED, "has_hubs": True}
         case Routing.REGIONAL:

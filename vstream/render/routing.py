@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from vstream.model.mappings import Destination, Mapping
 from vstream.model.topology import Role, Routing
 from vstream.render.accounts import ACKS, units
+from vstream.render.mapped import OWN_API
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ READ_RULES: tuple[tuple[str, str], ...] = (
 
 def mapping_set(topology: Topology) -> tuple[Mapping, ...]:
     """Every mapping rule of the account that clients are in, in the order of the topology."""
+    moves = topology.moves_to or topology.moves_from
+    return (*_of_profile(topology), *((OWN_API,) if moves else ()))
+
+
+def _of_profile(topology: Topology) -> tuple[Mapping, ...]:
     if topology.routing is Routing.ACCOUNTS:
         everywhere = tuple(region.name for region in topology.regions)
         constant = ((subject, everywhere) for subject in (f"{_API}.>", *ACKS))

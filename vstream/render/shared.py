@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.model.accounts import Export, Shared
 from vstream.topology import naming
-from vstream.topology.naming import API, CLIENT_ACCOUNT
+from vstream.topology.naming import API, client_account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,6 @@ def purging(topology: Topology, account: str) -> tuple[Export, ...]:
     """The exports behind `purged`."""
     subjects = (subject for region in topology.regions for subject in purged(topology, account, region.name))
     return tuple(
-        Export(shared=Shared.SERVICE, subject=subject, accounts=(CLIENT_ACCOUNT,))
+        Export(shared=Shared.SERVICE, subject=subject, accounts=(client_account(topology),))
         for subject in dict.fromkeys(subjects)
     )

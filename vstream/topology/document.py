@@ -330,6 +330,15 @@ class TopologyDocument(_Closed):
     domains: the same by a JetStream domain per region, at the least cost; streams with one order or origin are not for it.
     regional: an account per region, for those who can give each region users of its own; every model, at nearly that cost.
     """
+    account: Name | None = None
+    """
+    What the account of clients is called. accounts: `APP`, unless this says otherwise. mapped: vstream writes the account
+    as a whole, instead of mappings for one that somebody else writes. No other routing has it.
+    """
+    moves_to: Literal["accounts"] | None = None
+    """With `routing: mapped`: the layout of this routing is made beside, and fed, before clients are sent there."""
+    moves_from: Literal["mapped"] | None = None
+    """With `routing: accounts`: clients are sent there, and the layout that they were in still hands on what it has."""
     security: SecurityDocument = SecurityDocument()
     roots: Names = ()
     """Subjects such as `v.>` that belong to virtual streams alone: but with `routing: mapped`, one rule for all of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import HIDDEN, IN_ACCOUNT, api_of
+from vstream.model.streams import FORMER, HIDDEN, IN_ACCOUNT, api_of
 from vstream.model.topology import Consistency, Naming, Role, Routing
 from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
 
@@ -32,11 +32,18 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 
 
 CLIENT_ACCOUNT = "APP"
-"""The account of clients, with `routing: accounts` and `domains`. With `regional`, `APP_west` and others."""
+"""The account of clients, with `accounts` if the topology has no name for it, and `domains`. With `regional`, `APP_west` and others."""
+FORMER_ACCOUNT = f"{FORMER}clients"
+"""
+How vstream calls the account of clients where it means the streams of `routing: mapped` in it that a topology moves away
+from: their API is asked for at `_vs.api.M_clients.…`, as that of the account leads elsewhere.
+"""
 AT = f"{PHYSICAL_PREFIX}.at"
 """With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
 API_OF = f"{PHYSICAL_PREFIX}.api"
 """There, and with `regional`, the JetStream API of an account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
+OWN_API = f"{API_OF}.{FORMER_ACCOUNT}.>"
+"""The rule by which that is. Nobody but vstream, and the accounts that are fed from there, asks on it."""
 DELIVERED = f"{PHYSICAL_PREFIX}.to"
 """What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
 HEARD = f"{PHYSICAL_PREFIX}.heard"
@@ -51,7 +58,7 @@ API = "$JS.API"
 def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
     """The account, or the domain, that a physical stream lives in; None where all share one account of clients."""
     if stream.routing is Routing.MAPPED:
-        return None
+        return FORMER_ACCOUNT if stream.is_former else None
     if stream.routing is Routing.DOMAINS:
         return place
     if role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH):
@@ -66,9 +73,11 @@ def region_account(region: str) -> str:
     return f"{CLIENT_ACCOUNT}_{region}"
 
 
-def client_account(topology: Topology, region: str) -> str:
-    """The account that clients of *region* are in, where vstream renders accounts."""
-    return region_account(region) if topology.routing is Routing.REGIONAL else CLIENT_ACCOUNT
+def client_account(topology: Topology, region: str | None = None) -> str:
+    """The account that clients of *region*, or of any where that makes no difference, are in, where vstream renders accounts."""
+    if topology.routing is Routing.REGIONAL and region is not None:
+        return region_account(region)
+    return topology.account or CLIENT_ACCOUNT
 
 
 def client_accounts(topology: Topology) -> tuple[str, ...]:
@@ -103,7 +112,7 @@ def answered_as(said: str, expected: str) -> str:
 
 def accounts_of(topology: Topology) -> tuple[str | None, ...]:
     """The accounts that hold the physical streams; None stands for that of clients."""
-    if topology.routing is Routing.MAPPED:
+    if topology.routing is Routing.MAPPED and topology.moves_to is None:
         return (None,)
     regions = [region.name for region in topology.regions]
     if topology.routing is Routing.DOMAINS:
@@ -111,7 +120,9 @@ def accounts_of(topology: Topology) -> tuple[str | None, ...]:
     stretch = (stretch_account(topology.stretch.cluster),) if topology.stretch else ()
     if topology.routing is Routing.REGIONAL:
         return (*map(region_account, regions), *stretch)
-    return (*map(write_account, regions), *map(read_account, regions), *stretch)
+    former = (FORMER_ACCOUNT,) if topology.moves_from else ()
+    own = (None,) if topology.routing is Routing.MAPPED else ()
+    return (*own, *map(write_account, regions), *map(read_account, regions), *stretch, *former)
 
 
 def local_name(name: str) -> str:
@@ -156,9 +167,9 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     account = account_of(stream, role, place)
     if account is not None and stream.routing.is_written_aside and role is Role.WRITE:
         return in_account(account, f"{stream.name}-{role.value}")
-    if account is not None:
+    if account is not None and stream.routing is not Routing.MAPPED:
         return in_account(account, stream.name)
-    return stream.name if role is Role.ORIGIN else f"{stream.name}-{role.value}-{place}"
+    return in_account(account, stream.name if role is Role.ORIGIN else f"{stream.name}-{role.value}-{place}")
 
 
 def server_name(region: str, number: int) -> str:

@@ -10,6 +10,7 @@ from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import pattern, place, sources
 from vstream.mapping.transform import effective_source
 from vstream.subjects import SubjectTrie, is_subset, is_valid, overlaps
+from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,6 +124,8 @@ def _not_allowed(block: MappingsBlock, cluster: str | None, allowed: tuple[str, 
     found: dict[str, Refusal] = {}
     for one in dict.fromkeys(allowed):
         for number in trie.overlapping(one):
+            if entries[number].source == OWN_API:
+                continue  # what a topology moves away from is asked for there, by vstream and nobody else
             target = next(
                 (target for target in entries[number].destinations if _is_lost(target, cluster, allowed)), None
             )

@@ -10,6 +10,7 @@ from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import MANY, pattern, place, sources
 from vstream.model.topology import Naming
 from vstream.subjects import PARTIAL_WILDCARD
+from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +145,7 @@ def _inside(block: MappingsBlock) -> tuple[tuple[MappingEntry, MappingDestinatio
     for entry in entries:
         for one in entry.destinations:
             subject = pattern(one.model.subject)
-            if subject is None or subject == entry.source or not one.model.weight:
+            if subject is None or subject == entry.source or not one.model.weight or entry.source == OWN_API:
                 continue
             if subject not in taken:
                 open_ones += subject.startswith(PARTIAL_WILDCARD)

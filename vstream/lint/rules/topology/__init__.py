@@ -30,6 +30,7 @@ from vstream.lint.rules.topology.models import (
     model_cannot,
     model_needs_stretch,
 )
+from vstream.lint.rules.topology.moves import move_unfit
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
@@ -101,5 +102,6 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     core_subscribers_unfit,
     operator_unfit,
     region_users_shared,
+    move_unfit,
 )
 """In the order of their codes."""

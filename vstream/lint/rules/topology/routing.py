@@ -196,7 +196,7 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
         if problem is not None:
             yield Finding(at=at, message=f"{shown(root)} {problem[0]}", hint=problem[1] or "name another root")
             continue
-        if topology.routing is Routing.MAPPED:
+        if topology.routing is Routing.MAPPED and topology.moves_to is None:
             yield Finding(
                 at=at,
                 message=f"{shown(root)} is a root without `routing: accounts`, `domains` or `regional`",

@@ -1,0 +1,107 @@
+"""
+A live topology moves from `routing: mapped` to `accounts` while every run of `apply` dies after its first request.
+
+Clients publish all the time, as the same users: nothing that was acknowledged is lost, nothing is doubled, and all that was there
+before comes along. What is published while servers reload accounts may be refused, or have no answer: it is stored nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.killing import killed_until_done, planned, run
+from tests.support.labs import silent
+from tests.support.publishing import Load, audited, under_load
+from vstream.jetstream.connection import connect
+from vstream.lab import binaries, lab
+from vstream.load import bundle, load
+from vstream.model.topology import Topology
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NAME = "mover"
+RATE = 100
+REGIONS = ("west", "east")
+OLD = [f"M_clients/foo-{role}-{region}" for role in ("read", "write") for region in REGIONS]
+
+
+def topology(routing: str, **over: Any) -> Topology:
+    document = {
+        "version": 1,
+        "name": NAME,
+        "server_version": "2.12",
+        "routing": routing,
+        "account": "ACME",
+        "regions": {region: {"servers": 1} for region in REGIONS},
+        "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}, "consumers": {"billing": {}}}},
+        **over,
+    }
+    return load(json.dumps(document).encode(), "topology.yaml").require()
+
+
+BEFORE = topology("mapped")
+AHEAD = topology("mapped", moves_to="accounts")
+BEHIND = topology("accounts", moves_from="mapped")
+AFTER = topology("accounts")
+
+
+@pytest_asyncio.fixture
+async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """A lab of the version that the test is for, with nothing in it."""
+    await lab.up(
+        NAME,
+        BEFORE,
+        lambda addresses: bundle(BEFORE, addresses=addresses),
+        binary=binaries.locate(request.param),
+        on_progress=silent,
+        timeout=120,
+    )
+    try:
+        yield
+    finally:
+        await lab.down(NAME, purge=True)
+
+
+@pytest.mark.parametrize("mover", ["2.15.1"], indirect=True)
+@pytest.mark.usefixtures("mover")
+async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> None:
+    await run(BEFORE, NAME)
+    early = await planned(AFTER, NAME)
+    assert {one.name for one in early.blocked} == {name.partition("/")[2] for name in OLD}
+    assert all("`moves_to: accounts`" in one.hint for one in early.blocked)
+
+    sent = Load(RATE)
+    async with under_load(sent, lab.client_endpoints(NAME)):
+        await sent.acknowledged(3 * RATE)  # what is there before comes along
+        made = await killed_until_done(AHEAD, NAME)
+        await sent.acknowledged(RATE)
+        led = await killed_until_done(BEHIND, NAME)
+        await sent.acknowledged(RATE)
+        back = await planned(AHEAD, NAME)
+        ended = await killed_until_done(AFTER, NAME)
+        await sent.acknowledged(RATE)
+    assert made[0] == "load mappings"
+    assert sorted(made[1:]) == sorted(
+        [
+            *(f"create {account}_{region}/foo" for account in "WR" for region in REGIONS),
+            *(f"create R_{region}/foo > billing" for region in REGIONS),
+        ]
+    )
+    assert led == ["load mappings"]
+    assert {one.name for one in back.blocked} == {f"W_{region}/foo" for region in REGIONS}
+    assert sorted(ended[:2]) == sorted(f"update R_{region}/foo" for region in REGIONS)
+    assert sorted(ended[2:-1]) == sorted(f"delete {name}" for name in OLD)
+    assert ended[-1] == "load mappings"
+
+    await audited(NAME, {region: f"R_{region}/foo" for region in REGIONS}, sent)
+    for region, endpoint in lab.client_endpoints(NAME).items():
+        # Nothing is left of what the account of clients had, and `foo` means the new stream there.
+        async with connect(endpoint, region) as client:
+            said = await client.request_json("$JS.API.STREAM.INFO.foo")
+            assert len(sent.everything) <= said["state"]["messages"] <= len(sent.everything | sent.unknown)
+            assert (await client.request_json("$JS.API.STREAM.NAMES"))["streams"] == ["foo"]

@@ -1,0 +1,137 @@
+"""A topology that moves from one routing profile to another, and the account that it does so in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.lint.registry import Finding, rule
+from vstream.model.streams import HIDDEN
+from vstream.model.topology import Consistency, Naming, Routing, Security
+from vstream.syntax.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.model.topology import Topology
+
+_SINCE = (2, 11)
+"""As of `routing: accounts`."""
+
+
+@rule("VS171", "move-unfit", Severity.ERROR)
+def move_unfit(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    The topology moves to another routing profile in a way that cannot work, or names an account that it cannot have.
+
+    ## Why is this bad?
+    A live topology moves from `routing: mapped` to `accounts`, in three steps: `mapped` with `moves_to: accounts`, `accounts`
+    with `moves_from: mapped`, `accounts` alone. Both layouts are in one text of accounts, which vstream writes, so `account`
+    has to say what the account of clients is called. Read streams of the new layout source those of the old one: mirrors
+    cannot, and counters would count twice.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: accounts
+    moves_to: accounts
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: mapped
+    account: ACME
+    moves_to: accounts
+    regions: {west: {servers: 3}, east: {servers: 3}}
+    ```
+    """
+    topology, document = subject.topology, subject.document
+    if topology.account is not None:
+        yield from _account(topology, topology.account)
+    for key, needed, said in (
+        ("moves_to", Routing.MAPPED, topology.moves_to),
+        ("moves_from", Routing.ACCOUNTS, topology.moves_from),
+    ):
+        if said is None:
+            continue
+        if topology.routing is not needed:
+            yield Finding(
+                at=(key,),
+                message=f"`{key}: {said.value}` goes with `routing: {needed.value}`, not with `{topology.routing.value}`",
+                hint="clients are in the layout that `routing` says: first in `mapped`, then in `accounts`",
+            )
+            return
+        if topology.account is None:
+            yield Finding(
+                at=(key,),
+                message="a topology that moves needs `account`: the account that its clients and streams are in",
+                hint="name it, such as `account: ACME`, and let vstream write it (docs/changes.md)",
+            )
+        yield from _streams(topology)
+        if topology.server_version < _SINCE:
+            yield Finding(
+                at=("server_version",),
+                message="servers before 2.11 refuse the accounts of `routing: accounts`",
+                hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`',
+            )
+        counting = (name for name, one in document.streams.items() if one.counters)
+        for name in counting:
+            yield Finding(
+                at=("streams", name, "counters"),
+                message=f"stream `{name}` counts, and would count everything twice while the topology moves",
+                hint="give it another name, with `routing: accounts` in a topology of its own",
+            )
+
+
+def _account(topology: Topology, account: str) -> Iterator[Finding]:
+    at = ("account",)
+    if topology.routing not in {Routing.MAPPED, Routing.ACCOUNTS}:
+        yield Finding(
+            at=at,
+            message=f"`account` has no meaning with `routing: {topology.routing.value}`, where accounts have fixed names",
+            hint="remove it",
+            on_key=True,
+        )
+    if account.startswith(HIDDEN):
+        yield Finding(
+            at=at,
+            message=f"{shown(account)} cannot be the account of clients: hidden accounts begin so",
+            hint="call it otherwise, such as `APP`",
+        )
+    if topology.security is Security.OPERATOR:
+        yield Finding(
+            at=at,
+            message="with `mode: operator` the account of clients is `APP`",
+            hint="remove `account`: tokens say what it is called",
+            on_key=True,
+        )
+    if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
+        yield Finding(
+            at=at,
+            message="with `naming: blog`, vstream does not write the account: who may publish where cannot be told from its subjects",
+            hint="leave `account` out, and include mappings.cfg in an account of your own",
+            on_key=True,
+        )
+
+
+def _streams(topology: Topology) -> Iterator[Finding]:
+    for stream in topology.streams:
+        if stream.consistency is not Consistency.VIRTUAL:
+            yield Finding(
+                at=("streams", stream.name),
+                message=f"the {stream.consistency.value} stream `{stream.name}` cannot move: servers make no mirror of a stream that sources",
+                hint="take it out of this topology and give it another name in one with `routing: accounts`",
+                on_key=True,
+            )
+        if stream.takes_over is not None:
+            yield Finding(
+                at=("streams", stream.name, "takes_over"),
+                message=f"`{stream.name}` takes over a plain stream, while the topology moves",
+                hint="let that end first: it is one step after the other",
+            )

@@ -1,0 +1,131 @@
+"""
+The account of `routing: mapped` where vstream writes it, and how its streams and those of `routing: accounts` reach each other.
+
+Servers map what one account asks of another, too: where the JetStream API of the account of clients leads elsewhere, its own is
+asked for at `_vs.api.M_clients.…`, by one more rule. Flow control goes as between accounts of regions: an import of it as a service, in
+both directions, would be a cycle, so what the account of clients is answered comes as a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.model.accounts import (
+    APP_USER,
+    AUDIT_USER,
+    PROBE_USER,
+    VSTREAM_USER,
+    Account,
+    Export,
+    Import,
+    Shared,
+    User,
+    password_variable,
+)
+from vstream.model.mappings import Destination, Mapping
+from vstream.model.streams import TAKEN_FROM
+from vstream.render.accounts import ACKS, GETS, INBOX, PULLS, READS
+from vstream.render.accounts import accounts as hidden_and_clients
+from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, service
+from vstream.topology import moving, naming
+from vstream.topology.naming import API, API_OF, DELIVERED, FORMER_ACCOUNT, PHYSICAL_PREFIX, read_account
+
+if TYPE_CHECKING:
+    from vstream.model.topology import Topology
+
+_OWN = f"{API_OF}.{FORMER_ACCOUNT}"
+_CREATE = "CONSUMER.CREATE.>"
+OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{API}.>"),))
+"""How the API of the account of clients itself is reached while a topology moves."""
+
+
+def accounts(topology: Topology) -> tuple[Account, ...]:
+    """The account of clients and streams; while the topology moves to `accounts`, fed from it, the accounts of that besides."""
+    own = Account(
+        name=naming.client_account(topology), purpose="clients and streams", has_jetstream=True, users=_users(topology)
+    )
+    later = moving.beside(topology)
+    if later is None:
+        return (own,)
+    clients, *hidden = _joined(later)
+    return (replace(clients, purpose=own.purpose, users=own.users), *hidden)
+
+
+def still_feeding(topology: Topology) -> tuple[Account, ...]:
+    """The accounts of `routing: accounts`; while the topology moves there, that of clients has streams that feed the others."""
+    if topology.moves_from is None:
+        return hidden_and_clients(topology)
+    clients, *hidden = _joined(topology)
+    users = tuple(
+        replace(one, publish=(*one.publish, f"{API}.>")) if one.name == VSTREAM_USER else one for one in clients.users
+    )
+    return (replace(clients, users=users), *hidden)
+
+
+def _joined(topology: Topology) -> tuple[Account, ...]:
+    """The accounts of `routing: accounts`, whose read accounts take from that of clients."""
+    clients, *hidden = hidden_and_clients(topology)
+    takers = tuple(read_account(region.name) for region in topology.regions)
+    feeding = replace(
+        clients,
+        has_jetstream=True,
+        exports=(
+            *clients.exports,
+            Export(shared=Shared.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
+            delivering(FORMER_ACCOUNT, takers),
+        ),
+        imports=(
+            *clients.imports,
+            *(Import(shared=Shared.STREAM, account=taker, subject=FLOW) for taker in takers),
+        ),
+    )
+    return (feeding, *(_fed(one, clients.name) if one.name in takers else one for one in hidden))
+
+
+def _fed(reading: Account, clients: str) -> Account:
+    return replace(
+        reading,
+        exports=(*reading.exports, Export(shared=Shared.STREAM, subject=FLOW, accounts=(clients,))),
+        imports=(
+            *reading.imports,
+            service(clients, f"{_OWN}.{_CREATE}", f"{TAKEN_FROM}.{FORMER_ACCOUNT}.{_CREATE}"),
+            Import(shared=Shared.STREAM, account=clients, subject=f"{DELIVERED}.{FORMER_ACCOUNT}.{reading.name}.>"),
+        ),
+    )
+
+
+def _users(topology: Topology) -> tuple[User, ...]:
+    """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
+    written = tuple(
+        naming.stored_subject(topology.naming, stream, region, subject)
+        for stream in topology.streams
+        for region in stream.regions
+        for subject in stream.subjects
+    )
+    reading = (*READS, PULLS, GETS)
+    looking = tuple(f"{API}.{subject}" for subject in LOOKS)
+    return (
+        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading)),
+        _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", *ACKS, f"{API_OF}.>", WHO_AM_I)),
+        _user(
+            PROBE_USER,
+            "vstream probe",
+            (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        _user(
+            AUDIT_USER,
+            "vstream audit: reads every stream, changes none",
+            (*looking, *(f"{API}.{subject}" for subject in READS_ALL), WHO_AM_I),
+        ),
+    )
+
+
+def _user(name: str, purpose: str, publish: tuple[str, ...]) -> User:
+    return User(
+        name=name,
+        password_variable=password_variable(name),
+        purpose=purpose,
+        publish=tuple(dict.fromkeys(publish)),
+        subscribe=(INBOX,),
+    )
