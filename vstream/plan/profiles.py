@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import FORMER, HIDDEN, IN_ACCOUNT, REGION_KEY, ROUTING_KEY, account_in, is_in_domain, taken_from
+from vstream.model.streams import (
+    FORMER,
+    HIDDEN,
+    IN_ACCOUNT,
+    REGION_KEY,
+    ROUTING_KEY,
+    account_in,
+    is_in_domain,
+    taken_from,
+)
 from vstream.model.topology import Routing
 from vstream.plan.changes import Blocked, Update, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT
