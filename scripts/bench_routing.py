@@ -5,6 +5,9 @@ CPU microseconds of the server, beside an account without mappings and a plain s
 server, streams in memory, messages of 64 bytes. `other` are messages on a subject of no virtual stream that nobody
 listens to, `core` publishes to a virtual stream that ask for no acknowledgement, `acked` those that do, `fetched` messages of
 its read stream, pulled 500 at a time and not acknowledged.
+
+Then how fast messages are fetched, by a client that does nothing but count them: with one that parses them, it is the client
+that is measured.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 import psutil
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from wire import Wire
 
 from vstream import load
 from vstream.jetstream.admin import JetStreamAdmin
@@ -50,6 +55,13 @@ OTHER = {"accounts": "_vs.api.none.x", "regional": "_vs.api.none.x", "domains": 
 READ = {"plain": "s0", "mapped": "s0-read-west", "blog": "s0-read-west"}
 """Where a consumer has to be made, if not by the virtual name."""
 HEADERS = ("other", "core", "acked", "fetched")
+SIZES = (64, 1024)
+"""Bytes of the messages that a client fetches which does nothing but count."""
+FETCHES = ((1, 2_000), (100, 20_000), (500, 20_000))
+"""How many at a time, and how many in all."""
+FILLED = max(count for _, count in FETCHES)
+MARK = b"~"
+"""What no other byte that a server sends to that client is."""
 
 
 def topology(layout: str, count: int) -> str:
@@ -119,18 +131,62 @@ async def cost(process: psutil.Process, work: Callable[[], Awaitable[None]], cou
     return min(found)
 
 
+def fill(endpoint: Endpoint) -> None:
+    """Publish what is fetched: FILLED messages of each size."""
+    wire = Wire(endpoint.urls[0], endpoint.user, endpoint.password)
+    for size in SIZES:
+        frame = f"PUB v.s0.x {size}\r\n".encode() + MARK.ljust(size, b"x") + b"\r\n"
+        for _ in range(FILLED // BATCH):
+            wire.send(frame * BATCH)
+            wire.flush()
+    wire.close()
+
+
+async def thin(
+    process: psutil.Process, client: Client, endpoint: Endpoint, made_on: str, first: int
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Microseconds of the server for a message, and messages a second, by size and how many are asked for at a time."""
+    js = client.jetstream(timeout=120)
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    for number, size in enumerate(SIZES):
+        for batch, count in FETCHES:
+            rounds = []
+            for _ in range(ROUNDS):
+                config = ConsumerConfig(
+                    durable_name="thin",
+                    ack_policy=AckPolicy.NONE,
+                    deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                    opt_start_seq=first + number * FILLED,
+                )
+                await js.add_consumer(made_on, config)
+                wire = Wire(endpoint.urls[0], endpoint.user, endpoint.password)
+                wire.send(b"SUB _INBOX.thin 1\r\n")
+                body = b'{"batch":%d,"expires":60000000000}' % batch
+                pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.s0.thin _INBOX.thin %d\r\n%s\r\n" % (len(body), body)
+                before, began = cpu(process), time.perf_counter()
+                for _ in range(count // batch):
+                    wire.send(pull)
+                    wire.count(MARK, batch)
+                rounds.append(((cpu(process) - before) * 1e6 / count, count / (time.perf_counter() - began)))
+                wire.close()
+                await js.delete_consumer(made_on, "thin")
+            found[size, batch] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Microseconds by header; and how many rules there are."""
+    """Microseconds by header; and how many rules there are. *thin* has what `thin` finds, where it was asked."""
 
     layout: str
     streams: int
     rules: int
     costs: tuple[float, ...]
+    thin: dict[tuple[int, int], tuple[float, float]]
 
 
-async def measure(layout: str, count: int) -> Row:
-    """One layout with *count* streams, on a server of its own."""
+async def measure(layout: str, count: int, *, is_thin: bool) -> Row:
+    """One layout with *count* streams, on a server of its own; *is_thin*: fetching by a client that only counts too."""
     wanted = load.load(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
@@ -155,8 +211,14 @@ async def measure(layout: str, count: int) -> Row:
         await _create(endpoint, bundles[-1], Role.READ)
         await _read(client, ROUNDS * (ACKED + STORED))
         pulled = await cost(process, partial(fetched, client, READ.get(layout, "s0")), ACKED)
+        quick: dict[tuple[int, int], tuple[float, float]] = {}
+        if is_thin:
+            published = ROUNDS * (ACKED + STORED)
+            await asyncio.to_thread(fill, endpoint)
+            await _read(client, published + len(SIZES) * FILLED)
+            quick = await thin(process, client, endpoint, READ.get(layout, "s0"), published + 1)
         await client.close()
-        return Row(layout=layout, streams=count, rules=rules, costs=(other, unanswered, stored, pulled))
+        return Row(layout=layout, streams=count, rules=rules, costs=(other, unanswered, stored, pulled), thin=quick)
     finally:
         await lab.down("bench-routing", purge=True)
 
@@ -180,11 +242,22 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
     print(
         f"layout    streams   rules {''.join(f'{one:>10}' for one in HEADERS)}   acked/plain  fetched/plain", flush=True
     )
+    fetches = []
     for layout in dict.fromkeys(layouts):
-        plain = await measure("plain", 0)  # again, as the machine may be busier by now
+        plain = await measure("plain", 0, is_thin=True)  # again, as the machine may be busier by now
         _show(plain, plain)
-        for count in counts if layout != "plain" else ():
-            _show(await measure(layout, count), plain)
+        for count in counts:
+            row = await measure(layout, count, is_thin=count == counts[0])
+            _show(row, plain)
+            if row.thin:
+                fetches += [plain, row]
+    print("\nfetched by a client that only counts\nlayout     bytes  batch   us/message  messages/s   of plain")
+    for plain, row in zip(fetches[::2], fetches[1::2], strict=True):
+        for size, batch in row.thin:
+            for one in (plain, row):
+                spent, speed = one.thin[size, batch]
+                share = speed / plain.thin[size, batch][1]
+                print(f"{one.layout:9} {size:6,} {batch:6,} {spent:12.2f} {speed:11,.0f} {share:10.2f}")
 
 
 def _show(row: Row, plain: Row) -> None:

@@ -47,6 +47,11 @@ def is_bucket(document: TopologyDocument, stream: str) -> bool:
     return any(stream == f"{prefix}{name}" for part, prefix in _PREFIXES.items() for name in getattr(document, part))
 
 
+def is_object_store(document: TopologyDocument, stream: str) -> bool:
+    """Whether *stream* is written as an object store, which clients read by consumers of their own."""
+    return any(stream == objects_stream(name) for name in document.objects)
+
+
 def expanded(document: TopologyDocument) -> TopologyDocument:
     """*document* with a stream for each bucket, behind those that it has. One that is called so already stays."""
     buckets = {

@@ -60,6 +60,7 @@ def resolve(document: TopologyDocument) -> Topology:
     Total: names that mean nothing (unknown regions, unknown presets) are left out
     here and reported by the rules.
     """
+    document = document.model_copy(update={"routing": _routing(document).value})
     regions = tuple(_region(document, name, region) for name, region in document.regions.items())
     return Topology(
         name=document.name,
@@ -77,6 +78,28 @@ def resolve(document: TopologyDocument) -> Topology:
         stretch=_stretch(document),
         hubs=_hubs(document),
     )
+
+
+def _routing(document: TopologyDocument) -> Routing:
+    """
+    How clients of *document*, which has a stream for each bucket, reach streams.
+
+    What it says, or else `mapped`, which leaves the account that clients have as it is. But where it asks for
+    what `mapped` cannot do (VS137, VS144, VS149 and VS160 refuse it): `accounts`, which can. So no topology that was
+    valid before, and may be live, means anything else.
+    """
+    if document.routing is not None:
+        return Routing(document.routing)
+    is_beyond_mapping = (
+        document.roots
+        or Security(document.security.mode) is Security.OPERATOR
+        or any(
+            (stream.core_subscribers or buckets.is_object_store(document, name))
+            and not Consistency(stream.consistency).has_origin
+            for name, stream in document.streams.items()
+        )
+    )
+    return Routing.ACCOUNTS if is_beyond_mapping and document.naming != Naming.BLOG.value else Routing.MAPPED
 
 
 def _hubs(document: TopologyDocument) -> Hubs | None:

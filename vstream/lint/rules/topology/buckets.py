@@ -144,6 +144,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
     version: 1
     name: acme
     server_version: "2.12"
+    routing: mapped
     regions: {west: {servers: 3}, east: {servers: 3}}
     objects:
       files: {writers: one-per-key}

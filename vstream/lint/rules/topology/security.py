@@ -33,6 +33,7 @@ def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
     version: 1
     name: acme
     server_version: "2.12"
+    routing: mapped
     security: {mode: operator}
     regions: {west: {servers: 3}}
     ```

@@ -32,6 +32,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
     version: 1
     name: acme
     server_version: "2.12"
+    routing: mapped
     regions: {west: {servers: 3}, east: {servers: 3}}
     streams:
       foo: {subjects: [foo.>], core_subscribers: true, write: {max_age: 24h}}

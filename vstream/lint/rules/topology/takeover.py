@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
+from vstream.model.topology import Routing
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -60,10 +61,10 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
                 hint="write `consistency: virtual`, or remove `takes_over`",
                 on_key=True,
             )
-        elif subject.document.routing != "mapped":
+        elif subject.topology.routing is not Routing.MAPPED:
             yield Finding(
                 at=at,
-                message=f"with `routing: {subject.document.routing}`, read streams do not reach a plain stream",
+                message=f"with `routing: {subject.topology.routing.value}`, read streams do not reach a plain stream",
                 hint="write `routing: mapped`, or copy the messages by other means",
                 on_key=True,
             )
