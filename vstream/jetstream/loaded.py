@@ -52,12 +52,17 @@ def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, ask
     return loaded is None or any(key.startswith(f"import {asking} {api}") for key in loaded)
 
 
+def leads_elsewhere(loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
+    """Whether a server that has *loaded* this leads the JetStream API of the account of clients to hidden accounts."""
+    return loaded is not None and f"{naming.API}.>" in loaded
+
+
 def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.API_OF}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
     former = {naming.FORMER_ACCOUNT} - {*naming.accounts_of(topology)}
-    if topology.routing is Routing.ACCOUNTS:
+    if topology.routing is Routing.ACCOUNTS or leads_elsewhere(loaded):
         found |= {one for one in former if is_reachable(one, loaded, asking)}
     return tuple(sorted(found - {*hidden_accounts(topology)}))
 

@@ -12,7 +12,14 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.anywhere import Anywhere
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.jetstream.loaded import PUBLIC_KEY, hidden_accounts, is_reachable, leaving_accounts, loaded_on
+from vstream.jetstream.loaded import (
+    PUBLIC_KEY,
+    hidden_accounts,
+    is_reachable,
+    leads_elsewhere,
+    leaving_accounts,
+    loaded_on,
+)
 from vstream.model.accounts import VSTREAM_USER, regional_user
 from vstream.model.streams import REGION_KEY, REGIONAL, ROLE_KEY
 from vstream.model.topology import Role, Routing, Security
@@ -159,12 +166,12 @@ async def observe(
     asking = naming.client_account(topology, connection.region) if is_signed else account
     is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
     # Its API is still its own: perhaps the topology runs there in one account.
-    if topology.routing is Routing.ACCOUNTS and here is not None and f"{naming.API}.>" not in here and not is_joined:
+    if topology.routing is Routing.ACCOUNTS and here is not None and not (leads_elsewhere(here) or is_joined):
         own = await _own(connection)
         if any(one.config.owner == topology.name for one in own.values()):
             return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
     asked = (
-        *(one for one in accounts if one is None or is_reachable(one, here, asking)),
+        *(one for one in accounts if (not leads_elsewhere(here) if one is None else is_reachable(one, here, asking))),
         *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
     )
     streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)

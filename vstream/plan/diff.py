@@ -133,7 +133,6 @@ def diff(
         (
             *profiles.in_two_steps(unlike),
             *profiles.half_moved(unlike, gone),
-            *profiles.returned(desired, observed.streams),
             *profiles.stranded(observed.streams, topology),
             *takeover.problems(desired, observed.streams),
         )

@@ -15,12 +15,13 @@ from vstream.model.streams import (
     HIDDEN,
     IN_ACCOUNT,
     REGION_KEY,
+    ROLE_KEY,
     ROUTING_KEY,
     account_in,
     is_in_domain,
     taken_from,
 )
-from vstream.model.topology import Routing
+from vstream.model.topology import Role, Routing
 from vstream.plan.changes import Blocked, Update, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from vstream.model.accounts import Account
     from vstream.model.artifacts import PhysicalStream
-    from vstream.model.streams import ObservedStream
+    from vstream.model.streams import ObservedStream, StreamConfig
     from vstream.plan.changes import Change, FieldChange, RuleChange
 
 _MAPPED = Routing.MAPPED.value
@@ -39,48 +40,57 @@ def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]
     """
     Streams that the topology has in the layout of another `routing`: nothing may touch them.
 
-    But those that it moves away from, which are asked for aside.
+    But those that it moves away from, which are asked for aside, and those that it would have moved to, while clients
+    are not there.
     """
-    routings = dict.fromkeys(one.config.metadata.get(ROUTING_KEY, _MAPPED) for one in desired)
-    said = next(iter(routings), None)
+    if not desired:
+        return ()
+    layouts = [_layout(one.config.name, one.config) for one in desired]
+    said, _ = layouts[0]
+    here = {*layouts}
+    if said == Routing.ACCOUNTS.value:
+        here.add((_MAPPED, True))
+    elif said == _MAPPED and _are_clients_here(owned):
+        here.add((Routing.ACCOUNTS.value, False))
     return tuple(
-        Blocked(
-            name=name,
-            region=one.config.metadata.get(REGION_KEY),
-            reason=f"it was made with `routing: {was}`, the topology says `{said}`",
-            hint=_MOVE
-            if (was, said) == (_MAPPED, Routing.ACCOUNTS.value)
-            else "a live topology cannot move from one to the other: change it back, or begin with new servers",
-        )
-        for name, one in sorted(owned.items())
-        if desired
-        and (was := one.config.metadata.get(ROUTING_KEY, _MAPPED)) not in routings
-        and not name.startswith(FORMER)
+        _of_another(name, one, said) for name, one in sorted(owned.items()) if _layout(name, one.config) not in here
     )
+
+
+def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
+    """The `routing` that a stream was made with, and whether clients have left it."""
+    return config.metadata.get(ROUTING_KEY, _MAPPED), name.startswith(FORMER)
+
+
+def _are_clients_here(owned: Mapping[str, ObservedStream]) -> bool:
+    """Whether the account of clients answers for its own streams, and nothing was published into others beside."""
+    is_own = any(_layout(name, one.config) == (_MAPPED, False) for name, one in owned.items())
+    return is_own and not any(
+        one.messages and one.config.metadata.get(ROLE_KEY) == Role.WRITE.value
+        for name, one in owned.items()
+        if _layout(name, one.config) == (Routing.ACCOUNTS.value, False)
+    )
+
+
+def _of_another(name: str, one: ObservedStream, said: str) -> Blocked:
+    was, is_former = _layout(name, one.config)
+    if is_former:
+        reason = "clients have left the layout that it is in"
+        hint = "say `routing: accounts` and `moves_from: mapped` again: from there it goes forward only"
+    else:
+        reason = f"it was made with `routing: {was}`, the topology says `{said}`"
+        hint = (
+            _MOVE
+            if (was, said) == (_MAPPED, Routing.ACCOUNTS.value)
+            else "a live topology cannot move from one to the other: change it back, or begin with new servers"
+        )
+    return Blocked(name=name, region=one.config.metadata.get(REGION_KEY), reason=reason, hint=hint)
 
 
 _MOVE = (
     "say `routing: mapped` and `moves_to: accounts` first, apply it, and then `routing: accounts` and "
     "`moves_from: mapped` (docs/changes.md)"
 )
-
-
-def returned(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
-    """Write streams of a layout to which clients are not sent yet, and that have taken publishes: clients were there before."""
-    for stream in desired:
-        found = observed.get(stream.config.name)
-        is_ahead = (stream.takes_over or "").startswith(FORMER) and stream.takes_over not in observed
-        if not is_ahead:
-            continue
-        for origin in stream.config.source_names:
-            found = observed.get(origin)
-            if found is not None and found.messages and found.config.owner == stream.config.owner:
-                yield Blocked(
-                    name=origin,
-                    region=stream.region,
-                    reason="clients have published into it, and the read streams that they would go back to do not have that",
-                    hint="say `routing: accounts` and `moves_from: mapped` again: from there it goes forward only",
-                )
 
 
 def stranded(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:

@@ -1,0 +1,143 @@
+"""Plans of a topology that moves from `routing: mapped` to `accounts`: what is done when, and what is not done at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.plans import FakeServers, rendered
+from vstream.model.artifacts import Bundle
+from vstream.model.streams import StreamConfig
+from vstream.plan import loaded
+from vstream.plan.changes import Create, Delete, Phase, Plan, phase_of
+from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.gates import GateKind
+from vstream.plan.stages import stages
+from vstream.ui import plan as view
+
+TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
+
+
+def bundle(routing: str, **over: Any) -> Bundle:
+    return rendered(routing=routing, account="ACME", regions=TWO, server_version="2.12", **over)
+
+
+MAPPED = bundle("mapped")
+AHEAD = bundle("mapped", moves_to="accounts")
+BEHIND = bundle("accounts", moves_from="mapped")
+AFTER = bundle("accounts")
+NEW = {f"{account}_{region}/foo" for account in "WR" for region in TWO}
+FORMER = {f"M_clients/foo-{role}-{region}" for role in ("read", "write") for region in TWO}
+
+
+async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
+    """What there is as *before* says; what is in the account of clients is perhaps asked for aside."""
+    servers = FakeServers()
+    for stream in before.streams:
+        name = stream.config.name
+        aside = f"M_clients/{name}" if as_former and "/" not in name else name
+        await servers.create(StreamConfig(name=aside, fields=stream.config.fields))
+    return servers
+
+
+def planned(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
+    entries = {
+        **{mapping.source: spell_destinations(mapping) for mapping in before.mappings},
+        **loaded.entries(before.accounts),
+    }
+    rules = {address.server.name: entries for address in before.servers}
+    observed = Observed(streams=servers.streams_by_name, rules=rules)
+    return diff("acme", after.streams, after.mappings, observed, accounts=after.accounts, server_version=(2, 12))
+
+
+async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
+    plan = planned(MAPPED, AHEAD, await servers_with(MAPPED, as_former=False))
+    assert (plan.blocked, plan.notes, plan.gates) == ((), (), ())
+    assert {one.config.name for one in plan.changes if isinstance(one, Create)} == NEW
+    assert len(plan.changes) == len(NEW)
+    assert plan.loaded_in is Phase.ACCOUNTS
+    for one in (one for one in plan.changes if isinstance(one, Create)):
+        region = one.config.name.removesuffix("/foo")[2:]
+        follows = {f"M_clients/foo-read-{region}"} if one.config.name.startswith("R_") else set()
+        assert set(one.config.source_names) - NEW == follows
+    assert planned(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False)).is_empty
+
+
+async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None:
+    plan = planned(AHEAD, BEHIND, await servers_with(AHEAD, as_former=True))
+    assert (plan.blocked, plan.changes, plan.is_destructive) == ((), (), False)
+    assert plan.loaded_in is Phase.MAPPINGS
+    assert [(gate.kind, gate.stream, gate.others) for gate in plan.gates] == [
+        (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
+    ]
+
+
+async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_go_last() -> None:
+    servers = await servers_with(BEHIND, as_former=True)
+    plan = planned(BEHIND, AFTER, servers)
+    assert plan.blocked == ()
+    assert plan.is_destructive
+    assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == FORMER
+    assert [(stage.title, [gate.kind for gate in stage.gates]) for stage in stages(plan)] == [
+        ("former streams end", [GateKind.PASSED_ON] * 2),
+        ("sources go", [GateKind.DRAINED] * 2),
+        ("read streams go", [GateKind.UNCHANGED] * 4),
+        ("write streams go", []),
+        ("former accounts go", []),
+    ]
+    shown = "\n".join(line.plain for line in view.text(plan))
+    assert "every server has loaded the mappings" not in shown
+
+    for region in TWO:  # a run that ended once the sources had gone
+        name = f"R_{region}/foo"
+        after = next(one.config for one in AFTER.streams if one.config.name == name)
+        await servers.update(after)
+    rest = planned(BEHIND, AFTER, servers)
+    assert {phase_of(one) for one in rest.changes} == {Phase.DELETED_READ_STREAMS, Phase.DELETED_WRITE_STREAMS}
+    assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
+    assert rest.loaded_in is Phase.FORMER_ACCOUNTS
+
+
+@pytest.mark.parametrize("after", [BEHIND, AFTER])
+async def test_no_step_is_left_out(after: Bundle) -> None:
+    first = planned(MAPPED, after, await servers_with(MAPPED, as_former=False))
+    assert {one.name for one in first.blocked} == {name.partition("/")[2] for name in FORMER}
+    assert all("`moves_to: accounts` first" in one.hint for one in first.blocked)
+    if after is AFTER:
+        second = planned(AHEAD, after, await servers_with(AHEAD, as_former=True))
+        assert {one.name for one in second.blocked} == FORMER
+        assert all("`moves_from: mapped`" in one.hint for one in second.blocked)
+
+
+async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
+    servers = await servers_with(AHEAD, as_former=False)
+    plan = planned(AHEAD, MAPPED, servers)
+    assert plan.blocked == ()
+    assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == NEW
+    assert plan.loaded_in is Phase.FORMER_ACCOUNTS
+
+    servers.hold("W_west/foo", 1)
+    assert {one.name for one in planned(AHEAD, MAPPED, servers).blocked} == NEW
+    for to in (AHEAD, MAPPED):
+        back = planned(BEHIND, to, await servers_with(BEHIND, as_former=True))
+        assert {one.name for one in back.blocked} >= FORMER
+        assert "forward only" in next(one.hint for one in back.blocked if one.name in FORMER)
+
+
+async def test_what_is_somebody_elses_in_the_account_is_not_cut_off() -> None:
+    servers = await servers_with(AHEAD, as_former=True)
+    await servers.create(StreamConfig(name="M_clients/logs", fields={"name": "logs", "subjects": ["logs.>"]}))
+    plan = planned(AHEAD, BEHIND, servers)
+    assert [(one.name, "another account" in one.hint) for one in plan.blocked] == [("M_clients/logs", True)]
+
+
+async def test_only_the_name_of_the_account_makes_an_account_of_its_own() -> None:
+    plain = rendered(routing="mapped", regions=TWO, server_version="2.12")
+    assert plain.accounts == ()
+    assert [one.path for one in plain.artifacts if one.path.endswith(".cfg")] == ["mappings.cfg"]
+    (own,) = MAPPED.accounts
+    assert (own.name, own.has_jetstream) == ("ACME", True)
+    assert replace(own, has_jetstream=False).exports == own.exports
+    assert MAPPED.mappings == plain.mappings
