@@ -70,6 +70,13 @@ def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.Mon
     assert caught.value.hint == "pip install 'vstream[audit]'"
 
 
+def test_without_anything_of_it_spark_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("numpy", "pyarrow", "pyspark"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy are not installed"):
+        session.require()
+
+
 def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark  # noqa: PLC0415 - slow
 

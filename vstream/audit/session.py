@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +46,12 @@ _LOG_BYTES = 65536
 
 def require() -> None:
     """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
-    try:
-        import numpy  # noqa: F401, ICN001, PLC0415 - optional
-        import pyarrow  # noqa: F401, ICN001, PLC0415 - optional
-        import pyspark  # noqa: PLC0415 - optional
-    except ImportError as error:
-        raise VstreamError(f"this needs Spark, and {error.name} is not installed", hint=HINT) from None
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise VstreamError(f"this needs Spark, and {', '.join(missing)} {are} not installed", hint=HINT)
+    import pyspark  # noqa: PLC0415 - optional
+
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):
         raise VstreamError(f"this needs Spark 4.2 or newer, and {pyspark.__version__} is installed", hint=HINT)
