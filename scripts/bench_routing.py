@@ -242,7 +242,6 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
     print(
         f"layout    streams   rules {''.join(f'{one:>10}' for one in HEADERS)}   acked/plain  fetched/plain", flush=True
     )
-    fetches = []
     for layout in dict.fromkeys(layouts):
         plain = await measure("plain", 0, is_thin=True)  # again, as the machine may be busier by now
         _show(plain, plain)
@@ -250,14 +249,7 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
             row = await measure(layout, count, is_thin=count == counts[0])
             _show(row, plain)
             if row.thin:
-                fetches += [plain, row]
-    print("\nfetched by a client that only counts\nlayout     bytes  batch   us/message  messages/s   of plain")
-    for plain, row in zip(fetches[::2], fetches[1::2], strict=True):
-        for size, batch in row.thin:
-            for one in (plain, row):
-                spent, speed = one.thin[size, batch]
-                share = speed / plain.thin[size, batch][1]
-                print(f"{one.layout:9} {size:6,} {batch:6,} {spent:12.2f} {speed:11,.0f} {share:10.2f}")
+                _show_thin(plain, row)
 
 
 def _show(row: Row, plain: Row) -> None:
@@ -267,6 +259,19 @@ def _show(row: Row, plain: Row) -> None:
         f"{ratios[0]:13.2f} {ratios[1]:14.2f}",
         flush=True,
     )
+
+
+def _show_thin(plain: Row, row: Row) -> None:
+    print(
+        f"  fetched by a client that only counts, `plain` and `{row.layout}`: microseconds for each; messages a second"
+    )
+    for (size, batch), (spent, speed) in row.thin.items():
+        beside = plain.thin[size, batch]
+        print(
+            f"  {size:5,} bytes, {batch:3} at a time: {beside[0]:7.2f} {spent:7.2f}; {beside[1]:9,.0f} {speed:9,.0f}, "
+            f"{speed / beside[1]:.2f} of plain",
+            flush=True,
+        )
 
 
 def main(layouts: Sequence[str] = LAYOUTS, counts: Sequence[int] = COUNTS) -> None:
