@@ -66,7 +66,6 @@ def audit(
         shelf=shelf,
         context=context,
         bucket=BUCKET,
-        by_files_from=0 if place is not None else 10**9,
         here_up_to=10**9 if here else 0,
     )
     return run(messages.persist(), streams.persist()), shelf

@@ -241,15 +241,6 @@ def _reason() -> Column:
     )
 
 
-def extents(buckets: DataFrame) -> DataFrame:
-    """By reader and origin, the least and the greatest sequence of the origin that it has."""
-    return (
-        buckets.where(~F.col("is_origin") & (F.col("part") == "cut"))
-        .groupBy(*ORIGIN, "stream")
-        .agg(F.min("least").alias("least"), F.max("greatest").alias("greatest"))
-    )
-
-
 def passed(extents: DataFrame, cut: Cut) -> DataFrame:
     """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))

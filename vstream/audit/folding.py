@@ -2,8 +2,8 @@
 Stage 3 in one pass over the rows: digests and order together, without Spark's own rows.
 
 Executors go through files that they can open by their paths, each by itself
-(`source.fold`), and what comes of these is put together on the driver. A few rows are
-gone through there.
+(`source.fold`), or else through what Spark reads for them, and what comes of these is
+put together on the driver. A few rows are gone through there.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from vstream.audit.cut import Cut
 
+_ALONG = ("track", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")
 
 
@@ -60,10 +61,17 @@ def of_files(files: Sequence[str], copies: DataFrame, cut: Cut, tracks: DataFram
     return _folded(found, copies, cut, known, size)
 
 
-def of_rows(rows: pa.Table, copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
-    """What *rows* are, which are all those of `copies`."""
+def of_partitions(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+    """What Spark hands to executors of `copies`, wherever these are; for each row that costs more than files do."""
     known = tracks.collect()
-    along = rows.select(fold.COLUMNS).sort_by([(name, "ascending") for name in ("track", "seq", "origin_seq")])
+    work = fold.of_batches(_readers(known), size)
+    return _folded(gathered(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, known, size)
+
+
+def of_rows(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+    """All of `copies`, on the driver."""
+    known = tracks.collect()
+    along = gathered(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
     found = fold.fold(along.combine_chunks().to_batches(), _readers(known), size)
     return _folded(found, copies, cut, known, size)
 

@@ -139,7 +139,7 @@ def strange(buckets: pa.Table) -> set[tuple[str, int]]:
 
 
 def extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
-    """By reader and origin, the least and the greatest sequence of the origin that it has (`faults.extents`)."""
+    """By reader and origin, the least and the greatest sequence of the origin that it has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
     found = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
     rows = [tuple(one.values()) for one in found.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()]

@@ -2,7 +2,7 @@
 Stage 3: where regions differ, without joining everything with everything.
 
 The sequences of an origin are contiguous, and a bucket of 4096 of them has a digest in
-each stream: how many copies, and the exclusive or of their hashes. Only buckets whose
+each stream (`folding`): how many copies, and the sum of their hashes. Only buckets whose
 digests differ are looked into, message by message.
 """
 
@@ -63,8 +63,8 @@ Digests. *part* says what the copies are: `cut` (at or below the origin's last s
 `ahead` (above it, though stored before the cut), `later` (above it, stored since),
 `earlier` (written before the moment from which on streams were read) or `foreign`
 (copies of nothing that the virtual stream has). *payloads*, *keys* and
-*subjects* are exclusive ors (or sums, `folding`) of hashes of origin sequence and digest,
-digest and key, subject in the origin; *with_subject* is how many copies say the last one.
+*subjects* are sums (`folding`) of hashes of origin sequence and digest, digest and key,
+subject in the origin; *with_subject* is how many copies say the last one.
 """
 
 _RANGES: Final = 16
@@ -80,60 +80,6 @@ def tracks(copies: DataFrame, cut: Cut) -> DataFrame:
     rows += [(0, *one, *places[one.virtual, one.stream]) for one in formers]
     numbered = table(copies.sparkSession, rows, TRACKS).withColumn("track", track()).collect()
     return table(copies.sparkSession, [tuple(one) for one in numbered], TRACKS)
-
-
-def digests(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> DataFrame:
-    """
-    BUCKETS of `copies` (`normalise.COPIES`), of *size* sequences each.
-
-    Of most buckets it is plain what part they are. Only those with the origin's last
-    sequence, or first one that counts, are looked at again, copy by copy.
-    """
-    place = F.expr(f"coalesce(origin_seq, seq) div {size}").alias("bucket")
-    bounds = cut.origins.select("virtual", "origin", "origin_first", "origin_last")
-    stray = F.raise_error(F.lit("`copies` has rows of a track that `streams` does not know"))
-    is_current = F.col("former") == ""
-    whole = (
-        copies.groupBy("track", place)
-        .agg(*_digests())
-        .join(F.broadcast(tracks), "track", how="left")
-        .withColumn("virtual", F.coalesce("virtual", stray.cast("string")))
-        .join(F.broadcast(bounds), ["virtual", "origin"], how="left")
-        .withColumn(
-            "is_mixed",
-            F.coalesce(is_current & (F.col("greatest") > F.col("origin_last")), F.lit(False))
-            | (F.lit(cut.is_narrow) & F.coalesce(~is_current | (F.col("least") < F.col("origin_first")), F.lit(False))),
-        )
-        .persist()
-    )
-    foreign = F.when(F.col("origin").isNull(), "foreign").otherwise("cut")
-    plain = whole.where(~F.col("is_mixed")).withColumn("part", foreign).select(*BUCKETS.names)
-    mixed = whole.where("is_mixed").select("track", "bucket").collect()
-    if not mixed:
-        return plain
-    those = table(copies.sparkSession, [tuple(row) for row in mixed], StructType([TRACKS["track"], BUCKETS["bucket"]]))
-    again = (
-        parted(near(copies, (row.bucket for row in mixed), size), cut)
-        .withColumn("bucket", place)
-        .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
-        .groupBy("track", "part", "bucket")
-        .agg(*_digests())
-        .join(F.broadcast(tracks), "track")
-    )
-    return plain.unionByName(again.select(*BUCKETS.names))
-
-
-def _digests() -> list[Column]:
-    seq = F.col("origin_seq")
-    return [
-        F.count(F.lit(1)).alias("copies"),
-        F.bit_xor(F.xxhash64(seq, "digest")).alias("payloads"),
-        F.bit_xor(F.xxhash64(seq, "digest", "key")).alias("keys"),
-        F.bit_xor(F.xxhash64(seq, "sent_subject")).alias("subjects"),
-        F.count("sent_subject").alias("with_subject"),
-        F.min(seq).alias("least"),
-        F.max(seq).alias("greatest"),
-    ]
 
 
 def near(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:

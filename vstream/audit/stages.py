@@ -33,7 +33,7 @@ _NEIGHBOURS = 250_000
 """Orders are compared at about so many messages of each reader at most."""
 _CLOSELY = 500_000
 """Rows of buckets that differ, up to which they are gathered on the driver."""
-_HERE = 300_000
+_HERE = 1_000_000
 """Messages up to which all are."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
@@ -136,59 +136,43 @@ class Run:
     begin: Stage = Stage.NORMALISE
     on_stage: Callable[[Stage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
-    by_files_from: int = 1_000_000
-    """Messages from which on the files of the table are gone through, one by one."""
     here_up_to: int = _HERE
-    """Messages up to which they are gone through on the driver. Between the two, Spark sorts faster than it begins with files."""
+    """Messages up to which they are gone through on the driver."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
-        files = self.shelf.files("copies") if cut.messages >= self.by_files_from else None
-        buckets, found = self.reconciled(copies, cut, files)
+        buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
         return self._judge(copies, cut, buckets, found, operations)
 
     def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
+        if self.begin is Stage.JUDGE:
+            return self.shelf.read("buckets", reconcile.BUCKETS), self.shelf.read("faults", faults.FAULTS)
         known = self._stage(
             Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut), is_here=True
         )
+        started = time.monotonic()
         folded = self._folded(copies, cut, known, files)
-        buckets = self._stage(
-            Stage.RECONCILE,
-            "buckets",
-            reconcile.BUCKETS,
-            lambda: folded.digests if folded else reconcile.digests(copies, cut, known, size=self.bucket),
-            is_here=folded is not None,
-        )
+        self._took(Stage.RECONCILE, started)
+        buckets = self._stage(Stage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
         backsteps = self._stage(
-            Stage.RECONCILE,
-            "backsteps",
-            order.BACKSTEPS,
-            lambda: folded.backsteps if folded else order.backsteps(copies, known),
-            is_here=folded is not None and folded.is_here,
+            Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
         )
         found = self._stage(
             Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps, folded)
         )
         return buckets, found
 
-    def _folded(
-        self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None
-    ) -> folding.Folded | None:
-        """Digests and order from one pass over the rows, where that can be done; None where Spark has to do it."""
-        if self.begin is Stage.JUDGE:
-            return None
-        started = time.monotonic()
-        found = None
-        if files and folding.can_open(files):
-            found = folding.of_files(files, copies, cut, tracks, size=self.bucket)
-        elif cut.messages <= self.here_up_to:
-            found = folding.of_rows(gathered(copies), copies, cut, tracks, size=self.bucket)
-        self._took(Stage.RECONCILE, started)
-        return found
+    def _folded(self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None) -> folding.Folded:
+        """Digests and order from one pass over the rows, where that costs least."""
+        if cut.messages <= self.here_up_to:
+            return folding.of_rows(copies, cut, tracks, size=self.bucket)
+        if folding.can_open(files):
+            return folding.of_files(files or (), copies, cut, tracks, size=self.bucket)
+        return folding.of_partitions(copies, cut, tracks, size=self.bucket)
 
     def _stage(
         self,
@@ -212,20 +196,10 @@ class Run:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _faults(
-        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: folding.Folded | None
+        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: folding.Folded
     ) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
-        if folded is None:
-            suspects = reconcile.suspects(buckets, backsteps, cut, size=self.bucket)
-            suspects = self.shelf.keep("suspects", suspects, SUSPECTS)
-            which = [row.bucket for row in suspects.select("bucket").distinct().collect()]
-            look = looking.everything(copies, which, size=self.bucket)
-            extents = faults.extents(buckets)
-            rows = buckets.where("part in ('ahead', 'foreign')").select("part", "bucket").distinct().collect()
-            strange = {(row.part, row.bucket) for row in rows}
-            found = self._looked_into(look, copies, cut, extents, backsteps, suspects, strange)
-        else:
-            found = self._differing(folded, copies, cut, buckets, backsteps)
+        found = self._differing(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
         return found.unionByName(delays.misordered(copies, ordered)) if ordered else found
 
