@@ -8,7 +8,7 @@ in its `Nats-Stream-Source` header: the write stream that took it, and the seque
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
@@ -19,7 +19,7 @@ from vstream.audit.schema import MESSAGES
 from vstream.model.streams import IN_ACCOUNT, REPLAYS, as_source
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from vstream.audit.cut import Cut
 
@@ -71,16 +71,16 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     COPIES of `messages` (`schema.MESSAGES`).
 
     What headers say of transforms and identities is gathered first, which reads
-    `messages` once; the copies read them again.
+    `messages` twice; the copies read them again.
     """
     rows = _whole(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    arrived = _read(rows.where(~F.col("is_origin")), _hidden(cut))
+    taken, hidden = rows.where(~F.col("is_origin")), _hidden(cut)
+    arrived = _read(taken, hidden)
     known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
-    gathered = arrived.join(F.broadcast(known), ["virtual", "origin"])
-    told = _told(messages.sparkSession, gathered, cut)
+    told = _told(taken, hidden, known, cut)
     arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
@@ -109,7 +109,11 @@ _TOLD = StructType(
 )
 
 
-def _told(spark: SparkSession, gathered: DataFrame, cut: Cut) -> DataFrame:
+_PICKED = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
+_SAYING = ("virtual", "stream", "origin", "filters", "destinations", "identity")
+
+
+def _told(taken: DataFrame, hidden: Column | None, known: DataFrame, cut: Cut) -> DataFrame:
     """
     By origin: the identity that it has now, and how its subjects become those of the virtual stream.
 
@@ -117,16 +121,21 @@ def _told(spark: SparkSession, gathered: DataFrame, cut: Cut) -> DataFrame:
     that does not give one of three examples is left out: there is more to it than is
     known here. Servers before 2.12 give no examples; what they name comes last.
     """
-    example = F.struct(F.col("sent_subject").alias("sent"), F.col("subject").alias("stored"))
-    rows = (
-        gathered.where(F.col("filters").isNotNull())
-        .groupBy("virtual", "stream", "origin", "filters", "destinations", "identity")
-        .agg(
-            F.array(F.min(example), F.max(example), F.max_by(example, "seq")).alias("examples"),
-            F.max("time_ns").alias("time_ns"),
-        )
-        .collect()
-    )
+    spark = taken.sparkSession
+
+    def saying(rows: DataFrame) -> DataFrame:
+        said = _read(rows, hidden).where(F.col("filters").isNotNull())
+        return said.join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
+
+    # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
+    some = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
+    rows = saying(taken).groupBy(*_SAYING).agg(some, F.max("time_ns").alias("time_ns")).collect()
+    picked = table(spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _PICKED)
+    examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
+    if rows:
+        chosen = saying(taken.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
+        for *said, sent, stored in chosen.select(*_SAYING, "sent_subject", "subject").collect():
+            examples[tuple(said)].append((sent, stored))
     transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
     current: dict[tuple[str, str], tuple[int, str]] = {}
     found: dict[tuple[str, str], set[tuple[bool, routes.Route]]] = defaultdict(set)
@@ -138,7 +147,8 @@ def _told(spark: SparkSession, gathered: DataFrame, cut: Cut) -> DataFrame:
         way = routes.route(row.filters, row.destinations, (transform.src, transform.dest) if transform else None)
         if way is None:
             continue
-        proofs = [way.apply(one.sent) == one.stored for one in row.examples if one.sent is not None]
+        given = examples[tuple(row[name] for name in _SAYING)]
+        proofs = [way.apply(sent) == stored for sent, stored in given if sent is not None]
         if any(proofs) or not proofs:
             found[origin].add((not proofs, way))
     told = [
