@@ -8,12 +8,13 @@ Plan: seconds of `vstream plan` on the matching world, and of one full STREAM.LI
 Lint (with --lint, and nothing else then): CPU seconds of `vstream lint` and of `nats-server -t` on files of
 1,000, 12,000 and 50,000 mapping rules with three destinations each, in turn; medians.
 Extract (with --extract, and nothing else then): see scripts/bench_extract.py. Needs vstream[audit].
+Executors (with --executors, and nothing else then): see scripts/bench_executors.py. Needs vstream[audit].
 Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
 Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
 Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
-Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy and duckdb.
+Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         )
 
 
-def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measured alone
+def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is measured alone
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
@@ -227,6 +228,9 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
     )
     parser.add_argument("--extract", action="store_true", help="only reading streams, with Spark and without")
     parser.add_argument(
+        "--executors", action="store_true", help="only reading streams over a long way, with one executor and with two"
+    )
+    parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
     )
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
@@ -273,6 +277,11 @@ def main() -> None:  # noqa: PLR0911, PLR0915 - one for each thing that is measu
         import bench_extract  # noqa: PLC0415 - needs Spark
 
         bench_extract.main(options.messages, options.rounds)
+        return
+    if options.executors:
+        import bench_executors  # noqa: PLC0415 - needs Spark
+
+        bench_executors.main(options.messages, options.rounds)
         return
     if options.status:
         import bench_status  # noqa: PLC0415

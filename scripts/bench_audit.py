@@ -9,16 +9,23 @@ duckdb are only for this, and `scripts/bench` installs them.
 
 from __future__ import annotations
 
+import multiprocessing
+import resource
 import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit import cut as cutting
@@ -26,34 +33,48 @@ from vstream.audit.local import table
 from vstream.audit.normalise import COPIES, track
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import session
+from vstream.audit.source.hashing import mixed
 from vstream.audit.stages import Context, Run, Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
 REGIONS = ("west", "central", "east")
 EPOCH = 1_700_000_000_000_000_000
 LOST, DOUBLED, CHANGED = 100, 50, 3
+_KEYS = 10_000
+_FILE = 2_000_000
+"""Rows."""
+_TWICE = ("vstream", "joins: lost, payload")
+"""What is run again when Spark is warm, and once more from the start of Java on."""
 
 
 @dataclass
 class Cost:
+    """Of this process and of all that it has started."""
+
     wall: float = 0.0
     cpu: float = 0.0
     resident: int = 0
+    stop: Callable[[], None] = lambda: None
 
 
 @contextmanager
 def measured() -> Iterator[Cost]:
+    """Measures to the end of the block, or to `stop`: processes that have ended say no longer what they took."""
     cost, ended = Cost(), threading.Event()
 
     def tree() -> list[psutil.Process]:
-        return psutil.Process().children(recursive=True)
+        # What is gathered on the driver is gone through there.
+        return [psutil.Process(), *psutil.Process().children(recursive=True)]
 
-    def cpu() -> float:
-        return sum(sum(one.cpu_times()[:4]) for one in tree())
+    def cpu(one: psutil.Process) -> float:
+        with suppress(psutil.Error):
+            return sum(one.cpu_times()[:4])
+        return 0.0
 
     def resident(one: psutil.Process) -> int:
         with suppress(psutil.Error):
@@ -64,69 +85,103 @@ def measured() -> Iterator[Cost]:
         while not ended.wait(0.2):
             cost.resident = max(cost.resident, sum(map(resident, tree())))
 
+    def stop() -> None:
+        if not ended.is_set():
+            cost.wall, cost.cpu = time.monotonic() - began, sum(map(cpu, tree())) - used
+            ended.set()
+            thread.join()
+
+    cost.stop = stop
     thread = threading.Thread(target=look, daemon=True)
-    began, used = time.monotonic(), cpu()
+    began, used = time.monotonic(), sum(map(cpu, tree()))
     thread.start()
     yield cost
-    cost.wall, cost.cpu = time.monotonic() - began, cpu() - used
-    ended.set()
-    thread.join()
+    stop()
 
 
-def generate(spark: SparkSession, rows: int, place: str, *, faulty: bool = True) -> tuple[DataFrame, DataFrame]:
-    """`copies` and `streams` of one virtual stream, with faults in east and central or none."""
-    message = spark.range(rows).select(
-        "id",
-        F.concat(
-            F.lit("foo-write-"), F.element_at(F.array(*map(F.lit, REGIONS)), (F.col("id") % 3 + 1).cast("int"))
-        ).alias("origin"),
-        F.element_at(F.array(*map(F.lit, REGIONS)), (F.col("id") % 3 + 1).cast("int")).alias("home"),
-        (F.expr("id div 3") + 1).alias("origin_seq"),
-        (EPOCH + F.col("id") * 100_000).alias("written"),
-        F.concat(F.lit("foo."), (F.col("id") % 10_000).cast("string")).alias("key"),
-        F.xxhash64("id").alias("digest"),
-    )
-
-    def shaped(some: DataFrame, stream: Any, region: Any, seq: Any, arrived: Any, digest: Any) -> DataFrame:
-        return some.select(
-            F.lit("foo").alias("virtual"),
-            stream.alias("stream"),
-            region.alias("region"),
-            stream.startswith("foo-write-").alias("is_origin"),
-            seq.alias("seq"),
-            arrived.alias("time_ns"),
-            "origin",
-            F.lit("").alias("former"),
-            "origin_seq",
-            F.col("key").alias("sent_subject"),
-            "key",
-            F.lit(None).cast("string").alias("msg_id"),
-            digest.alias("digest"),
-        ).select(*COPIES.names[:-1], track().alias("track"))
-
-    written = shaped(message, F.col("origin"), F.col("home"), F.col("origin_seq"), F.col("written"), F.col("digest"))
-    tables = [written.orderBy("stream", "seq")]
-    middle = rows // 2
-    for place_, region in enumerate(REGIONS):
-        some, digest = message, F.col("digest")
-        # Origins are interleaved in another way in each region, each in its order.
-        seq = F.expr(f"(id div 3) * 3 + (id % 3 + {place_}) % 3 + 1")
-        if region == "east" and faulty:
-            some = some.where(~F.col("id").between(middle, middle + LOST - 1))
-            digest = F.when(F.col("id") < CHANGED, F.col("digest") + 1).otherwise(F.col("digest"))
-        arrived = F.col("written") + 2_000_000 * (place_ + 1)
-        rows_ = shaped(some, F.lit(f"foo-read-{region}"), F.lit(region), seq, arrived, digest)
-        if region == "central" and faulty:
-            again = some.where(F.col("id").between(middle, middle + DOUBLED - 1))
-            rows_ = rows_.unionByName(
-                shaped(again, F.lit("foo-read-central"), F.lit("central"), seq + rows, arrived, digest)
-            )
-        tables.append(rows_)
-    copies = tables[0]
-    for one in tables[1:]:
-        copies = copies.unionByName(one)
-    copies.write.mode("overwrite").parquet(f"{place}/copies")
+def generate(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, DataFrame]:
+    """`copies` and `streams` of one virtual stream, with faults in east and central."""
+    names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _tracks()]
+    numbered = spark.createDataFrame(names, "virtual string, stream string, origin string, former string")
+    known = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track()).collect()}
+    (Path(place) / "copies").mkdir()
+    # In a process of its own, whose memory goes with it.
+    with _apart() as pool:
+        pool.submit(_write, rows, place, known).result()
     return spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows)
+
+
+def _apart() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def _tracks() -> Iterator[tuple[str, str, str]]:
+    yield from (("write", region, region) for region in REGIONS)
+    yield from (("read", region, origin) for region in REGIONS for origin in REGIONS)
+
+
+def _write(rows: int, place: str, tracks: dict[tuple[str, str], int]) -> None:
+    """Files of one stream each, by sequence, as extraction leaves them."""
+    middle = rows // 2
+    for number, region in enumerate(REGIONS):
+        count = (rows - number + 2) // 3
+        for begin in range(0, count, _FILE):
+            seqs = np.arange(begin, min(begin + _FILE, count), dtype=np.int64)
+            _file(place, f"foo-write-{region}", region, seqs + 1, 3 * seqs + number, tracks)
+    for number, region in enumerate(REGIONS):
+        # Origins are interleaved in another way in each region, each in its order.
+        for begin in range(0, rows + 2, _FILE):
+            seqs = np.arange(begin, min(begin + _FILE, rows + 2), dtype=np.int64)
+            ids = 3 * (seqs // 3) + (seqs % 3 - number) % 3
+            is_there = ids < rows
+            if region == "east":
+                is_there &= (ids < middle) | (ids >= middle + LOST)
+            _file(place, f"foo-read-{region}", region, seqs[is_there] + 1, ids[is_there], tracks)
+    again = np.arange(middle, middle + DOUBLED, dtype=np.int64)
+    _file(place, "foo-read-central", "central", again + rows + 3, again, tracks)
+
+
+def _file(
+    place: str,
+    stream: str,
+    region: str,
+    seqs: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    tracks: dict[tuple[str, str], int],
+) -> None:
+    count = len(ids)
+    is_origin = stream.startswith("foo-write-")
+    digests = mixed(ids.view(np.uint64)).view(np.int64)
+    if stream == "foo-read-east":
+        digests[ids < CHANGED] += 1
+
+    def of(numbers: Any, names: Sequence[str]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(names))
+
+    def always(name: str) -> pa.Array:
+        return of(np.zeros(count, np.int32), [name])
+
+    key = of(ids % _KEYS, [f"foo.{number}" for number in range(_KEYS)])
+    origins = [f"foo-write-{one}" for one in REGIONS]
+    arrays = {
+        "virtual": always("foo"),
+        "stream": always(stream),
+        "region": always(region),
+        "is_origin": pa.repeat(pa.scalar(is_origin), count),
+        "seq": pa.array(seqs),
+        "time_ns": pa.array(EPOCH + ids * 100_000 + (0 if is_origin else 2_000_000 * (REGIONS.index(region) + 1))),
+        "origin": of(ids % 3, origins),
+        "former": always(""),
+        "origin_seq": pa.array(ids // 3 + 1),
+        "sent_subject": key,
+        "key": key,
+        "msg_id": pa.nulls(count, pa.string()),
+        "digest": pa.array(digests),
+        "track": pa.array(np.array([tracks.get((stream, one), 0) for one in origins])[ids % 3]),
+    }
+    texts = [name for name, one in arrays.items() if pa.types.is_dictionary(one.type)]
+    file = f"{place}/copies/{stream}-{seqs[0]:012}.parquet"
+    pq.write_table(pa.table(arrays).select(COPIES.names), file, use_dictionary=[*texts, "track"], store_schema=False)
 
 
 def streams(spark: SparkSession, rows: int) -> DataFrame:
@@ -144,7 +199,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
         spark,
         [
             *(row(f"foo-write-{region}", region, "write", count, count, []) for region, count in counts.items()),
-            *(row(f"foo-read-{region}", region, "read", rows + DOUBLED, rows, sources) for region in REGIONS),
+            *(row(f"foo-read-{region}", region, "read", rows + DOUBLED + 2, rows, sources) for region in REGIONS),
         ],
         STREAMS,
     )
@@ -152,7 +207,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
-    run = Run(shelf=Shelf(copies.sparkSession), context=Context(subject="bench"), by_files_from=0)
+    run = Run(shelf=Shelf(copies.sparkSession), context=Context(subject="bench"))
     _, found = run.reconciled(copies, cutting.take(streams_), copies.inputFiles())
     return {row.kind: row.number for row in found.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
@@ -227,39 +282,75 @@ def by_duckdb(place: str) -> dict[str, int]:
     return dict(zip(("lost-middle", "payload", "duplicated"), map(int, found[0]), strict=True))
 
 
+def by_polars(place: str) -> dict[str, int]:
+    import polars as pl  # noqa: PLC0415
+
+    message = ["origin", "origin_seq"]
+    rows = pl.scan_parquet(f"{place}/copies/*.parquet")
+    written = rows.filter("is_origin").select(*message, "digest")
+    counts = {"lost-middle": 0, "payload": 0, "duplicated": 0}
+    for region in REGIONS:
+        there = rows.filter(pl.col("stream") == f"foo-read-{region}")
+        there = there.group_by(message).agg(pl.len().alias("n"), pl.col("digest").min().alias("theirs"))
+        found = written.join(there, on=message, how="left").select(
+            pl.col("n").is_null().sum().alias("lost-middle"),
+            (pl.col("digest") != pl.col("theirs")).sum().alias("payload"),
+            (pl.col("n").cast(pl.Int64) - 1).sum().alias("duplicated"),
+        )
+        for name, value in found.collect(engine="streaming").row(0, named=True).items():
+            counts[name] += value
+    return counts
+
+
+def _alone(way: Callable[[str], dict[str, int]], place: str) -> tuple[Cost, dict[str, int]]:
+    """One that does not need Spark, in a process that does nothing else."""
+    way(place)  # it is imported, and the files are in the system's memory
+    began, used = time.monotonic(), time.process_time()
+    found = way(place)
+    cost = Cost(time.monotonic() - began, time.process_time() - used)
+    cost.resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return cost, found
+
+
 def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> None:
-    others: dict[str, Callable[[DataFrame, DataFrame], dict[str, int]]] = {}
+    ways: dict[str, Callable[[DataFrame, DataFrame], dict[str, int]]] = {"vstream": ours}
+    alone: dict[str, Callable[[str], dict[str, int]]] = {}
     if with_others:
-        others = {"join: lost, payload": joins, "join: keys too": partial(joins, everything=True)}
+        alone = {"duckdb: one join": by_duckdb, "polars: three joins": by_polars}
+        ways["joins: lost, payload"] = joins
     if with_datacompy:
-        others["datacompy"] = by_datacompy
+        ways["datacompy"] = by_datacompy
+    if with_others:
+        ways["joins: keys too"] = partial(joins, everything=True)
     for rows in sizes:
-        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, session() as spark:
-            for faulty in (False, True):
-                with measured() as cost:
-                    copies, cut = generate(spark, rows, place, faulty=faulty)
-                state = "with faults" if faulty else "clean"
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place:
+            with session() as spark:
+                copies, cut = generate(spark, rows, place)
                 print(
-                    f"\n{rows:,} messages in 3 regions ({4 * rows:,} rows), {state}, made in {cost.wall:.1f} s",
+                    f"\n{rows:,} messages in 3 regions ({4 * rows:,} rows), {LOST + DOUBLED + CHANGED} faults",
                     flush=True,
                 )
                 copies.agg(F.sum("seq")).collect()
-                # The first time, Spark compiles what it runs.
-                for name, way in {"vstream, first": ours, "vstream": ours, **(others if faulty else {})}.items():
-                    with measured() as cost:
-                        found = way(copies, cut)
-                    spark.catalog.clearCache()
-                    report(name, cost, found)
-            if with_others:
-                # It runs in this process.
-                began, used = time.monotonic(), time.process_time()
-                found = by_duckdb(place)
-                own = Cost(time.monotonic() - began, time.process_time() - used, psutil.Process().memory_info().rss)
-                report("duckdb, one join", own, found)
+                for name, way in alone.items():
+                    with _apart() as pool:
+                        report(name, *pool.submit(_alone, way, place).result())
+                for name, several in ways.items():
+                    # The first time, Spark compiles what it runs: little beside what the others take.
+                    for which in ("first", "again") if name in _TWICE else ("once",):
+                        with measured() as cost:
+                            found = several(copies, cut)
+                        spark.catalog.clearCache()
+                        report(f"{name}, {which}", cost, found)
+            for name in _TWICE if with_others else ():
+                # From the start of Java to the result.
+                with measured() as cost, session() as spark:
+                    found = ways[name](spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows))
+                    cost.stop()
+                report(f"{name}, from Java's start", cost, found)
 
 
 def report(name: str, cost: Cost, found: dict[str, int]) -> None:
     shown = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.items()))
     print(
-        f"  {name:<22} {cost.wall:8.1f} s {cost.cpu:8.1f} s CPU {cost.resident / 2**20:8,.0f} MiB  {shown}", flush=True
+        f"  {name:<39} {cost.wall:8.1f} s {cost.cpu:8.1f} s CPU {cost.resident / 2**20:8,.0f} MiB  {shown}", flush=True
     )
