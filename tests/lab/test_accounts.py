@@ -20,6 +20,7 @@ from nats.js import JetStreamContext
 from tests.support import labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
+from tests.support.outages import goes_on_alone
 from tests.support.probing import until
 from vstream.lab.state import lab_directory
 
@@ -98,6 +99,7 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(fil
     # Streams that are at home elsewhere are reached by the name that they have there, too.
     await until(partial(ill, file), within=90)
     the_profile_stays(file)
+    await goes_on_alone("accounts", file, "west", "foo.west.alone")
 
 
 def the_profile_stays(file: Path) -> None:
@@ -110,6 +112,7 @@ def the_profile_stays(file: Path) -> None:
     assert {one["reason"] for one in plan["blocked"]} == {
         "it was made with `routing: accounts`, the topology says `mapped`"
     }
+    file.write_text(TOPOLOGY)
 
 
 def nobody_else_reads_the_passwords() -> list[str]:

@@ -80,6 +80,8 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
     async with client("west") as connection:
         js = connection.jetstream(timeout=PATIENCE)
         await publishes(js, "west", "alone")
+        existing = await js.pull_subscribe_bind("pull", "foo")
+        assert len(await fetch_all(existing, MESSAGES)) == MESSAGES
         new = await js.pull_subscribe("foo.west.alone.>", durable="new", stream="foo")
         assert len(await fetch_all(new, MESSAGES)) == MESSAGES
     assert vstream("chaos", "heal", "--lab", "domains").code == 0

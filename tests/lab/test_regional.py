@@ -17,6 +17,7 @@ from nats.js import JetStreamContext
 from tests.support import labs
 from tests.support.command import Ran, vstream
 from tests.support.labs import running_in
+from tests.support.outages import goes_on_alone
 from tests.support.probing import until
 from tests.support.publishing import Load, audited, under_load
 from vstream.lab import lab
@@ -94,6 +95,7 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
     for asked in ("status", "doctor", "drift"):
         said = vstream(asked, file)
         assert said.code == 0, said.out
+    await goes_on_alone("regional", file, "west", "v.foo.west.alone")
 
 
 def nobody_else_reads_the_passwords() -> None:
