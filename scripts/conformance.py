@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.conformance import javascript, matrix, results, table
 
 VERSIONS = ("2.11.11", "2.12.8", "2.14.6", "2.15.1")
+UNSIGNED = ("2.11.11",)
+"""Refuse the tokens of operator mode (docs/security.md)."""
 DOCUMENT = Path(__file__).parent.parent / "docs" / "compatibility.md"
 
 
@@ -24,10 +26,13 @@ def main() -> int:
     clients = {"nats.py": importlib.metadata.version("nats-py"), "nats.js": javascript.installed()}
     for version in asked.version or VERSIONS:
         for profile in asked.profile or matrix.PROFILES:
-            _try(version, profile, clients)
+            if asked.security != "operator":
+                _try(version, profile, clients, is_signed=False)
+            if asked.security != "configuration" and profile in matrix.SIGNED and version not in UNSIGNED:
+                _try(version, profile, clients, is_signed=True)
     found = results.read()
     DOCUMENT.write_text(table.document(found), encoding="utf-8", newline="\n")
-    problems = table.unexplained(found)
+    problems = [*table.unexplained(found), *table.differing(found)]
     print("\n".join(problems) or f"{len(found.cells)} cells, all as expected", file=sys.stderr)
     return 1 if problems else 0
 
@@ -36,21 +41,23 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only on this nats-server; repeatable")
     parser.add_argument("--profile", action="append", choices=matrix.PROFILES, help="only this profile; repeatable")
+    parser.add_argument("--security", choices=("configuration", "operator"), help="only with accounts from there")
     return parser.parse_args()
 
 
-def _try(version: str, profile: str, clients: dict[str, str]) -> None:
+def _try(version: str, profile: str, clients: dict[str, str], *, is_signed: bool) -> None:
     """Every operation of both clients on one lab, in the place of what was known of it."""
-    print(f"{version}, {profile}", file=sys.stderr, flush=True)
+    called = matrix.signed(profile) if is_signed else profile
+    print(f"{version}, {called}", file=sys.stderr, flush=True)
     places = [(model, region) for model in matrix.PROFILES[profile] for region in matrix.REGIONS]
-    with matrix.running(profile, version) as name:
+    with matrix.running(profile, version, is_signed=is_signed) as name:
         cells = {"nats.py": asyncio.run(matrix.run(name, places)), "nats.js": javascript.run(name, places)}
     found = results.read()
     found.clients = clients
-    found.forget(version, profile)
+    found.forget(version, called)
     for client, outcomes in cells.items():
         for (model, region, group, operation), outcome in outcomes.items():
-            found.add(results.Cell(client, profile, model, group, operation), (version, region), outcome)
+            found.add(results.Cell(client, called, model, group, operation), (version, region), outcome)
     found.write()
 
 

@@ -34,6 +34,7 @@ def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
             "urls": list(endpoints[region].urls),
             "user": endpoints[region].user,
             "password": endpoints[region].password,
+            "creds": endpoints[region].creds,
         }
         for model, region in places
     ]

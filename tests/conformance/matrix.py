@@ -24,6 +24,8 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "regional": MODELS,
 }
 """Each with the models that it has."""
+SIGNED = ("accounts", "regional")
+"""Those that are tried again in operator mode, where nothing shall differ (docs/security.md)."""
 REGIONS = ("west", "central", "east")
 WORKS = "works"
 
@@ -43,7 +45,12 @@ _SETTINGS = {
 }
 
 
-def topology(profile: str) -> str:
+def signed(profile: str) -> str:
+    """What *profile* is called where an operator signs its accounts."""
+    return f"{profile}, signed"
+
+
+def topology(profile: str, *, is_signed: bool = False) -> str:
     """Each model with a stream, a bucket and an object store."""
     models = PROFILES[profile]
     # What is not refused is what this is about, so these are streams where buckets would be.
@@ -53,8 +60,9 @@ def topology(profile: str) -> str:
     lines = [
         "version: 1",
         f"name: conformance-{profile}",
-        'server_version: "2.11"',
+        f'server_version: "{"2.12" if is_signed else "2.11"}"',
         f"routing: {profile}",
+        *(["security: {mode: operator}"] if is_signed else []),
         "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}",
         *(["stretch: {members: all}"] if "stretch" in models else []),
         "defaults: {write: {max_age: 1h}}",
@@ -87,12 +95,12 @@ def all_operations() -> Mapping[str, Mapping[str, Operation]]:
 
 
 @contextmanager
-def running(profile: str, version: str) -> Iterator[str]:
+def running(profile: str, version: str, *, is_signed: bool = False) -> Iterator[str]:
     """A lab of *profile* with all streams, as a user starts it. Its name; it is gone afterwards."""
     name = f"conformance-{profile}"
     with tempfile.TemporaryDirectory(prefix="vstream-conformance-") as directory:
         file = Path(directory) / f"{name}.yaml"
-        file.write_text(topology(profile), encoding="utf-8")
+        file.write_text(topology(profile, is_signed=is_signed), encoding="utf-8")
         try:
             for command in (("lab", "up", file, "--server-version", version), ("apply", file, "--yes")):
                 ran = vstream(*command, timeout=300)
@@ -158,6 +166,7 @@ async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
         error_cb=silent,
         user=endpoint.user,
         password=endpoint.password,
+        user_credentials=endpoint.creds,
     )
     try:
         yield Place(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tests.conformance.matrix import PROFILES, WORKS, all_operations
+from tests.conformance.matrix import PROFILES, SIGNED, WORKS, all_operations, signed
 from tests.conformance.reasons import REASONS
 from tests.conformance.results import Cell, Results, by_outcome
 
@@ -38,6 +40,18 @@ def unexplained(results: Results) -> list[str]:
     ]
 
 
+def differing(results: Results) -> list[str]:
+    """Each cell that came to something else in operator mode than with accounts in configuration files."""
+    return [
+        f"{cell.client}, {cell.profile}, {cell.model}, {version} in {region}: {cell.operation}: {outcome}, and {other}"
+        for profile in SIGNED
+        for cell, found in sorted(results.cells.items())
+        if cell.profile == signed(profile)
+        for (version, region), outcome in sorted(found.items())
+        if outcome != (other := results.cells[replace(cell, profile=profile)].get((version, region), outcome))
+    ]
+
+
 def document(results: Results) -> str:
     """The text of docs/compatibility.md."""
     clients = " and ".join(f"{client} {version}" for client, version in results.clients.items())
@@ -49,10 +63,40 @@ def document(results: Results) -> str:
             rows = list(_rows(results, client, group))
             if rows:
                 parts += [f"### {title}, {client}\n", *rows, ""]
-    parts += ["## Why not\n", "| | the servers' answer, or what happened | why |", "|---|---|---|"]
+    parts += [
+        *_operator_mode(results),
+        "## Why not\n",
+        "| | the servers' answer, or what happened | why |",
+        "|---|---|---|",
+    ]
     seen = {outcome for found in results.cells.values() for outcome in found.values()}
     parts += [f"| {short} | {said} | {why} |" for said, (short, why) in REASONS.items() if said in seen]
     return "\n".join(parts) + "\n"
+
+
+def _operator_mode(results: Results) -> Iterator[str]:
+    """What differs in operator mode, or that nothing does: no columns of their own for what is the same."""
+    yield "## Operator mode\n"
+    yield "The same clients with credentials, where an operator signs the accounts ([security.md](security.md)):\n"
+    yield "| | nats-server | client | tried | works | differs from the columns above, where these were run |"
+    yield "|---|---|---|---|---|---|"
+    different = differing(results)
+    for profile, client in itertools.product(SIGNED, results.clients):
+        cells = [(cell, found) for cell, found in results.cells.items() if cell.profile == signed(profile)]
+        found = [one for cell, places in cells if cell.client == client for one in places.items()]
+        versions = [one for one in results.versions() if any(one == version for (version, _), _ in found)]
+        works = sum(outcome == WORKS for _, outcome in found)
+        compared = sum(
+            1
+            for cell, places in cells
+            if cell.client == client
+            for where in places
+            if where in results.cells.get(replace(cell, profile=profile), {})
+        )
+        differs = sum(one.startswith(f"{client}, {signed(profile)}, ") for one in different)
+        yield f"| `{profile}` | {', '.join(versions)} | {client} | {len(found)} | {works} | {differs} of {compared} |"
+    yield ""
+    yield from ([f"- {one}" for one in different] + [""] if different else [])
 
 
 def _rows(results: Results, client: str, group: str) -> Iterator[str]:

@@ -43,6 +43,7 @@ def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None
     said = results.read()
     assert said.clients["nats.py"] == importlib.metadata.version("nats-py")
     assert table.unexplained(said) == []
+    assert table.differing(said) == []
     assert DOCUMENT.read_text(encoding="utf-8") == table.document(said)
     operations = {cell.operation for cell in said.cells if cell.client == "nats.py"}
     assert operations == {one for named in matrix.all_operations().values() for one in named}

@@ -2,7 +2,7 @@
 // Groups and names are those of tests/conformance/operations.py and buckets.py: one table shows both clients.
 
 import { readFileSync } from "node:fs";
-import { connect, nanos } from "@nats-io/transport-node";
+import { connect, credsAuthenticator, nanos } from "@nats-io/transport-node";
 import { AckPolicy, DeliverPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { Kvm } from "@nats-io/kv";
 import { Objm } from "@nats-io/obj";
@@ -411,7 +411,10 @@ async function all(place, parts) {
 }
 
 async function opened(said) {
-  const nc = await connect({ servers: said.urls, user: said.user, pass: said.password, timeout: 20_000 });
+  const login = said.creds
+    ? { authenticator: credsAuthenticator(readFileSync(said.creds)) }
+    : { user: said.user, pass: said.password };
+  const nc = await connect({ servers: said.urls, ...login, timeout: 20_000 });
   const options = { timeout: 10_000 };
   const place = new Place(said, nc, jetstream(nc, options), await jetstreamManager(nc, options));
   place.kv = await new Kvm(place.js).open(said.stream);
