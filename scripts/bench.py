@@ -12,6 +12,7 @@ Executors (with --executors, and nothing else then): see scripts/bench_executors
 Routing (with --routing, and nothing else then): what a publish costs a server, see scripts/bench_routing.py.
 Status (with --status, and nothing else then): see scripts/bench_status.py.
 Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
+Pushes (with --pushes, and nothing else then): what publishers notice of changed accounts in operator mode, see scripts/bench_pushes.py.
 Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
@@ -195,8 +196,9 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is
         metavar="PROFILE",
         default=list(bench_failures.PROFILES),
         choices=bench_failures.PROFILES,
-        help="with --failures: these alone",
+        help="with --failures and --pushes: these alone",
     )
+    parser.add_argument("--pushes", action="store_true", help="only what publishers notice of pushes in operator mode")
     parser.add_argument(
         "--versions",
         nargs="+",
@@ -271,6 +273,10 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is
         import bench_regions  # noqa: PLC0415
 
         sys.exit(bench_regions.main(options.servers))
+    if options.pushes:
+        import bench_pushes  # noqa: PLC0415
+
+        sys.exit(bench_pushes.main(options.profiles))
     if options.failures:
         sys.exit(bench_failures.main(options.profiles, options.versions, options.faults, options.servers))
     if options.extract:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from tests.support.probing import until
 from vstream.errors import NotReachableError
 from vstream.jetstream.claims import SignedAccounts
 from vstream.jetstream.connection import connect
+from vstream.jetstream.keyring import Keyring
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
@@ -50,7 +52,13 @@ GROWN = TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {ser
     "  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:"
 )
 PATIENCE = 15.0
-BEYOND = ("$JS.API.STREAM.CREATE.x", "_vs.api.W_west.STREAM.PURGE.foo", "_vs.at.west.$JS.API.STREAM.DELETE.foo")
+BEYOND = {
+    "accounts": ("$JS.API.STREAM.CREATE.x", "_vs.api.W_west.STREAM.PURGE.foo", "_vs.at.west.$JS.API.STREAM.DELETE.foo"),
+    "mapped": ("$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.PURGE.foo-read-west"),
+    "regional": ("$JS.API.STREAM.CREATE.x", "_vs.api.APP_east.STREAM.PURGE.foo"),
+    "domains": ("$JS.API.STREAM.CREATE.x", "$JS.east.API.STREAM.PURGE.foo"),
+}
+"""What no application may ask for."""
 
 
 @pytest.fixture
@@ -106,7 +114,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
 
     for region in ("west", "east"):
-        await applications_use_virtual_streams_and_nothing_else(region)
+        await applications_use_virtual_streams_and_nothing_else(region, ("foo", "v.one", "prices"), BEYOND["accounts"])
 
     async with client("west") as (connection, _):
         js = connection.jetstream(timeout=PATIENCE)
@@ -136,15 +144,61 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
 
 
-async def applications_use_virtual_streams_and_nothing_else(region: str) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+def test_other_profiles_are_pushed_through_connect(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
+) -> None:
+    """From the first apply on, vstream knows of these servers what it knows of real ones."""
+    said: list[Ran] = []
+    run = partial(done, said=said)
+    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
+    if routing == "mapped":
+        text = text.replace("roots: [v.>]\n", "")
+    names = ["foo", "v.one", "prices"]
+    if routing == "domains":
+        names.remove("prices")
+        text = "".join(line for line in text.splitlines(keepends=True) if "prices" not in line)
+    file.write_text(text)
+    run("lab", "up", file)
+    monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
+    shutil.copytree(keys.keyring("signed").directory, tmp_path / "keys" / "signed")
+    file.write_text(text + connect_section(tmp_path / "keys" / "signed"))
+    run("apply", file, "--yes")
+    for region in ("west", "east"):
+        asyncio.run(applications_use_virtual_streams_and_nothing_else(region, names, BEYOND[routing]))
+    grown = text.replace("  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:")
+    file.write_text(grown + connect_section(tmp_path / "keys" / "signed"))
+    saved = tmp_path / "plan.json"
+    assert "to load" in run("plan", file, "--out", saved).out
+    run("apply", saved, "--yes")
+    run("probe", file)
+    old = asyncio.run(what_somebody_else_pushed_is_taken_back(file, run, tmp_path, grown))
+    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
+
+
+def connect_section(ring: Path) -> str:
+    lines = ["connect:"]
+    for region, one in lab.endpoints("signed").items():
+        own = ring / f"user-vstream-{region}.creds"
+        creds = own if own.is_file() else ring / "user-vstream.creds"
+        lines.append(
+            f"  {region}: {{urls: [{', '.join(one.urls)}], creds: {creds}, monitor: [{', '.join(one.monitor)}]}}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+async def applications_use_virtual_streams_and_nothing_else(
+    region: str, streams: Sequence[str], beyond: Sequence[str]
+) -> None:
     async with client(region) as (connection, refused):
         js = connection.jetstream(timeout=PATIENCE)
-        for subject in ("foo", "v.one", "prices"):
+        for subject in streams:
             await js.publish(f"{subject}.{region}", b"")
         pulled = await js.pull_subscribe("foo.>", "settled", stream="foo")
         message = (await pulled.fetch(1, timeout=PATIENCE))[0]
         await message.ack_sync()
-        for subject in BEYOND:
+        for subject in beyond:
             before = len(refused)
             with pytest.raises(nats.errors.Error):
                 await connection.request(subject, b"{}", timeout=0.5)
@@ -182,28 +236,37 @@ async def a_region_and_a_stream_join(file: Path, run: partial[Ran], version: str
         await asyncio.to_thread(run, *command)
 
 
-async def what_somebody_else_pushed_is_taken_back(file: Path, run: partial[Ran], tmp_path: Path) -> Path:
+async def what_somebody_else_pushed_is_taken_back(
+    file: Path, run: partial[Ran], tmp_path: Path, text: str = GROWN
+) -> Path:
     """Gives the credentials that applications had by then."""
     ring = keys.keyring("signed")
-    wanted = load(GROWN.encode(), "signed.yaml").require()
-    clients = next(one for one in bundle(wanted, signer=ring).claims if one["name"] == "APP")
+    wanted = load(text.encode(), "signed.yaml").require()
+    clients = next(one for one in bundle(wanted, signer=ring).claims if one["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
-    servers = lab.addresses("signed")
+    servers = [one for one in lab.addresses("signed") if one.region == "west" and not one.is_hub]
+    servers += [one for one in lab.addresses("signed") if one.region != "west" and wanted.hubs is None]
     await SignedAccounts(
         [clients],
         ring,
-        system={"lab": system_endpoint("signed")},
+        system={"lab": system_endpoint("signed", "west")},
         servers=[one.server.name for one in servers],
         monitors=[monitor_url(one) for one in servers],
     ).load()
     drifted = run("drift", file, code=1)
     assert "VD507" in drifted.out, drifted.out
-    assert "APP" in drifted.out, drifted.out
+    assert clients["name"] in drifted.out, drifted.out
     run("apply", file, "--yes")
-    run("drift", file)
+    run("plan", file, "--detailed-exitcode", "--format", "json")
     kept = tmp_path / "old.creds"
-    kept.write_text(ring.credentials("app").read_text())
+    kept.write_text(lab_credentials(ring, "app").read_text())
     return kept
+
+
+def lab_credentials(ring: Keyring, user: str) -> Path:
+    found = ring.credentials_in("west", user)
+    assert found is not None
+    return found
 
 
 def nothing_secret_is_anywhere(others: list[str], said: list[Ran]) -> None:
@@ -213,9 +276,10 @@ def nothing_secret_is_anywhere(others: list[str], said: list[Ran]) -> None:
     secrets: set[str] = set()
     for path in ring.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-        secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE))
+        found = re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE)
+        assert len(found) == {".nk": 1, ".creds": 2}.get(path.suffix, 0), path
+        secrets.update(found)
     secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", others[0], re.MULTILINE))
-    assert len(secrets) > 20
     texts = [others[1], *(text for ran in said for text in (ran.out, ran.err))]
     assert not any("eyJ" in text for text in texts), "a token was printed, or saved with a plan"
     texts += [

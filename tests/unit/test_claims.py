@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.golden import Golden
 from vstream import subjects
-from vstream.errors import VstreamError
+from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.claims import stages
 from vstream.jetstream.keyring import Keyring
 from vstream.load import bundle, load
@@ -42,6 +42,8 @@ streams:
   foo: {subjects: [foo.>], core_subscribers: true}
   wide: {subjects: [wide.*], consistency: stretch}
   prices: {subjects: [prices.>], consistency: homed, home: east}
+kv:
+  stock: {consistency: homed, home: east}
 """
 
 
@@ -111,6 +113,39 @@ def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> 
         assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
 
 
+@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
+    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}").replace(", core_subscribers: true", "")
+    if routing == "mapped":
+        text = text.replace("roots: [v.>]\n", "")
+    if routing == "domains":
+        text = text[: text.index("  wide:")].replace("stretch: {members: all}\n", "")
+    wanted = topology(text)
+    said, signed = bundle(replace(wanted, security=Security.CONFIGURATION)), bundle(wanted)
+    assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
+    held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
+    assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
+    found = {one["name"]: one for one in signed.claims}
+    clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
+    assert found.keys() - {"SYS", "S_stretch"} == clients
+    for name in clients:
+        roles = {one["role"].partition("-")[0] for one in found[name]["nats"]["signing_keys"]}
+        assert roles == {"app", "vstream", "probe", "audit"}
+    for account in signed.accounts:
+        for shared in Shared:
+            exported = [one.subject for one in account.exports if one.shared is shared]
+            assert not [(a, b) for a in exported for b in exported if a != b and subjects.is_subset(a, b)]
+
+
+def test_a_token_that_cannot_be_pushed_is_refused() -> None:
+    streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(300))
+    head = TOPOLOGY[: TOPOLOGY.index("streams:")]
+    with pytest.raises(InvalidInputError) as raised:
+        rendered(f"{head}streams:\n{streams}")
+    assert [one.code for one in raised.value.diagnostics] == ["VS160"]
+    rendered(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
+
+
 def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
     other = Keyring(tmp_path / "other")
     other.complete(topology())
@@ -155,7 +190,7 @@ def test_a_key_that_is_none_is_said_to_be(ring: Keyring, text: str) -> None:
 def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> None:
     before = {user: ring.credentials(user).read_text() for user in ("app", "audit")}
     signing = [ring.public("role-app"), ring.public("role-audit")]
-    ring.rotate("app")
+    ring.rotate("app", "APP")
     assert ring.credentials("app").read_text() != before["app"]
     assert ring.credentials("audit").read_text() == before["audit"]
     assert (ring.public("role-app") != signing[0], ring.public("role-audit")) == (True, signing[1])
@@ -163,7 +198,7 @@ def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> No
 
 def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
     before = ring.credentials("app").read_text()
-    ring.rotate("app")
+    ring.rotate("app", "APP")
     ring.credentials("app").write_text(before)
     ring.complete(topology())
     token = ring.credentials("app").read_text().splitlines()[1]

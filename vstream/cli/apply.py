@@ -14,6 +14,7 @@ from vstream.cli.plan import Adopt, Lost, Planned, compare, make
 from vstream.cli.running import run
 from vstream.model.accounts import SYSTEM_USER
 from vstream.model.artifacts import loaded_path
+from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
@@ -193,16 +194,17 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     ring = inputs.signer(topology, None)
     if ring is None:
         return None
-    from vstream.jetstream.claims import SignedAccounts, as_system  # noqa: PLC0415
+    from vstream.jetstream.claims import as_system, push  # noqa: PLC0415
 
     there = {region: one for region, one in where.endpoints.items() if region not in planned.lost}
     credentials = str(ring.credentials(SYSTEM_USER))
-    return SignedAccounts(
+    return push(
         planned.bundle.claims,
         ring,
         system={region: as_system(one, credentials) for region, one in there.items()},
-        servers={seat.server.name for seat in topology.seats if seat.region not in planned.lost},
-        monitors=[url for one in there.values() for url in one.monitor],
+        servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in planned.lost],
+        monitors={region: one.monitor for region, one in there.items()},
+        in_domains=topology.routing is Routing.DOMAINS,
     )
 
 

@@ -118,6 +118,8 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
         return lab.endpoints(where.lab, user)
     if topology.security is Security.OPERATOR:
         return _with_credentials(topology, where, user)
+    if topology.routing is Routing.MAPPED:
+        return where.endpoints
     found = dict(where.endpoints)
     for region, one in where.endpoints.items():
         is_regional = topology.routing is Routing.REGIONAL
@@ -131,10 +133,12 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
 def _with_credentials(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:
     from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
 
-    path = Keyring(default_directory(topology.name)).credentials(user)
-    if not path.is_file():
-        return where.endpoints
-    return {region: replace(one, creds=str(path)) for region, one in where.endpoints.items()}
+    ring = Keyring(default_directory(topology.name))
+    found = {region: ring.credentials_in(region, user) for region in where.endpoints}
+    return {
+        region: replace(one, creds=str(path)) if (path := found[region]) else one
+        for region, one in where.endpoints.items()
+    }
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:

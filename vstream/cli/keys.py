@@ -10,14 +10,12 @@ import typer
 
 from vstream.cli import inputs
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.model.accounts import SYSTEM_USER, USERS, VSTREAM_USER
+from vstream.model.accounts import SYSTEM_USER, VSTREAM_USER
 from vstream.model.topology import Security
 
 if TYPE_CHECKING:
     from vstream.jetstream.keyring import Keyring
     from vstream.model.topology import Topology
-
-ROTATED = tuple(one for one in USERS if one != VSTREAM_USER)
 
 app = typer.Typer(help="The keys of operator mode: who signs accounts and users.", no_args_is_help=True)
 
@@ -53,6 +51,7 @@ def show(
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
     from vstream.jetstream.keyring import keys_of  # noqa: PLC0415
+    from vstream.render.profile import logins  # noqa: PLC0415
     from vstream.ui import keys as view  # noqa: PLC0415
     from vstream.ui.console import out  # noqa: PLC0415
 
@@ -61,7 +60,7 @@ def show(
     wanted, ring = _ring(topology, lab)
     missing = ring.missing(wanted)
     public = {name: None if name in missing else ring.public(name) for name in keys_of(wanted)}
-    files = {user: str(path) for user in (*USERS, SYSTEM_USER) if (path := ring.credentials(user)).is_file()}
+    files = {user: str(path) for user in logins(wanted) if (path := ring.credentials(user)).is_file()}
     if output == "json":
         typer.echo(json.dumps({"directory": str(ring.directory), "public": public, "credentials": files}, indent=2))
     else:
@@ -84,7 +83,9 @@ def where(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabNa
 
 @app.command("rotate")
 def rotate(
-    role: Annotated[str, typer.Argument(help="Whose: app, probe or audit.")],
+    role: Annotated[
+        str, typer.Argument(help="Whose: app, probe or audit; with `routing: regional`, such as app-west.")
+    ],
     topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
     lab: inputs.LabName = None,
 ) -> None:
@@ -95,19 +96,23 @@ def rotate(
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
+    from vstream.render.profile import logins  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    if role in {VSTREAM_USER, SYSTEM_USER}:
+    wanted, ring = _ring(topology, lab)
+    users = logins(wanted)
+    kept = {one for one in users if one == SYSTEM_USER or one.partition("-")[0] == VSTREAM_USER}
+    if role in kept:
         raise RefusedError(
             f"`{role}` is who pushes accounts: with a key that servers do not know yet, nothing could be pushed",
             hint="begin with new keys in another directory ($VSTREAM_KEYS)",
         )
-    if role not in USERS:
-        raise UnknownNameError(f"there is no role `{role}`", hint=f"there are {', '.join(ROTATED)}")
-    wanted, ring = _ring(topology, lab)
+    if role not in users:
+        known = (one for one in users if one not in kept)
+        raise UnknownNameError(f"there is no role `{role}`", hint=f"there are {', '.join(known)}")
     if missing := ring.missing(wanted):
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` makes them")
-    ring.rotate(role)
+    ring.rotate(role, users[role])
     console.say(f"{ring.credentials(role)} is new; `vstream apply` ends what was handed out before")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
     from vstream.model.keys import Signer
     from vstream.model.topology import Endpoint
+    from vstream.plan.port import MappingAdmin
 
 Claims = dict[str, Any]
 
@@ -128,6 +129,47 @@ class SignedAccounts:
                     hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`); its log says more",
                 )
             await asyncio.sleep(_POLL)
+
+
+class Several:
+    """MappingAdmin for servers that are pushed to one after the other."""
+
+    def __init__(self, admins: Sequence[SignedAccounts]) -> None:
+        self._admins = admins
+
+    async def load(self) -> None:
+        """See MappingAdmin."""
+        for one in self._admins:
+            await one.load()
+
+
+def push(
+    claims: Sequence[Claims],
+    signer: Signer,
+    *,
+    system: Mapping[str, Endpoint],
+    servers: Sequence[tuple[str, str]],
+    monitors: Mapping[str, Sequence[str]],
+    in_domains: bool,
+) -> MappingAdmin:
+    """
+    How *servers*, each with its region, come to load *claims*; *system* and *monitors* are ways to them by region.
+
+    All at once where they are one system. *in_domains*, each region is one of its own, with the same accounts: their
+    region's alone, which share nothing with others, so that no order between regions matters.
+    """
+    groups = [[region] for region in dict.fromkeys(region for region, _ in servers)] if in_domains else [[*system]]
+    admins = [
+        SignedAccounts(
+            claims,
+            signer,
+            system={one: endpoint for one, endpoint in system.items() if one in regions},
+            servers={name for region, name in servers if region in regions or not in_domains},
+            monitors=[url for one, urls in monitors.items() if one in regions for url in urls],
+        )
+        for regions in groups
+    ]
+    return Several(admins)
 
 
 def stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int) -> list[list[Claims]]:

@@ -5,6 +5,8 @@ The keys of operator mode: a directory that nobody else can read, and a file for
     account-NAME.nk           what an account is known by
     role-NAME.nk              what signs the users of a role, such as `app`
     user-NAME.creds           what a user of that role logs in with
+
+With `routing: regional` each region has roles and users of its own, such as `app-west`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,9 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from vstream.errors import VstreamError
-from vstream.model.accounts import SYSTEM_USER, USERS
+from vstream.model.accounts import regional_user
 from vstream.model.keys import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
-from vstream.render import claims, tokens
-from vstream.topology import naming
+from vstream.render import claims, profile, tokens
 from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def default_directory(topology: str) -> Path:
 
 def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
-    accounts = [one for one in naming.accounts_of(topology) if one is not None]
+    accounts = [one.name for one in profile.view(topology)["accounts"]]
     return (
         OPERATOR,
         SIGNER,
-        *map(account_key, (SYSTEM_ACCOUNT, naming.CLIENT_ACCOUNT, *accounts)),
-        *map(role_key, (*USERS, SYSTEM_USER)),
+        *map(account_key, (SYSTEM_ACCOUNT, *accounts)),
+        *map(role_key, profile.logins(topology)),
     )
 
 
@@ -78,14 +79,14 @@ class Keyring:
             for name in new:
                 seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT))
                 write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
-            for user in (*USERS, SYSTEM_USER):
+            for user, account in profile.logins(topology).items():
                 if not self._is_current(user):
-                    write_atomically(self.credentials(user), self._fresh_credentials(user), mode=_PRIVATE)
+                    write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
         return new
 
-    def rotate(self, user: str) -> None:
+    def rotate(self, user: str, account: str) -> None:
         """
-        Make another key for the role *user*, and other credentials: those of before end once accounts are pushed.
+        Make another key for the role *user* of *account*, and other credentials: those of before end once accounts are pushed.
 
         Raises VstreamError if the directory cannot be written.
         """
@@ -93,7 +94,12 @@ class Keyring:
             seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_ACCOUNT)
             write_atomically(self._file(role_key(user)), seed.decode() + "\n", mode=_PRIVATE)
             self._pairs.pop(role_key(user), None)
-            write_atomically(self.credentials(user), self._fresh_credentials(user), mode=_PRIVATE)
+            write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
+
+    def credentials_in(self, region: str, user: str) -> Path | None:
+        """What *user* logs in with in *region*, which may have users of its own; None where there is no such file."""
+        files = map(self.credentials, (regional_user(user, region), user))
+        return next((path for path in files if path.is_file()), None)
 
     def credentials(self, user: str) -> Path:
         """What a user of the role *user* logs in with. The file may not exist."""
@@ -135,10 +141,9 @@ class Keyring:
         except (OSError, IndexError, VstreamError):
             return False
 
-    def _fresh_credentials(self, user: str) -> str:
+    def _fresh_credentials(self, user: str, account: str) -> str:
         seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
         pair = nkeys.from_seed(bytearray(seed))
-        account = SYSTEM_ACCOUNT if user == SYSTEM_USER else naming.CLIENT_ACCOUNT
         token = self.sign(claims.user_claims(user, account, pair.public_key.decode(), self), role_key(user))
         return (
             f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"

@@ -100,7 +100,7 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
     """
     The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
 
-    They are called as their claims say, and compared by all that these say (`render.claims.mark_of`).
+    Those of regions import from each other. They are called as their claims say, and compared by all that these say (`render.claims.mark_of`).
     """
     await monitoring.load_account(url, account, timeout)
     clients = await monitoring.account_detail(url, account, timeout)
@@ -109,12 +109,14 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
     details = {account: clients} | {
         key: one for key, one in zip(others, found, strict=True) if one is not None and not one.get("is_system")
     }
-    names = {key: str(one.get("name_tag") or key) for key, one in details.items()} | {account: naming.CLIENT_ACCOUNT}
+    names = {key: str(one.get("name_tag") or key) for key, one in details.items()}
+    if not _is_regional(names[account]):
+        names[account] = naming.CLIENT_ACCOUNT
     loaded = {key: account_signed(names[key], one, names) for key, one in details.items()}
     dead = await idle(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
-    rules: Mapping[str, list[dict[str, Any]]] = clients.get("mappings") or {}
+    mapped = {names[key]: one for key, one in details.items() if key == account or _is_regional(names[key])}
     return {
-        **{source: _spelled(source, to) for source, to in rules.items()},
+        **_rules(mapped),
         **entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
     }
 

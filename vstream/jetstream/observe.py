@@ -97,6 +97,40 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
         )
 
 
+async def _check_signed(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    endpoints: Mapping[str, Endpoint],
+) -> None:
+    """
+    Raises VstreamError where whoever connects is in another account than the topology's, or servers have that of another profile.
+
+    In operator mode, where clients are told the public key of their account, and servers its name.
+    """
+    for region, connection in connections.items():
+        endpoint = endpoints.get(region)
+        if not isinstance(connection, Connection) or endpoint is None or not endpoint.monitor:
+            continue
+        try:
+            key = await account_name(connection)
+            await monitoring.load_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
+            detail = await monitoring.account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
+        except (NotReachableError, ServerError):
+            continue  # what cannot be read is said by the plan
+        name, expected = str(detail.get("name_tag") or key), naming.client_account(topology, region)
+        if name != expected:
+            raise VstreamError(
+                f"the user of `connect` for region `{region}` is in account `{name}`, not in `{expected}`",
+                hint=f"connect with user-{_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
+                "the routing profile of a topology in operator mode cannot change while servers run",
+            )
+        if bool(detail.get("jetstream_enabled")) is (topology.routing is Routing.ACCOUNTS):
+            raise VstreamError(
+                f"servers of region `{region}` have accounts of another profile than `routing: {topology.routing.value}`",
+                hint="the routing profile of a topology in operator mode cannot change while servers run",
+            )
+
+
 async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
     """Raises VstreamError where whoever connects to one region is in the account of another."""
     if topology.routing is not Routing.REGIONAL:
@@ -150,6 +184,8 @@ async def observe(
             hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
             "a lab begins anew after `vstream lab down --purge`",
         )
+    if is_signed:
+        await _check_signed(topology, connections, endpoints)
     if topology.has_accounts and account != naming.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(

@@ -18,11 +18,11 @@ def keyring(name: str) -> Keyring:
     return Keyring(lab_directory(name).path / "keys")
 
 
-def credentials(name: str, user: str) -> str | None:
-    """The file that *user* of lab *name* logs in with, None if its servers have no operator."""
-    path = keyring(name).credentials(user)
+def credentials(name: str, user: str, region: str) -> str | None:
+    """The file that *user* of lab *name* logs in with in *region*, None if its servers have no operator."""
+    path = keyring(name).credentials_in(region, user)
     has_operator = (lab_directory(name).conf / OPERATOR_PATH).is_file()
-    return str(path) if has_operator and path.is_file() else None
+    return str(path) if has_operator and path else None
 
 
 def signer(name: str, topology: Topology) -> Keyring | None:

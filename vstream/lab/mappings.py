@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.jetstream.claims import SignedAccounts
+from vstream.jetstream.claims import push
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
@@ -39,11 +39,14 @@ def admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAd
     """How the servers of lab *name*, but those of *lost* regions, come to load *bundle*: by a reload, or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)
-    there = [one for one in lab.addresses(name) if one.region not in lost]
-    return SignedAccounts(
+    known = lab.addresses(name)
+    there = [one for one in known if one.region not in lost and not one.is_hub]
+    regions = dict.fromkeys(one.region for one in there)
+    return push(
         bundle.claims,
         keys.keyring(name),
-        system={f"lab {name}": system_endpoint(name)},
-        servers={one.server.name for one in there},
-        monitors=[monitor_url(one) for one in there],
+        system={region: system_endpoint(name, region) for region in regions},
+        servers=[(one.region, one.server.name) for one in there],
+        monitors={region: [monitor_url(one) for one in there if one.region == region] for region in regions},
+        in_domains=any(one.is_hub for one in known),
     )

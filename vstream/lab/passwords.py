@@ -44,7 +44,9 @@ _BYTES = 24
 
 def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
-    if not any(artifact.path == ACCOUNTS_PATH for artifact in bundle.artifacts):
+    has_users = any(artifact.path == ACCOUNTS_PATH for artifact in bundle.artifacts)
+    hubs = {address.region: address for address in bundle.servers if address.is_hub}
+    if not (has_users or hubs):
         return bundle.artifacts
     regions = [one.name.removeprefix(REGIONAL) for one in bundle.accounts if one.name.startswith(REGIONAL)]
     if regions:
@@ -52,8 +54,7 @@ def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
         return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
     known = _known(conf)
     passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
-    secret = [_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS})]
-    hubs = {address.region: address for address in bundle.servers if address.is_hub}
+    secret = [_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS})] if has_users else []
     if hubs:
         secret.append(_secret(HUB_PASSWORDS_PATH, {one: passwords[one] for one in HUB_PASSWORDS}))
     for region, hub in hubs.items():

@@ -140,12 +140,11 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     known = addresses(name)
     regions = dict.fromkeys(address.region for address in known)
     logins = {region: passwords.login(lab_directory(name).conf, user, region) or (None, None) for region in regions}
-    credentials = keys.credentials(name, user)
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
-            creds=credentials,
+            creds=keys.credentials(name, user, region),
             user=logins[region][0],
             password=logins[region][1],
         )
@@ -158,11 +157,16 @@ def client_endpoints(name: str) -> Mapping[str, Endpoint]:
     return endpoints(name, APP_USER)
 
 
-def system_endpoint(name: str) -> Endpoint:
-    """How to reach the system account of lab *name*. The templates give every lab a user for it."""
+def system_endpoint(name: str, region: str | None = None) -> Endpoint:
+    """
+    How to reach the system account of lab *name*. The templates give every lab a user for it.
+
+    Each domain has its own: that of *region* is reached there.
+    """
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
-    urls = tuple(f"nats://{address.host}:{address.client}" for address in addresses(name))
-    if credentials := keys.credentials(name, SYSTEM_USER):
+    known = addresses(name)
+    urls = tuple(f"nats://{one.host}:{one.client}" for one in known if region is None or _serves(one, region))
+    if credentials := keys.credentials(name, SYSTEM_USER, known[0].region):
         return Endpoint(urls=urls, creds=credentials)
     return Endpoint(
         urls=urls,

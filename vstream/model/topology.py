@@ -309,7 +309,8 @@ class Topology:
     @property
     def has_accounts(self) -> bool:
         """Whether vstream writes accounts as a whole, and not only mappings for somebody else's."""
-        return self.routing is not Routing.MAPPED or self.account is not None
+        is_named = self.account is not None or self.security is Security.OPERATOR
+        return self.routing is not Routing.MAPPED or is_named
 
     @property
     def clusters(self) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ from vstream.model.artifacts import (
     stand_in,
 )
 from vstream.model.consumers import ConsumerConfig
+from vstream.model.keys import account_key
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Routing, Security
 from vstream.render import claims, domains, physical, profile, tokens, wiring
-from vstream.render.accounts import accounts
 from vstream.render.environment import environment
 from vstream.render.routing import mapping_set
 from vstream.render.tokens import Unsigned
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from vstream.model.keys import Signer
     from vstream.model.mappings import Mapping as SubjectMapping
     from vstream.model.topology import PhysicalPart, Topology, VirtualStream
+
+
+_MOST_PUSHED = 1_048_576
+"""Bytes of a message that servers take, unless their `max_payload` says otherwise."""
 
 
 def render(
@@ -236,7 +240,8 @@ class _Renderer:
     def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         """The tokens of operator mode, instead of accounts in configuration files."""
         template = f"{OPERATOR_PATH}.j2"
-        view = claims.operator_view(topology, accounts(topology), mappings, self._signer)
+        view = claims.operator_view(topology, profile.view(topology), mappings, self._signer)
+        self._check_tokens(view["preloaded"])
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
         block = _within(root, ("resolver_preload",))
@@ -248,8 +253,22 @@ class _Renderer:
             except VstreamError as error:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
-            self.parsed_mappings = claims.mappings_of(self.parsed_claims)
+            self.parsed_mappings = claims.mappings_of(self.parsed_claims, naming.client_accounts(topology)[0])
         return Artifact(path=OPERATOR_PATH, text=text, origin=("streams",))
+
+    def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
+        for one in accounts:
+            if len(one["token"]) > _MOST_PUSHED:
+                self.diagnostics.append(
+                    Diagnostic(
+                        code="VS160",
+                        severity=Severity.ERROR,
+                        message=f"the token of account `{one['name']}` has {len(one['token']):,} bytes, and it is pushed in "
+                        f"one message: servers take up to {_MOST_PUSHED:,}",
+                        hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
+                        "as one stream; `mode: configuration` has no such limit",
+                    )
+                )
 
     def hubs(self, topology: Topology) -> Iterator[Artifact]:
         if topology.hubs is None:
@@ -293,6 +312,13 @@ class _Renderer:
             members[address.cluster_name].append(address)
         jetstream = {seat.server.name: seat.jetstream for seat in topology.processes}
         in_domains = topology.routing is Routing.DOMAINS
+        is_signed = topology.security is Security.OPERATOR
+        # In operator mode servers know accounts by their keys.
+        account = (
+            self._signer.public(account_key(naming.CLIENT_ACCOUNT))
+            if is_signed and in_domains
+            else naming.CLIENT_ACCOUNT
+        )
         hubs = {address.region: address for address in addresses if address.is_hub}
         template = "server.conf.j2"
         for address in addresses:
@@ -314,7 +340,7 @@ class _Renderer:
                     "resolver": wiring.resolver(topology, address),
                     "domain": address.region if in_domains else None,
                     "leaf": wiring.leaf(address, hubs.get(address.region)),
-                    "account": naming.CLIENT_ACCOUNT,
+                    "account": account,
                 },
             )
             if text is not None and self._conf("VS401", template, text) is not None:

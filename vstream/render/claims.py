@@ -1,5 +1,5 @@
 """
-The accounts of `routing: accounts` as claims, for operator mode: what `render.accounts` says, once more.
+The accounts of a topology as claims, for operator mode: what `render.profile` says, once more.
 
 Two things differ from configuration files. Exports of one account may not overlap (jwt/v2 refuses that), so the whole
 API, which vstream manages a hidden account by, is exported verb by verb. And who may import is not a list: each import
@@ -15,11 +15,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from vstream import subjects as algebra
 from vstream.model.accounts import SYSTEM_USER, Account, Export, Import, Shared
 from vstream.model.keys import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
 from vstream.model.mappings import Destination, Mapping
 from vstream.render.accounts import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
-from vstream.topology.naming import API, API_OF, CLIENT_ACCOUNT, MARK
+from vstream.topology.naming import API, MARK
 from vstream.topology.units import parse_duration
 
 if TYPE_CHECKING:
@@ -71,13 +72,18 @@ def _exports(account: Account) -> Iterator[Export]:
     whole = next((one for one in account.exports if one.subject == _WHOLE_API), None)
     missing = dict(_MANAGED) if whole else {}
     for export in account.exports:
-        if export is whole:
+        if export is whole or (whole and _is_managed(export.subject)):
             continue
         managers = whole.accounts if whole and missing.pop(export.subject, "none") != "none" else ()
         yield replace(export, accounts=tuple(dict.fromkeys((*export.accounts, *managers))))
     for subject, threshold in missing.items():
         if whole:
             yield replace(whole, subject=subject, threshold=threshold)
+
+
+def _is_managed(subject: str) -> bool:
+    """Whether *subject* is a part of one that vstream asks for: exported for itself it would overlap."""
+    return subject not in _MANAGED and any(algebra.is_subset(subject, one) for one in _MANAGED)
 
 
 def _imports(account: Account) -> Iterator[Import]:
@@ -90,13 +96,17 @@ def _imports(account: Account) -> Iterator[Import]:
 
 
 def operator_view(
-    topology: Topology, accounts: Sequence[Account], mappings: Sequence[Mapping], signer: Signer
+    topology: Topology, profile: dict[str, Any], mappings: Sequence[Mapping], signer: Signer
 ) -> dict[str, Any]:
-    """What the tokens of *topology* are rendered from; *mappings* are those of the account of clients."""
+    """What the tokens of *topology* are rendered from; *mappings* are those of the accounts of clients."""
+    accounts: Sequence[Account] = profile["accounts"]
     purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{one.name: one.purpose for one in accounts}}
     all_claims = [
         system_claims(signer),
-        *(account_claims(one, mappings if one.name == CLIENT_ACCOUNT else (), signer) for one in signable(accounts)),
+        *(
+            account_claims(one, mappings if one.name in profile["mapped"] else (), profile["denied"], signer)
+            for one in signable(accounts)
+        ),
     ]
     return {
         "topology": topology,
@@ -114,13 +124,15 @@ def operator_view(
     }
 
 
-def account_claims(account: Account, mappings: Sequence[Mapping], signer: Signer) -> dict[str, Json]:
-    """The claims of one of the `signable` accounts; *mappings* are its own."""
+def account_claims(
+    account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer
+) -> dict[str, Json]:
+    """The claims of one of the `signable` accounts; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
         "imports": [_import(one, account.name, signer) for one in account.imports],
         "exports": [_export(one) for one in account.exports],
         "limits": {**_LIMITS, **(_JETSTREAM if account.has_jetstream else {})},
-        **_signing_keys(account.users, signer),
+        **_signing_keys(account.users, denied, signer),
         **({"mappings": {one.source: _destinations(one) for one in mappings}} if mappings else {}),
         "type": "account",
         "version": 2,
@@ -161,7 +173,7 @@ def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, 
     return {"iat": EARLIEST, "name": user, "sub": key, "nats": nats}
 
 
-def _signing_keys(users: Sequence[User], signer: Signer) -> dict[str, Json]:
+def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) -> dict[str, Json]:
     if not users:
         return {}
     scopes: list[Json] = [
@@ -173,8 +185,8 @@ def _signing_keys(users: Sequence[User], signer: Signer) -> dict[str, Json]:
         )
         for user in users
     ]
-    denied: dict[str, Json] = {"pub": {"deny": [f"{API_OF}.>"]}, "sub": {}}
-    return {"signing_keys": scopes, "default_permissions": denied}
+    by_default: dict[str, Json] = {"pub": {"deny": [*denied]} if denied else {}, "sub": {}}
+    return {"signing_keys": scopes, "default_permissions": by_default}
 
 
 def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer) -> dict[str, Json]:
@@ -249,9 +261,9 @@ def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
     )
 
 
-def mappings_of(tokens: Sequence[dict[str, Any]]) -> tuple[Mapping, ...]:
-    """The mapping rules of the account of clients."""
-    return next((read_mappings(one) for one in tokens if one["name"] == CLIENT_ACCOUNT), ())
+def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping, ...]:
+    """The mapping rules of *account*."""
+    return next((read_mappings(one) for one in tokens if one["name"] == account), ())
 
 
 def mark_of(claims: dict[str, Any]) -> Export:

@@ -28,6 +28,7 @@ from vstream.model.streams import TAKEN_FROM
 from vstream.render.accounts import ACKS, GETS, INBOX, PULLS, READS
 from vstream.render.accounts import accounts as hidden_and_clients
 from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, service
+from vstream.render.shared import purge_of
 from vstream.topology import moving, naming
 from vstream.topology.naming import API, API_OF, DELIVERED, FORMER_ACCOUNT, PHYSICAL_PREFIX, read_account
 
@@ -104,9 +105,14 @@ def _users(topology: Topology) -> tuple[User, ...]:
         for subject in stream.subjects
     )
     reading = (*READS, PULLS, GETS)
+    purged = tuple(purge_of(stream) for stream in topology.streams if stream.is_bucket)
+    # Nothing is between core subscribers and streams that take all publishes in one place.
+    heard = tuple(
+        subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
+    )
     looking = tuple(f"{API}.{subject}" for subject in LOOKS)
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading)),
+        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged), heard),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", *ACKS, f"{API_OF}.>", WHO_AM_I)),
         _user(
             PROBE_USER,
@@ -121,11 +127,11 @@ def _users(topology: Topology) -> tuple[User, ...]:
     )
 
 
-def _user(name: str, purpose: str, publish: tuple[str, ...]) -> User:
+def _user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
     return User(
         name=name,
         password_variable=password_variable(name),
         purpose=purpose,
         publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX,),
+        subscribe=(INBOX, *heard),
     )

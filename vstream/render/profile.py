@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
+from vstream.model.accounts import SYSTEM_USER
 from vstream.model.artifacts import PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, passwords_path
+from vstream.model.keys import SYSTEM_ACCOUNT
 from vstream.model.topology import Routing
 from vstream.render import domains, mapped, regional
 from vstream.topology import naming
@@ -27,7 +29,7 @@ def view(topology: Topology) -> dict[str, Any]:
     }
     denied = (f"{naming.API_OF}.>",)
     match topology.routing:
-        case Routing.MAPPED if topology.account is None:
+        case Routing.MAPPED if not topology.has_accounts:
             return {**common, "accounts": (), "denied": ()}
         case Routing.MAPPED:
             return {**common, "accounts": mapped.accounts(topology), "denied": denied}
@@ -47,3 +49,9 @@ def view(topology: Topology) -> dict[str, Any]:
             }
         case _:
             assert_never(topology.routing)
+
+
+def logins(topology: Topology) -> dict[str, str]:
+    """Who logs in with credentials in operator mode, and to which account."""
+    found = {user.name: account.name for account in view(topology)["accounts"] for user in account.users}
+    return {**found, SYSTEM_USER: SYSTEM_ACCOUNT}

@@ -57,8 +57,9 @@ def included(topology: Topology, address: ServerAddress) -> str:
 
 
 def resolver(topology: Topology, address: ServerAddress) -> str | None:
-    """In operator mode, where the server at *address* keeps the tokens of accounts."""
-    return f"{address.store_dir}/accounts" if topology.security is Security.OPERATOR else None
+    """In operator mode, where the server at *address* keeps the tokens of accounts. Hubs have one account, in their configuration."""
+    is_signed = topology.security is Security.OPERATOR and not address.is_hub
+    return f"{address.store_dir}/accounts" if is_signed else None
 
 
 def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:

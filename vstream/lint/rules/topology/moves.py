@@ -67,6 +67,13 @@ def move_unfit(subject: TopologySubject) -> Iterator[Finding]:
                 hint="clients are in the layout that `routing` says: first in `mapped`, then in `accounts`",
             )
             return
+        if topology.security is Security.OPERATOR:
+            yield Finding(
+                at=(key,),
+                message="a topology with `mode: operator` keeps its routing profile",
+                hint="move with accounts in configuration files, or to servers of their own",
+            )
+            return
         if topology.account is None:
             yield Finding(
                 at=(key,),

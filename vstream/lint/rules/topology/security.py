@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Routing, Security
+from vstream.model.topology import Naming, Routing, Security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from vstream.lint.rules.topology.subject import TopologySubject
 
 _SINCE = (2, 12)
-_MOST_REGIONS = 12
-"""Each takes about 70 kB of the token of the account of clients, which is pushed in one message of at most 1 MB."""
 
 
 @rule("VS160", "operator-unfit", Severity.ERROR)
@@ -24,16 +22,17 @@ def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
     The topology asks for operator mode, and for something that it cannot be combined with.
 
     ## Why is this bad?
-    Operator mode is rendered for the accounts of `routing: accounts`. Servers before 2.12.6 (and 2.11.15) refuse their
-    tokens: several accounts share flow control. The token of the account of clients is pushed in one message, which a
-    server takes up to 1 MB of: that is enough for 12 regions.
+    With `routing: accounts` and `regional`, several accounts share flow control: servers before 2.12.6 (and 2.11.15)
+    refuse the tokens of such accounts. And the token of an account is pushed in one message, which a server takes up
+    to 1 MB of: with many regions, or with many streams below no root, it gets larger. With `naming: blog`, vstream cannot
+    say who may publish where.
 
     ## Example
     ```yaml
     version: 1
     name: acme
-    server_version: "2.12"
-    routing: mapped
+    server_version: "2.11"
+    routing: accounts
     security: {mode: operator}
     regions: {west: {servers: 3}}
     ```
@@ -50,22 +49,15 @@ def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
     topology = subject.topology
     if topology.security is not Security.OPERATOR:
         return
-    at = ("security", "mode")
-    if topology.routing is not Routing.ACCOUNTS:
+    if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
         yield Finding(
-            at=at,
-            message=f"`mode: operator` has no meaning with `routing: {topology.routing.value}`",
-            hint="use `routing: accounts`, or put the mappings into your account's token yourself",
+            at=("security", "mode"),
+            message="with `naming: blog` who may publish where cannot be told from its subjects, and users have to be told",
+            hint="use `naming: isolated`, or leave `security` out and put the mappings into your account's token yourself",
         )
-    if topology.server_version < _SINCE:
+    if topology.routing in {Routing.ACCOUNTS, Routing.REGIONAL} and topology.server_version < _SINCE:
         yield Finding(
             at=("server_version",),
-            message="servers before 2.12 refuse the tokens of `mode: operator`",
+            message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",
             hint='upgrade to 2.12.6 at least and say so, `server_version: "2.12"`, or leave `security` out',
-        )
-    if len(topology.regions) > _MOST_REGIONS:
-        yield Finding(
-            at=at,
-            message=f"with {len(topology.regions)} regions, the token of the account of clients is too large to be pushed",
-            hint=f"`mode: configuration` has no such limit; {_MOST_REGIONS} regions are possible",
         )

@@ -1,0 +1,84 @@
+"""Three pushes of changed accounts in operator mode, at 200 publishes per second and region: what publishers notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.moving import command
+from tests.support.publishing import Load, compared, under_load
+from vstream.lab import lab
+from vstream.load import load as loaded
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RATE = 200
+PUSHES = 3
+REGIONS = ("west", "central", "east")
+VERSION = "2.15.1"
+NAME = "bench-pushes"
+
+
+def document(routing: str, more: int) -> str:
+    """A topology with *more* streams than one. Each changes what applications may do, and so every client's permissions."""
+    streams = {f"s{number}": {"subjects": [f"s{number}.>"], "write": {"max_age": "1h"}} for number in range(more)}
+    wanted: dict[str, Any] = {
+        "version": 1,
+        "name": NAME,
+        "server_version": "2.12",
+        "routing": routing,
+        "security": {"mode": "operator"},
+        "regions": {region: {"servers": 1} for region in REGIONS},
+        "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}}, **streams},
+    }
+    return json.dumps(wanted)
+
+
+async def pushed(file: Path, routing: str) -> tuple[Load, list[float], int, int]:
+    """The load, how long each apply took in seconds, and how many messages were lost and doubled, of all regions together."""
+    await asyncio.to_thread(file.write_text, document(routing, 0))
+    await command("lab", "up", file, "--server-version", VERSION)
+    await command("apply", file, "--yes")
+    load, took = Load(RATE), []
+    async with under_load(load, lab.client_endpoints(NAME)):
+        await load.acknowledged(2 * RATE)
+        for number in range(PUSHES):
+            await asyncio.to_thread(file.write_text, document(routing, number + 1))
+            began = time.monotonic()
+            await command("apply", file, "--yes")
+            took.append(time.monotonic() - began)
+            await load.acknowledged(2 * RATE)
+    (stream, *_) = loaded(document(routing, 0).encode(), file.name).require().streams
+    found = [await compared(NAME, region, naming.read_in(stream, region), load) for region in REGIONS]
+    return load, took, sum(len(lost) for lost, _, _ in found), sum(len(doubled) for _, doubled, _ in found)
+
+
+def main(profiles: Sequence[str]) -> int:
+    """Print the table; 1 if anything was lost or doubled."""
+    print(f"{PUSHES} pushes, {RATE} publishes per second and region, {len(REGIONS)} regions, nats-server {VERSION}")
+    print("routing    acknowledged   refused   no answer   longest gap   an apply   lost   doubled")
+    is_good = True
+    for routing in profiles:
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory:
+            os.environ["VSTREAM_STATE_DIR"] = directory
+            try:
+                load, took, lost, doubled = asyncio.run(pushed(Path(directory) / "pushes.yaml", routing))
+            finally:
+                asyncio.run(lab.down(NAME, purge=True))
+        is_good &= (lost, doubled) == (0, 0)
+        print(
+            f"{routing:<9}  {len(load.everything):>12,}  {sum(load.refused.values()):>8}  {len(load.unknown):>10}  "
+            f"{max(load.gap.values()):>9.2f} s  {max(took):>6.1f} s  {lost:>5}  {doubled:>8}",
+            flush=True,
+        )
+    return 0 if is_good else 1
