@@ -172,6 +172,11 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     assert view.routing(hidden, bundle(hidden)) == (
         "routing: accounts, 5 mapping rules for every publish, about 22 µs of a server for an acknowledged one"
     )
+    for beside in ("domains", "regional"):
+        aside = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
+        assert view.routing(aside, bundle(aside)) == (
+            f"routing: {beside}, 2 mapping rules for every publish, about 8 µs of a server for an acknowledged one"
+        )
     many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})
     assert view.routing(many, bundle(many)) == (
         "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
