@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.model.streams import FORMER, ROUTING_KEY, account_in, is_written_aside
 from vstream.model.topology import Role, Routing
-from vstream.plan.loaded import ACCOUNT, RULE, USERS, kind_of
+from vstream.plan.loaded import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
+from vstream.topology.naming import api_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -246,9 +247,9 @@ class Plan:
     @property
     def leaves_former(self) -> bool:
         """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
+        unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
         gone = [one.config.name for one in self.changes if isinstance(one, Delete)]
-        is_without = any(rule.kind == ACCOUNT and rule.after is None for rule in self.rules)
-        return any(name.startswith(FORMER) or (is_without and account_in(name)) for name in gone)
+        return any(name.startswith(FORMER) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
         """The changes of one phase, in order."""
