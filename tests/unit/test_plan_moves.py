@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.command import vstream
 from tests.support.plans import FakeServers, rendered
 from vstream.model.artifacts import Bundle
 from vstream.model.streams import StreamConfig
@@ -141,3 +144,25 @@ async def test_only_the_name_of_the_account_makes_an_account_of_its_own() -> Non
     assert (own.name, own.has_jetstream) == ("ACME", True)
     assert replace(own, has_jetstream=False).exports == own.exports
     assert MAPPED.mappings == plain.mappings
+
+
+@pytest.mark.parametrize("between", [AHEAD, BEHIND])
+def test_clients_may_publish_in_either_layout_while_they_are_led_over(between: Bundle) -> None:
+    text = between.text("accounts.cfg")
+    (app,) = re.findall(r'user: "app".*?\]', text, re.DOTALL)
+    assert {'"_vs.at.*.foo.>"', '"_vs.foo.west.foo.>"', '"_vs.foo.east.foo.>"'} <= set(app.split())
+    assert '"_vs.at.*.foo.>"' not in MAPPED.text("accounts.cfg")
+    assert '"_vs.foo.west.foo.>"' not in AFTER.text("accounts.cfg")
+
+
+@pytest.mark.parametrize("move", ["routing: mapped\nmoves_to: accounts", "routing: accounts\nmoves_from: mapped"])
+def test_what_is_rendered_in_between_has_no_findings_of_mappings(tmp_path: Path, move: str) -> None:
+    file = tmp_path / "acme.yaml"
+    file.write_text(
+        f'version: 1\nname: acme\nserver_version: "2.12"\n{move}\naccount: ACME\n'
+        "regions: {west: {servers: 1}, east: {servers: 1}}\n"
+        "defaults: {write: {max_age: 1h}}\nstreams: {foo: {subjects: [foo.>]}}\n"
+    )
+    found = vstream("lint", file).out
+    assert "VS410" in found  # two regions
+    assert "VS3" not in found

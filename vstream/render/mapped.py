@@ -43,34 +43,42 @@ OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{AP
 
 def accounts(topology: Topology) -> tuple[Account, ...]:
     """The account of clients and streams; while the topology moves to `accounts`, fed from it, the accounts of that besides."""
-    own = Account(
-        name=naming.client_account(topology), purpose="clients and streams", has_jetstream=True, users=_users(topology)
-    )
     later = moving.beside(topology)
-    if later is None:
-        return (own,)
-    clients, *hidden = _joined(later)
-    return (replace(clients, purpose=own.purpose, users=own.users), *hidden)
+    if later is not None:
+        return _joined(later, topology, clients_in=topology)
+    return (
+        Account(
+            name=naming.client_account(topology),
+            purpose="clients and streams",
+            has_jetstream=True,
+            users=_users(topology),
+        ),
+    )
 
 
 def still_feeding(topology: Topology) -> tuple[Account, ...]:
     """The accounts of `routing: accounts`; while the topology moves there, that of clients has streams that feed the others."""
-    if topology.moves_from is None:
-        return hidden_and_clients(topology)
-    clients, *hidden = _joined(topology)
-    users = tuple(
-        replace(one, publish=(*one.publish, f"{API}.>")) if one.name == VSTREAM_USER else one for one in clients.users
-    )
-    return (replace(clients, users=users), *hidden)
+    former = moving.beside(topology)
+    return hidden_and_clients(topology) if former is None else _joined(topology, former, clients_in=topology)
 
 
-def _joined(topology: Topology) -> tuple[Account, ...]:
-    """The accounts of `routing: accounts`, whose read accounts take from that of clients."""
+def _joined(topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[Account, ...]:
+    """
+    The accounts of `routing: accounts`, whose read accounts take from that of clients, where *former* is.
+
+    Clients may do what they need in either layout, also in the one that they are not in: servers that load mappings check
+    for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
+    """
     clients, *hidden = hidden_and_clients(topology)
     takers = tuple(read_account(region.name) for region in topology.regions)
     feeding = replace(
         clients,
+        purpose="clients and streams",
         has_jetstream=True,
+        users=tuple(
+            _either(one, other, is_new=clients_in is topology)
+            for one, other in zip(clients.users, _users(former), strict=True)
+        ),
         exports=(
             *clients.exports,
             Export(shared=Shared.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
@@ -82,6 +90,13 @@ def _joined(topology: Topology) -> tuple[Account, ...]:
         ),
     )
     return (feeding, *(_fed(one, clients.name) if one.name in takers else one for one in hidden))
+
+
+def _either(new: User, old: User, *, is_new: bool) -> User:
+    """Who changes from *old* to *new* while clients publish may do both; whoever only looks, one of the two."""
+    if new.name in {APP_USER, VSTREAM_USER}:
+        return replace(new, publish=tuple(dict.fromkeys((*new.publish, *old.publish))))
+    return new if is_new else old
 
 
 def _fed(reading: Account, clients: str) -> Account:
