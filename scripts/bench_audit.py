@@ -150,6 +150,8 @@ def _file(
     tracks: dict[tuple[str, str], int],
 ) -> None:
     count = len(ids)
+    if not count:
+        return
     is_origin = stream.startswith("foo-write-")
     digests = mixed(ids.view(np.uint64)).view(np.int64)
     if stream == "foo-read-east":
