@@ -113,14 +113,32 @@ def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> 
         assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
 
 
-@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
-def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
+def of_profile(routing: str) -> str:
+    """The topology in another profile, without what that cannot have."""
     text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}").replace(", core_subscribers: true", "")
     if routing == "mapped":
         text = text.replace("roots: [v.>]\n", "")
     if routing == "domains":
         text = text[: text.index("  wide:")].replace("stretch: {members: all}\n", "")
-    wanted = topology(text)
+    return text
+
+
+@pytest.mark.parametrize("routing", ["accounts", "mapped", "regional", "domains"])
+def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(routing: str, tmp_path: Path) -> None:
+    ring = Keyring(tmp_path / "keys")
+    ring.complete(topology(of_profile(routing)))
+    files = [path for path in ring.directory.iterdir() if path.suffix]
+    words = {word for path in files for word in path.read_text().split()}
+    secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
+    assert len(secrets) == sum({".nk": 1, ".creds": 2}[path.suffix] for path in files)
+    artifacts = rendered(of_profile(routing), ring).artifacts
+    assert [one.path for one in artifacts if "eyJ" in one.text] == ["operator.cfg"]
+    assert not [(one.path, secret) for one in artifacts for secret in secrets if secret in one.text]
+
+
+@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
+    wanted = topology(of_profile(routing))
     said, signed = bundle(replace(wanted, security=Security.CONFIGURATION)), bundle(wanted)
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
     held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
