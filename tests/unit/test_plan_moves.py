@@ -14,6 +14,7 @@ from tests.support.plans import FakeServers, rendered
 from vstream.model.artifacts import Bundle
 from vstream.model.streams import StreamConfig
 from vstream.plan import loaded
+from vstream.plan.apply import apply
 from vstream.plan.changes import Create, Delete, Phase, Plan, phase_of
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.gates import GateKind
@@ -101,6 +102,13 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
     assert {phase_of(one) for one in rest.changes} == {Phase.DELETED_READ_STREAMS, Phase.DELETED_WRITE_STREAMS}
     assert {gate.kind for gate in rest.gates} == {GateKind.UNCHANGED}
     assert rest.loaded_in is Phase.FORMER_ACCOUNTS
+
+
+async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
+    servers = await servers_with(BEHIND, as_former=True)
+    applied = await apply(planned(BEHIND, AFTER, servers), servers, None, servers)
+    assert (applied.mappings_pending, applied.skipped, applied.shut) == (True, (), ())
+    assert servers.streams_by_name.keys() == NEW
 
 
 @pytest.mark.parametrize("after", [BEHIND, AFTER])

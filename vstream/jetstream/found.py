@@ -14,12 +14,11 @@ from vstream.imported.topology import refused
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.jetstream.loaded import loaded_on
+from vstream.jetstream.loaded import leads_elsewhere, loaded_on
 from vstream.jetstream.observe import account_name
 from vstream.model.streams import REGIONAL
 from vstream.model.topology import Routing
 from vstream.plan.loaded import RULE, kind_of
-from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -176,7 +175,7 @@ async def _server(
         return None
     except ServerError as error:
         raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
-    if account == naming.CLIENT_ACCOUNT and await _has_hidden_accounts(url, timeout):
+    if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
         raise refused(Routing.ACCOUNTS)
     tags = said.get("tags")
     server = FoundServer(
