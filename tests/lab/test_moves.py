@@ -7,10 +7,12 @@ before comes along. What is published while servers reload accounts may be refus
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import nats
 import pytest
 import pytest_asyncio
 
@@ -67,6 +69,18 @@ async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[
         await lab.down(NAME, purge=True)
 
 
+async def much(sent: Load) -> None:
+    """More than accounts pass on to each other without flow control: sourcing stalls for good after some 2 MB."""
+    endpoint = lab.client_endpoints(NAME)["west"]
+    client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+    known = [f"west-h{number}" for number in range(3000)]
+    for batch in (known[at : at + 250] for at in range(0, len(known), 250)):
+        padded = {"Padding": "x" * 1024}
+        await asyncio.gather(*(client.request(f"foo.{one}", one.encode(), timeout=20, headers=padded) for one in batch))
+    sent.acked["west"].update(known)
+    await client.close()
+
+
 @pytest.mark.parametrize("mover", ["2.15.1"], indirect=True)
 @pytest.mark.usefixtures("mover")
 async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> None:
@@ -77,7 +91,8 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
 
     sent = Load(RATE)
     async with under_load(sent, lab.client_endpoints(NAME)):
-        await sent.acknowledged(3 * RATE)  # what is there before comes along
+        await sent.acknowledged(RATE)
+        await much(sent)  # what is there before comes along
         made = await killed_until_done(AHEAD, NAME)
         await sent.acknowledged(RATE)
         led = await killed_until_done(BEHIND, NAME)
