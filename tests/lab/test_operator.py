@@ -18,6 +18,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from tests.support import trespass
 from tests.support.command import Ran, vstream
 from tests.support.labs import running_in
 from tests.support.probing import until
@@ -115,6 +116,9 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
 
     for region in ("west", "east"):
         await applications_use_virtual_streams_and_nothing_else(region, ("foo", "v.one", "prices"), BEYOND["accounts"])
+        tried = trespass.in_accounts(region, ("west", "east"))
+        await trespass.nothing_physical_is_reached("signed", region, tried)
+        await trespass.the_rest_is_permitted("signed", region, tried)
 
     async with client("west") as (connection, _):
         js = connection.jetstream(timeout=PATIENCE)

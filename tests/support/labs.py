@@ -12,6 +12,7 @@ import nats
 import psutil
 from nats.aio.client import Client
 
+from vstream.jetstream.connection import connection_options
 from vstream.lab import lab
 from vstream.lab.lab import Progress
 
@@ -55,7 +56,7 @@ async def client(name: str, region: str, user: str = "app") -> AsyncIterator[Cli
         refused.append(str(error))
 
     connection = await nats.connect(
-        list(endpoint.urls), user=endpoint.user, password=endpoint.password, error_cb=remember
+        list(endpoint.urls), error_cb=remember, reconnect_time_wait=0.1, **connection_options(endpoint, region)
     )
     connection.refused = refused  # type: ignore[attr-defined]
     try:

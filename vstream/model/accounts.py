@@ -87,6 +87,8 @@ class User:
     publish: tuple[str, ...]
     """What it may publish, after mapping: servers look at the mapped subject."""
     subscribe: tuple[str, ...]
+    denied: tuple[str, ...] = ()
+    """What of that it may not publish all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vstream.model.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User, password_variable
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
-from vstream.render.passing import WHO_AM_I, canaries
+from vstream.render.passing import WHO_AM_I, aside, canaries
 from vstream.render.shared import purge_of
 from vstream.topology.naming import API, CLIENT_ACCOUNT, WRITTEN
 
@@ -40,7 +40,12 @@ def _users(topology: Topology) -> tuple[User, ...]:
     # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
     purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket]
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged)),
+        _user(
+            APP_USER,
+            "applications: publish and read virtual streams",
+            (*written, *reading, *purged),
+            aside(topology, [region.name for region in topology.regions]),
+        ),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
         _user(
             PROBE_USER,
@@ -51,11 +56,12 @@ def _users(topology: Topology) -> tuple[User, ...]:
     )
 
 
-def _user(name: str, purpose: str, publish: tuple[str, ...]) -> User:
+def _user(name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = ()) -> User:
     return User(
         name=name,
         password_variable=password_variable(name),
         purpose=purpose,
         publish=tuple(dict.fromkeys(publish)),
         subscribe=(INBOX,),
+        denied=denied,
     )

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from vstream import subjects as algebra
 from vstream.model.accounts import Export, Import, Shared
+from vstream.model.topology import Role
 from vstream.topology import naming
 from vstream.topology.naming import API
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from vstream.model.topology import Topology
 
 FLOW = "$JS.FC.>"
@@ -34,6 +37,33 @@ def canaries(topology: Topology, below: str) -> tuple[str, ...]:
         if not any(algebra.is_subset(subject, root) for root in topology.roots)
     )
     return (*(f"{below}.{root}" for root in topology.roots), *tried)
+
+
+def aside(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
+    """
+    What reads, acknowledges or has a consumer of a write stream that stands beside its read stream, in any of *regions*.
+
+    Everything that names such a stream where the API has the name (server/jetstream_api.go), and the acknowledgements and
+    the flow control of its consumers, with and without a domain in front (server/consumer.go). Wildcards stand for whole
+    tokens, so each stream is named.
+    """
+    names = (
+        naming.local_name(naming.physical_name(stream, Role.WRITE, place))
+        for stream in topology.streams
+        for place in stream.write
+        if place in regions
+    )
+    return tuple(
+        subject
+        for name in dict.fromkeys(names)
+        for subject in (
+            f"$JS.*.{name}.>",
+            f"$JS.*.*.*.{name}",
+            f"$JS.*.*.*.{name}.>",
+            f"{API}.*.*.*.{name}",
+            f"{API}.*.*.*.{name}.>",
+        )
+    )
 
 
 def service(account: str, subject: str, to: str) -> Import:
