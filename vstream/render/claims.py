@@ -180,7 +180,10 @@ def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) 
         _scope(
             user.name,
             user.purpose,
-            {"pub": {"allow": list(user.publish)}, "sub": {"allow": list(user.subscribe)}},
+            {
+                "pub": {"allow": list(user.publish), **({"deny": list(user.denied)} if user.denied else {})},
+                "sub": {"allow": list(user.subscribe)},
+            },
             signer,
         )
         for user in users
