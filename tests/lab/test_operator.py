@@ -167,12 +167,17 @@ def test_other_profiles_are_pushed_through_connect(
     run("lab", "up", file)
     monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
     shutil.copytree(keys.keyring("signed").directory, tmp_path / "keys" / "signed")
-    file.write_text(text + connect_section(tmp_path / "keys" / "signed"))
+    known = connect_section(tmp_path / "keys" / "signed")
+    if routing == "regional":
+        swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
+        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], known))
+        assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
+    file.write_text(text + known)
     run("apply", file, "--yes")
     for region in ("west", "east"):
         asyncio.run(applications_use_virtual_streams_and_nothing_else(region, names, BEYOND[routing]))
     grown = text.replace("  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:")
-    file.write_text(grown + connect_section(tmp_path / "keys" / "signed"))
+    file.write_text(grown + known)
     saved = tmp_path / "plan.json"
     assert "to load" in run("plan", file, "--out", saved).out
     run("apply", saved, "--yes")
