@@ -18,6 +18,7 @@ from tests.lab.test_migrate import DOCUMENT, as_published
 from tests.support.killing import killed_until_done, planned
 from tests.support.labs import silent
 from tests.support.publishing import Load, audited, under_load
+from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import binaries, lab
@@ -78,6 +79,9 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
     written = [f"create foo-write-{region}" for region in REGIONS]
     assert sorted(done) == sorted([*written, *(f"create {name}" for name in READS.values()), "load mappings"])
     assert sorted(ended) == sorted(f"update {name}" for name in READS.values())
+    with pytest.raises(VstreamError, match=r"in account `\$G`, not in `ACME`") as refused:
+        await planned(topology(naming="isolated", account="ACME"), NAME)
+    assert "leave `account` out" in (refused.value.hint or "")
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     assert int((await admin.listed("foo"))["state"]["messages"]) > RATE
     both = {region: first.acked[region] | sent.acked[region] for region in REGIONS}

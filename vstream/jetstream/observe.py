@@ -262,6 +262,10 @@ def _unknown_regions(
     )
 
 
+_GLOBAL = "$G"
+"""The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
+
+
 async def _own(connection: Connection) -> Mapping[str, ObservedStream]:
     """The streams of the account of *connection*; none if it has no JetStream."""
     try:
@@ -277,7 +281,15 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     Raises VstreamError if it does not, or if the topology says another account.
     """
     streams, missing = await JetStreamAdmin(connection).streams()
-    if topology.routing is Routing.MAPPED or not any(one.config.owner == topology.name for one in streams.values()):
+    is_here = any(one.config.owner == topology.name for one in streams.values())
+    if topology.routing is Routing.MAPPED and is_here:
+        raise VstreamError(
+            f"the streams of `{topology.name}` are in account `{account}`, not in `{naming.client_account(topology)}`",
+            hint="leave `account` out: servers let `$G` share nothing, so what is in it stays there"
+            if account == _GLOBAL
+            else f"say so: `account: {account}`",
+        )
+    if not is_here:
         raise VstreamError(
             f"the user of `connect` is in account `{account}`, not in "
             f"`{naming.client_account(topology, connection.region)}`",
@@ -327,7 +339,7 @@ async def account_name(connection: Connection) -> str:
     """The account that *connection* belongs to."""
     answer = await connection.request_json("$SYS.REQ.USER.INFO")
     data = answer.get("data")
-    return str(data.get("account", "$G")) if isinstance(data, dict) else "$G"
+    return str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
 
 
 async def _region_rules(
