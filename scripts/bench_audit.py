@@ -304,14 +304,13 @@ def by_polars(place: str) -> dict[str, int]:
     return counts
 
 
-def _alone(way: Callable[[str], dict[str, int]], place: str) -> tuple[Cost, dict[str, int]]:
-    """One that does not need Spark, in a process that does nothing else."""
+def _alone(way: Callable[[str], dict[str, int]], place: str) -> tuple[tuple[float, float, int], dict[str, int]]:
+    """One that does not need Spark, in a process that does nothing else: its Cost, and what it finds."""
     way(place)  # it is imported, and the files are in the system's memory
     began, used = time.monotonic(), time.process_time()
     found = way(place)
-    cost = Cost(time.monotonic() - began, time.process_time() - used)
-    cost.resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return cost, found
+    wall, cpu = time.monotonic() - began, time.process_time() - used
+    return (wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024), found
 
 
 def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> None:
@@ -335,7 +334,8 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> None:
                 copies.agg(F.sum("seq")).collect()
                 for name, way in alone.items():
                     with _apart() as pool:
-                        report(name, *pool.submit(_alone, way, place).result())
+                        own, found = pool.submit(_alone, way, place).result()
+                    report(name, Cost(*own), found)
                 for name, several in ways.items():
                     # The first time, Spark compiles what it runs: little beside what the others take.
                     for which in ("first", "again") if name in _TWICE else ("once",):
