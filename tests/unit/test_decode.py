@@ -46,8 +46,9 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
     ("line", "expected"),
     [
         ("strems: {}", "5:1: error VS006: unknown key `strems`\n    hint: did you mean `streams`?\n"),
-        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `connect`, `defaults`, `hubs`, `jetstream`, `kv`, `links`, `name`, `naming`, "
-         "`objects`, `presets`, `regions`, `roots`, `routing`, `security`, `server_version`, `streams`, `stretch`, `version`\n")),
+        ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `account`, `connect`, `defaults`, `hubs`, `jetstream`, `kv`, `links`, "
+         "`moves_from`, `moves_to`, `name`, `naming`, `objects`, `presets`, `regions`, `roots`, `routing`, `security`, `server_version`, `streams`, "
+         "`stretch`, `version`\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
          "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
         ("defaults: {write: {max_ag: 1h}}", "5:20: error VS006: unknown key `max_ag`\n    hint: did you mean `max_age`?\n"),
