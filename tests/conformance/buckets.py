@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import nats.js.errors
+from nats.js.api import ObjectMeta
 from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
@@ -127,6 +128,21 @@ async def watch(place: Place) -> None:
         await watcher.stop()  # type: ignore[no-untyped-call]
 
 
+async def watch_all(place: Place) -> None:
+    bucket, key = await _bucket(place), place.fresh()
+    watcher = await bucket.watchall()
+    try:
+        await bucket.put(key, b"1")
+
+        async def seen() -> bool:
+            entry = await watcher.updates(timeout=5)  # type: ignore[no-untyped-call]
+            return entry is not None and entry.key == key
+
+        await eventually(seen, "not seen")
+    finally:
+        await watcher.stop()  # type: ignore[no-untyped-call]
+
+
 async def history(place: Place) -> None:
     bucket, key = await _bucket(place), place.fresh()
     for value in (b"1", b"2"):
@@ -165,6 +181,21 @@ async def object_list(place: Place) -> None:
         return name in {one.name for one in await store.list()}
 
     await eventually(listed, "not listed", within=SOON)
+
+
+async def object_status(place: Place) -> None:
+    await _object(place)
+    must((await (await _store(place)).status()).size > 0, "no bytes")
+
+
+async def object_update(place: Place) -> None:
+    store, name = await _object(place)
+    await store.update_meta(name, ObjectMeta(name=name, description="changed"))
+
+    async def changed() -> bool:
+        return (await store.get_info(name)).description == "changed"
+
+    await eventually(changed, "not changed")
 
 
 async def object_watch(place: Place) -> None:
@@ -241,6 +272,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "purge what was deleted": purge_deletes,
         "keys": keys,
         "watch": watch,
+        "watch all keys": watch_all,
         "history": history,
         "status": status,
     },
@@ -249,6 +281,8 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "get": object_get,
         "info": object_info,
         "list": object_list,
+        "status": object_status,
+        "update what is said of it": object_update,
         "watch": object_watch,
         "delete": object_delete,
     },

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.conformance.matrix import REGIONS, Cells
+from tests.conformance.matrix import REGIONS, Cells, heard_in, profile_of
 from vstream.lab import lab
 
 _DIRECTORY = Path(__file__).parent / "js"
@@ -29,6 +29,7 @@ def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
     said = [
         {
             "stream": model,
+            "heard": heard_in(profile_of(name), model),
             "region": region,
             "others": [one for one in REGIONS if one != region],
             "urls": list(endpoints[region].urls),

@@ -32,6 +32,7 @@ WORKS = "works"
 Cells = dict[tuple[str, str, str, str], str]
 """By model, region, group and operation: WORKS, or why not."""
 
+_LAB = "conformance-"
 _SEEDS = 3
 _LIMIT = 60.0
 _TIMEOUT = 10.0
@@ -74,6 +75,12 @@ def topology(profile: str, *, is_signed: bool = False) -> str:
             f"  {model}: {{subjects: [{model}.>], canary: {model}._canary.*, {_SETTINGS[model]}{kept}{heard}}}"
         )
     keeps = "read: {max_msgs_per_subject: 5}"
+    lines += [
+        f"  {heard_in(profile, model)}: {{subjects: [{heard_in(profile, model)}.>], {_SETTINGS[model]}, "
+        "core_subscribers: true}"
+        for model in models
+        if heard_in(profile, model) != model
+    ]
     for model in plain:
         lines += [
             "  # vstream: ignore[VS125] what does not work here is what this is for",
@@ -89,6 +96,20 @@ def topology(profile: str, *, is_signed: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def profile_of(name: str) -> str:
+    """The profile of the lab *name*."""
+    return name.removeprefix(_LAB)
+
+
+def heard_in(profile: str, model: str) -> str:
+    """
+    The stream of *model* that core subscribers can hear, or that of all other operations where there is none.
+
+    With some profiles it is found by its subjects no more, so it is another one there.
+    """
+    return f"heard-{model}" if profile in {"domains", "regional"} and model in {"virtual", "ordered"} else model
+
+
 def all_operations() -> Mapping[str, Mapping[str, Operation]]:
     """Of streams and of buckets, by group and name."""
     return {**operations.OPERATIONS, **buckets.OPERATIONS}
@@ -97,7 +118,7 @@ def all_operations() -> Mapping[str, Mapping[str, Operation]]:
 @contextmanager
 def running(profile: str, version: str, *, is_signed: bool = False) -> Iterator[str]:
     """A lab of *profile* with all streams, as a user starts it. Its name; it is gone afterwards."""
-    name = f"conformance-{profile}"
+    name = f"{_LAB}{profile}"
     with tempfile.TemporaryDirectory(prefix="vstream-conformance-") as directory:
         file = Path(directory) / f"{name}.yaml"
         file.write_text(topology(profile, is_signed=is_signed), encoding="utf-8")
@@ -174,6 +195,7 @@ async def _place(name: str, model: str, region: str) -> AsyncIterator[Place]:
             js=client.jetstream(timeout=_TIMEOUT),
             region=region,
             stream=model,
+            heard=heard_in(profile_of(name), model),
             others=tuple(one for one in REGIONS if one != region),
         )
     finally:

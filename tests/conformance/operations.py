@@ -60,6 +60,15 @@ async def expect_last_id(place: Place) -> None:
     raise DiffersError("never the last")
 
 
+async def expect_last_sequence(place: Place) -> None:
+    for _ in range(20):
+        ack = await place.js.publish(place.subject(), b"")
+        with contextlib.suppress(nats.js.errors.BadRequestError):  # somebody else published in between
+            await place.js.publish(place.subject(), b"", headers={"Nats-Expected-Last-Sequence": str(ack.seq)})
+            return
+    raise DiffersError("never the last")
+
+
 async def expect_sequence_of_ack(place: Place) -> None:
     subject = place.subject()
     ack = await place.js.publish(subject, b"")
@@ -85,11 +94,12 @@ async def core_publish(place: Place) -> None:
 
 
 async def core_subscribe(place: Place) -> None:
-    subject = place.subject()
-    subscription = await place.client.subscribe(f"{place.stream}.>")
+    subject = f"{place.heard}.{place.fresh()}"
+    subscription = await place.client.subscribe(f"{place.heard}.>")
     await place.client.flush()
     try:
-        await place.js.publish(subject, b"")
+        await place.js.publish(subject, b"0")
+        await place.visible(subject, stream=place.heard)
         await place.stored()  # what takes longer than a round trip through JetStream does not come
         copies = 0
         with contextlib.suppress(nats.errors.TimeoutError):
@@ -115,10 +125,28 @@ async def pull_durable(place: Place) -> None:
     await eventually(acknowledged, "not acknowledged")
 
 
-async def pull_unfiltered(place: Place) -> None:
+async def pull_wildcard(place: Place) -> None:
     subject = await place.stored()
     subscription = await place.js.pull_subscribe(f"{place.stream}.>", stream=place.stream, durable=place.fresh())
     await _until_found(subscription, subject)
+
+
+async def pull_unfiltered(place: Place) -> None:
+    subject, name = await place.stored(), place.fresh()
+    await place.js.add_consumer(place.stream, durable_name=name, ack_policy=AckPolicy.EXPLICIT)
+    await _until_found(await place.js.pull_subscribe_bind(name, place.stream), subject)
+
+
+async def pull_other_inbox(place: Place) -> None:
+    subject, name = await place.stored(), place.fresh()
+    await place.js.add_consumer(place.stream, durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
+    subscription = await place.js.pull_subscribe_bind(name, place.stream, inbox_prefix=b"mine.")
+    for _ in range(50):
+        with contextlib.suppress(nats.js.errors.ServiceUnavailableError):  # a consumer in another cluster, just made
+            await subscription.fetch(1, timeout=SOON)
+            return
+        await asyncio.sleep(0.02)
+    raise DiffersError("no responders")
 
 
 async def pull_ephemeral(place: Place) -> None:
@@ -195,6 +223,16 @@ async def push_durable(place: Place) -> None:
     await _pushed(await place.js.subscribe(subject, stream=place.stream, durable=place.fresh(), manual_ack=True))
 
 
+async def push_unfiltered(place: Place) -> None:
+    subject = await place.stored()
+    await _pushed_to(place, place.client.new_inbox(), subject, filter_subject=None)
+
+
+async def push_fixed(place: Place) -> None:
+    subject = await place.stored()
+    await _pushed_to(place, f"mine.{place.stream}.{place.fresh()}", subject, filter_subject=subject)
+
+
 async def push_ephemeral(place: Place) -> None:
     await _pushed(await place.js.subscribe(await place.stored(_COUNT), stream=place.stream, manual_ack=True))
 
@@ -217,6 +255,14 @@ async def ordered_consumer(place: Place) -> None:
     for number in range(_COUNT):
         message = await subscription.next_msg(timeout=_WAIT)
         must(message.data == str(number).encode(), "out of order")
+    await subscription.unsubscribe()
+
+
+async def ordered_consumer_of_all(place: Place) -> None:
+    subject = await place.stored()
+    subscription = await place.js.subscribe(f"{place.stream}.>", stream=place.stream, ordered_consumer=True)
+    while (await subscription.next_msg(timeout=_WAIT)).subject != subject:
+        pass
     await subscription.unsubscribe()
 
 
@@ -246,6 +292,24 @@ async def consumer_pause(place: Place) -> None:
     must(not (await place.js.resume_consumer(place.stream, name)).paused, "not resumed")
 
 
+async def consumer_update(place: Place) -> None:
+    config = ConsumerConfig(durable_name=place.fresh(), ack_policy=AckPolicy.EXPLICIT)
+    await place.js.add_consumer(place.stream, config)
+    changed = await place.js.add_consumer(place.stream, config, description="changed")
+    must(changed.config is not None and changed.config.description == "changed", "not changed")
+
+
+async def consumer_reset(place: Place) -> None:
+    subject, name = await place.stored(_COUNT), place.fresh()
+    physical = (await place.js.stream_info(place.stream)).config.name or place.stream
+    await place.js.add_consumer(physical, durable_name=name, filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
+    subscription = await place.js.pull_subscribe_bind(name, place.stream)
+    for message in await _fetched(subscription, _COUNT):
+        await message.ack_sync(timeout=_WAIT)
+    await place.js.reset_consumer(place.stream, name, 1, timeout=SOON)
+    await _fetched(subscription, _COUNT)
+
+
 async def consumer_delete(place: Place) -> None:
     name = await _made(place)
 
@@ -267,6 +331,10 @@ async def name_by_subject(place: Place) -> None:
     must(await place.js.find_stream_name_by_subject(place.subject()) == place.stream, "another name")
 
 
+async def name_by_heard_subject(place: Place) -> None:
+    must(await place.js.find_stream_name_by_subject(f"{place.heard}.x") == place.heard, "another name")
+
+
 async def account_info(place: Place) -> None:
     await place.js.account_info()
 
@@ -282,6 +350,12 @@ async def get_last(place: Place) -> None:
         return (await place.js.get_last_msg(place.stream, subject)).subject == subject
 
     await eventually(found, "not found")
+
+
+async def direct_last(place: Place) -> None:
+    subject = await place.stored(_COUNT)
+    message = await place.js.get_last_msg(place.stream, subject, direct=True)
+    must((message.subject, message.data) == (subject, str(_COUNT - 1).encode()), "another message")
 
 
 async def direct_by_sequence(place: Place) -> None:
@@ -347,6 +421,23 @@ async def _until_found(subscription: JetStreamContext.PullSubscription, subject:
             return
 
 
+async def _pushed_to(place: Place, deliver: str, subject: str, *, filter_subject: str | None) -> None:
+    config = ConsumerConfig(
+        durable_name=place.fresh(),
+        deliver_subject=deliver,
+        ack_policy=AckPolicy.EXPLICIT,
+        filter_subject=filter_subject,
+    )
+    await place.js.add_consumer(place.stream, config)
+    subscription = await place.js.subscribe_bind(place.stream, config, config.durable_name or "", manual_ack=True)
+    while True:
+        message = await subscription.next_msg(timeout=SOON)
+        await message.ack()
+        if message.subject == subject:
+            break
+    await subscription.unsubscribe()
+
+
 async def _pushed(subscription: JetStreamContext.PushSubscription) -> None:
     for _ in range(_COUNT):
         await (await subscription.next_msg(timeout=_WAIT)).ack()
@@ -361,6 +452,7 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
         "a message id twice": publish_message_id,
         "expect the stream's name": expect_stream,
         "expect the last message id": expect_last_id,
+        "expect the last sequence": expect_last_sequence,
         "expect a subject's sequence, from an acknowledgement": expect_sequence_of_ack,
         "expect a subject's sequence, from a read": expect_sequence_of_read,
         "core publish": core_publish,
@@ -368,32 +460,41 @@ OPERATIONS: dict[str, dict[str, Operation]] = {
     },
     "consuming": {
         "pull: durable, fetch, acknowledge": pull_durable,
+        "pull: durable, a wildcard as filter": pull_wildcard,
         "pull: durable, no filter": pull_unfiltered,
         "pull: ephemeral": pull_ephemeral,
         "pull: several filters": pull_several_filters,
         "pull: nothing there": pull_nothing,
+        "pull: another inbox prefix": pull_other_inbox,
         "negative acknowledgement": nak,
         "terminate": term,
         "in progress": in_progress,
         "bind to a consumer that is there, fetch, acknowledge": bind_and_fetch,
         "push: durable": push_durable,
+        "push: durable, no filter": push_unfiltered,
+        "push: to a subject of the client's choice": push_fixed,
         "push: ephemeral": push_ephemeral,
         "push: queue group": push_queue,
         "push: flow control": push_flow_control,
         "ordered consumer": ordered_consumer,
+        "ordered consumer of all subjects": ordered_consumer_of_all,
         "subscribe by subject alone": subscribe_by_subject,
         "consumer: info": consumer_info,
         "consumer: list": consumer_list,
         "consumer: pause and resume": consumer_pause,
+        "consumer: update": consumer_update,
+        "consumer: reset": consumer_reset,
         "consumer: delete": consumer_delete,
     },
     "looking": {
         "stream: info": stream_info,
         "stream: list": stream_list,
         "stream: name by subject": name_by_subject,
+        "stream: name by subject, where core subscribers hear it": name_by_heard_subject,
         "account: info": account_info,
         "get by sequence": get_by_sequence,
         "get the last of a subject": get_last,
+        "direct get the last of a subject": direct_last,
         "direct get by sequence": direct_by_sequence,
         "direct get the next of a subject": direct_next,
     },

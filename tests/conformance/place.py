@@ -31,6 +31,8 @@ class Place:
     js: JetStreamContext
     region: str
     stream: str
+    heard: str
+    """The stream of that model whose subjects core subscribers can hear, where the profile has that."""
     others: tuple[str, ...]
     """The other regions."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -51,11 +53,13 @@ class Place:
         await self.visible(subject, count)
         return subject
 
-    async def visible(self, subject: str, count: int = 1, *, within: float = PATIENCE) -> None:
+    async def visible(
+        self, subject: str, count: int = 1, *, stream: str | None = None, within: float = PATIENCE
+    ) -> None:
         """Wait until reads by the virtual name find the last of *count* messages on *subject*."""
 
         async def shown() -> bool:
-            message = await self.js.get_last_msg(self.stream, subject, direct=True)
+            message = await self.js.get_last_msg(stream or self.stream, subject, direct=True)
             return message.data == str(count - 1).encode()
 
         await eventually(shown, f"nothing of `{subject}` arrived", within=within)

@@ -16,7 +16,10 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "10060 expected stream does not match": (
         "10060",
-        "The stream that takes the publish is called otherwise. `routing: accounts` keeps the name.",
+        (
+            "The stream that takes the publish is called otherwise: in one account no two can be `foo`. `routing: accounts` keeps "
+            "the name; [why `domains` does not](routing.md#how-domains-works)."
+        ),
     ),
     "10071 wrong last sequence": (
         "10071",
@@ -38,14 +41,16 @@ REASONS: dict[str, tuple[str, str]] = {
         "none",
         (
             "Publishes are renamed on their way to the stream: core subscribers of the virtual subject see none of them. Consume from "
-            "the stream. With `accounts` the streams here say `core_subscribers`."
+            "the stream, or let it say [`core_subscribers`](buckets.md#core-subscribers), as the streams do here that were tried for "
+            "this, where they can."
         ),
     ),
     "not found": (
         "no name",
         (
-            "The client asks which stream has the subject, and none does under that name: with `mapped`, read streams have no "
-            "subjects. Name the stream where the client lets you."
+            "The client asks which stream has the subject, and none does under that name: read streams have no subjects with "
+            "`mapped`, nor do mirrors with `regional`, nor what core subscribers hear with `domains` and `regional`. Name the stream where "
+            "the client lets you; nats.py does not let you name that of an object store."
         ),
     ),
     "not listed": ("empty", "As `no name`; the client takes it for an empty store."),

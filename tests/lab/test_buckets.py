@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,9 +13,9 @@ import nats.errors
 import nats.js.errors
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from tests.support.command import vstream
+from tests.support.hearing import everybody_hears_everything_once
 from tests.support.labs import running_in
 from tests.support.probing import until
 from vstream.lab import lab
@@ -57,7 +56,6 @@ streams:
 PATIENCE = 20.0
 LARGE = 300_000
 """Bytes: more than one chunk."""
-MESSAGES = 20
 
 
 @pytest.fixture
@@ -103,33 +101,6 @@ async def test_unmodified_clients_use_buckets_counters_and_subscriptions_in_ever
         await nothing_but_buckets_is_purged(app["west"])
     probed = vstream("probe", file)
     assert probed.code == 0, probed.out
-
-
-async def everybody_hears_everything_once(app: dict[str, Client], model: str) -> None:
-    heard: dict[str, Counter[str]] = {region: Counter() for region in REGIONS}
-
-    async def hear(region: str, message: Msg) -> None:
-        heard[region][message.subject] += 1
-
-    for region in REGIONS:
-        await app[region].subscribe(f"{model}.>", cb=partial(hear, region))
-        await app[region].flush()
-
-    async def everywhere(kind: str) -> str | None:
-        wanted = {f"{model}.{kind}.{region}" for region in REGIONS}
-        for region in REGIONS:
-            await app[region].jetstream(timeout=PATIENCE).publish(f"{model}.{kind}.{region}", b"")
-        lacking = {region: wanted - heard[region].keys() for region in REGIONS}
-        return f"{kind} lacks {lacking}" if any(lacking.values()) else None
-
-    await until(partial(everywhere, "first"))  # that there is a subscriber takes a moment to reach the other regions
-    subjects = {f"{model}.{region}.{number}" for region in REGIONS for number in range(MESSAGES)}
-    for region in REGIONS:
-        for number in range(MESSAGES):
-            await app[region].jetstream(timeout=PATIENCE).publish(f"{model}.{region}.{number}", b"")
-    await until(partial(everywhere, "last"))  # a second copy of what came before would be here by now
-    for region in REGIONS:
-        assert {subject: heard[region][subject] for subject in subjects} == dict.fromkeys(subjects, 1), region
 
 
 async def keys_are_written_and_read(app: dict[str, Client], model: str) -> None:

@@ -14,6 +14,7 @@ from nats.js import JetStreamContext
 
 from tests.support import labs, trespass
 from tests.support.command import vstream
+from tests.support.hearing import everybody_hears_everything_once
 from tests.support.labs import running_in
 from tests.support.probing import until
 
@@ -31,6 +32,7 @@ defaults: {write: {max_age: 1h}}
 streams:
   foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {reader: {}}}
   one: {subjects: [v.one.>]}
+  news: {subjects: [v.news.>], core_subscribers: true}
   # vstream: ignore[VS125] one writer for each key
   KV_settings: {subjects: ["$KV.settings.>"], allow_rollup: true, read: {max_msgs_per_subject: 5}}
 """
@@ -73,6 +75,8 @@ async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is
             await reads_everything(js, region)
     await a_region_answers_for_itself_alone()
     await acknowledgements_stay_at_home()
+    async with client("west") as west, client("central") as central, client("east") as east:
+        await everybody_hears_everything_once({"west": west, "central": central, "east": east}, "v.news")
 
     for region in ("central", "east"):
         assert vstream("chaos", "kill-region", region, "-t", file, "--yes-really").code == 0

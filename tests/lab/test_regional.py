@@ -16,6 +16,7 @@ from nats.js import JetStreamContext
 
 from tests.support import labs, trespass
 from tests.support.command import Ran, vstream
+from tests.support.hearing import everybody_hears_everything_once
 from tests.support.labs import running_in
 from tests.support.outages import goes_on_alone
 from tests.support.probing import until
@@ -40,6 +41,8 @@ defaults: {{write: {{max_age: 1h}}}}
 streams:
   foo: {{subjects: [v.foo.>], canary: v.foo._canary.*, consumers: {{reader: {{}}}}}}
   log: {{subjects: [log.>], consistency: ordered, canary: log._canary.*}}
+  news: {{subjects: [v.news.>], core_subscribers: true}}
+  told: {{subjects: [told.>], consistency: ordered, core_subscribers: true}}
   prices: {{subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}}
   stock: {{subjects: [stock.>], consistency: stretch, canary: stock._canary.*}}
 """
@@ -92,6 +95,9 @@ async def test_unmodified_clients_use_every_model_in_the_account_of_their_region
             await until(partial(lacking, js, 3 * (MESSAGES + BURST)), within=60)
             await reads_everything(js, region)
     await a_user_stays_in_its_region()
+    async with client("west") as west, client("central") as central, client("east") as east:
+        for prefix in ("v.news", "told"):
+            await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)
     for asked in ("status", "doctor", "drift"):
         said = vstream(asked, file)
         assert said.code == 0, said.out

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support import workspaces
 from tests.support.plans import rendered, topology
 from tests.support.topologies import HEAD, concise
+from tests.support.workspaces import codes
 from tests.unit.test_plan_diff import plan, world
-from vstream.load import load
+from vstream.load import bundle, load
+from vstream.model.topology import Role
+from vstream.render import domains, regional
 from vstream.render.accounts import accounts
 from vstream.topology import naming
 
@@ -144,6 +148,25 @@ def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_e
     assert heard == {"W_west/news", "W_central/news", "W_east/news"}
     app = found.accounts[0]
     assert [one.to for one in app.imports if one.subject.startswith(naming.HEARD)] == ["news.>"] * 3
+
+
+@pytest.mark.parametrize(("routing", "hearing"), [("domains", "APP"), ("regional", "APP_west")])
+def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it_again(
+    routing: str, hearing: str
+) -> None:
+    news = {"subjects": ["news.>"], "core_subscribers": True, "regions": ["west"]}
+    wanted = topology({"news": news, "foo": {"subjects": ["foo.>"]}}, routing=routing, server_version="2.12")
+    found = bundle(wanted)
+    read = [one for one in found.streams if one.role is Role.READ]
+    heard = [one.config.fields for one in read if "republish" in one.config.fields]
+    assert [(one["name"], one["republish"], "subjects" in one) for one in heard] == [
+        ("news", {"src": ">", "dest": ">"}, False)
+    ]
+    assert len([one for one in read if "subjects" in one.config.fields]) == 3
+    everybody = [domains.account(wanted)] if routing == "domains" else regional.accounts(wanted)
+    users = [(account.name, user) for account in everybody for user in account.users]
+    assert [name for name, user in users if "news.>" in user.subscribe] == [hearing]
+    assert "VS210" not in codes(workspaces.rendered(found))
 
 
 def test_which_streams_are_buckets_is_known() -> None:

@@ -286,10 +286,14 @@ def users(topology: Topology) -> tuple[User, ...]:
     )
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
     looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
-    heard = tuple(subject for stream in topology.streams if stream.core_subscribers for subject in stream.subjects)
     purged = tuple(f"{at}.{shared.purge_of(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*virtual, *reading, *purged), heard),
+        _user(
+            APP_USER,
+            "applications: publish and read virtual streams",
+            (*virtual, *reading, *purged),
+            shared.audible(topology),
+        ),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
         _user(
             PROBE_USER,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vstream.model.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User, password_variable
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
 from vstream.render.passing import WHO_AM_I, aside, canaries
-from vstream.render.shared import purge_of
+from vstream.render.shared import audible, purge_of
 from vstream.topology.naming import API, CLIENT_ACCOUNT, WRITTEN
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def _users(topology: Topology) -> tuple[User, ...]:
             "applications: publish and read virtual streams",
             (*written, *reading, *purged),
             aside(topology, [region.name for region in topology.regions]),
+            audible(topology),
         ),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
         _user(
@@ -56,12 +57,14 @@ def _users(topology: Topology) -> tuple[User, ...]:
     )
 
 
-def _user(name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = ()) -> User:
+def _user(
+    name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = (), heard: tuple[str, ...] = ()
+) -> User:
     return User(
         name=name,
         password_variable=password_variable(name),
         purpose=purpose,
         publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX,),
+        subscribe=(INBOX, *heard),
         denied=denied,
     )

@@ -120,9 +120,12 @@ def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> t
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
     In an account of its own it can: there clients that look a stream up by subject find it. In a domain it can once
-    every server maps publishes away from it (`Phase.NAMED_READ_STREAMS`).
+    every server maps publishes away from it (`Phase.NAMED_READ_STREAMS`), unless it publishes them again for core
+    subscribers: these it would store once more.
     """
-    return stream.subjects if topology.routing is not Routing.MAPPED and part.role is Role.READ else ()
+    if part.role is not Role.READ or topology.routing is Routing.MAPPED:
+        return ()
+    return () if topology.routing.is_written_aside and stream.core_subscribers else stream.subjects
 
 
 def mirrored_from(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:

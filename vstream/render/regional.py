@@ -31,7 +31,7 @@ from vstream.model.streams import TAKEN_FROM
 from vstream.model.topology import Consistency
 from vstream.render.accounts import GETS, INBOX, PULLS, READS, units
 from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, aside, canaries, delivering, managed, service
-from vstream.render.shared import purge_of
+from vstream.render.shared import audible, purge_of
 from vstream.topology.naming import API, API_OF, DELIVERED, WRITTEN, api_prefix, region_account, stretch_account
 
 if TYPE_CHECKING:
@@ -147,13 +147,15 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
     purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
     looking = tuple(f"{API_OF}.*.{subject}" for subject in LOOKS)
 
-    def user(name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = ()) -> User:
+    def user(
+        name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = (), heard: tuple[str, ...] = ()
+    ) -> User:
         return User(
             name=regional_user(name, region),
             password_variable=password_variable(name),
             purpose=purpose,
             publish=tuple(dict.fromkeys(publish)),
-            subscribe=(INBOX,),
+            subscribe=(INBOX, *heard),
             denied=denied,
         )
 
@@ -163,6 +165,7 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
             "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
             aside(topology, [region]),
+            audible(topology, region),
         ),
         user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{API_OF}.>", WHO_AM_I)),
         user(

@@ -1,4 +1,4 @@
-"""What single streams add to the accounts of `routing: accounts`: purges of buckets, and what core subscribers hear."""
+"""What single streams add to accounts: purges of buckets, and what core subscribers hear."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def heard(topology: Topology, region: str) -> tuple[str, ...]:
         subject
         for stream in topology.streams
         if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin
+        for subject in stream.subjects
+    )
+
+
+def audible(topology: Topology, region: str | None = None) -> tuple[str, ...]:
+    """The subjects that applications of *region*, or of all, may subscribe to without JetStream."""
+    return tuple(
+        subject
+        for stream in topology.streams
+        if stream.core_subscribers and (region is None or region in stream.regions)
         for subject in stream.subjects
     )
 

@@ -309,13 +309,23 @@ def _settings(
     elif document.streams[name].counters:
         # A mirror takes sums as they are; whatever else stores them adds up.
         fields |= {"allow_msg_counter": True}
-    if role is Role.WRITE and document.streams[name].core_subscribers:
-        fields |= {"republish": {"src": ">", "dest": f"{naming.HEARD}.>"}}
+    if document.streams[name].core_subscribers:
+        fields |= _republished(Routing(document.routing), role)
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
     placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
     if placement_tags and in_region:
         placement = {**placement, "tags": list(placement_tags)}
     return StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
+
+
+def _republished(routing: Routing, role: Role) -> Mapping[str, Json]:
+    """What makes a stream heard by core subscribers: that of a region's publishes, or of all where those are aside."""
+    if role is Role.WRITE and routing is Routing.ACCOUNTS:
+        return {"republish": {"src": ">", "dest": f"{naming.HEARD}.>"}}
+    if role is Role.READ and routing.is_written_aside:
+        # What a server publishes itself is not mapped (server/parser.go): it reaches subscribers, and no write stream.
+        return {"republish": {"src": ">", "dest": ">"}}
+    return {}
 
 
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}

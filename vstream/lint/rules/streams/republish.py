@@ -10,6 +10,8 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import ANYTHING, StreamSet, place, sources, strings, table
 from vstream.lint.subject import StreamRole
+from vstream.model.streams import ROUTING_KEY
+from vstream.model.topology import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +49,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:
         target = _republished_to(stream)
-        if target is None:
+        if target is None or _is_for_its_region(stream):
             continue
         at = place(stream, "republish", "dest")
         own = _overlapping(strings(stream, "subjects"), target)
@@ -75,6 +77,13 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
                 hint="let the write streams republish: then there is one copy",
                 severity=Severity.WARNING,
             )
+
+
+def _is_for_its_region(stream: StreamFile) -> bool:
+    """Whether it publishes what it takes from others to core subscribers, which no other region's clients hear."""
+    everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
+    aside = {routing.value for routing in Routing if routing.is_written_aside}
+    return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in aside
 
 
 def _republished_to(stream: StreamFile) -> str | None:

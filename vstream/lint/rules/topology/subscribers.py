@@ -23,8 +23,9 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     A publish to a virtual stream is renamed on its way to the write stream, and a subscriber of the virtual subject
     hears nothing. With `routing: accounts`, write streams publish what they stored once more, and the account of clients
-    takes it from theirs. Elsewhere streams and clients share an account, in which what is published again under the
-    virtual name is a publish to the virtual stream.
+    takes it from theirs. With `domains` and `regional`, read streams do, in the account of clients: each region hears
+    its own. With `mapped` all regions share one account, and subscribers would hear every read stream. Streams with
+    one origin have mirrors elsewhere, which would publish to the origin again.
     Consume from the stream: an ordered consumer gets every message, in every region.
 
     ## Example
@@ -52,20 +53,25 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
     for stream in subject.topology.streams:
         if not stream.core_subscribers:
             continue
-        if routing is not Routing.ACCOUNTS:
+        if routing is Routing.MAPPED or (routing.is_written_aside and stream.consistency.has_origin):
             is_heard = routing is Routing.MAPPED and stream.consistency.has_origin
             yield Finding(
                 at=("streams", stream.name, "core_subscribers"),
                 message=f"core subscribers hear `{stream.name}` anyway: nothing is between them and its subjects"
                 if is_heard
                 else f"with `routing: {routing.value}`, core subscribers cannot hear `{stream.name}`: "
-                "publishes are renamed on their way to its write streams, and nothing names them back",
+                + (
+                    "a mirror that published again would publish to the origin"
+                    if stream.consistency.has_origin
+                    else "publishes are renamed on their way to its write streams, and nothing names them back"
+                ),
                 hint="remove it" if is_heard else "consume from the stream, or use `routing: accounts`",
                 on_key=True,
             )
             continue
-        for region in stream.write:
-            for path, level in levels(subject.document, stream.name, region, Role.WRITE):
+        role, places = (Role.READ, stream.read) if routing.is_written_aside else (Role.WRITE, stream.write)
+        for region in places:
+            for path, level in levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):
                     yield Finding(
                         at=(*path, "config", "republish"),
