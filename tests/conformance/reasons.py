@@ -56,8 +56,22 @@ REASONS: dict[str, tuple[str, str]] = {
     "not listed": ("empty", "As `no name`; the client takes it for an empty store."),
     "not listed by its name": ("physical", "The list has the names of physical streams."),
     "no answer": (
-        "denied",
-        "Not shared with applications: the server refuses the publish, and the client waits for its timeout.",
+        "no answer",
+        (
+            "Not shared with applications: the server refuses the publish or the subscription, and the client waits for its timeout. "
+            "What changes a stream is not, and pushed messages reach `_INBOX.>` alone ([why](routing.md#how-it-works)). Servers before 2.14 "
+            "do not know the request that resets a consumer, and answer nothing."
+        ),
+    ),
+    "consumer reset requires server 2.14.0": ("2.14", "nats.js asks no older server."),
+    "not all came": (
+        "empty body",
+        (
+            "A pull of several messages ends, for the client, with one that has neither header nor body: servers take it for the end of "
+            "what a service answers. What comes after it in that pull is delivered again after `ack_wait`. Messages that were "
+            "sourced (`virtual`, `ordered`) have a header. In `stretch` and `homed` streams, publish a body or a header, pull one at "
+            "a time, or use an ordered or a push consumer ([routing.md](routing.md#how-it-works))."
+        ),
     ),
     "copies keep it": (
         "origin only",

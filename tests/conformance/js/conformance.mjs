@@ -107,21 +107,21 @@ class Place {
     return found;
   }
   // Consumes with a consumer until all of subject has come.
-  async consumed(consumer, subject, count = COUNT, within = 10_000) {
+  async consumed(consumer, subject, otherwise = "not all came", within = 10_000) {
     const messages = await consumer.consume();
     const late = setTimeout(() => messages.close(), within);
     let seen = 0;
     for await (const message of messages) {
       message.ack();
-      if (message.subject === subject && ++seen === count) break;
+      if (message.subject === subject && ++seen === COUNT) break;
     }
     clearTimeout(late);
     await messages.close();
-    must(seen === count, "no answer");
+    must(seen === COUNT, otherwise);
   }
   async pushed(subject, deliver_subject, config, within) {
     const name = await this.made(this.stream, { deliver_subject, ...config });
-    await this.consumed(await this.js.consumers.getPushConsumer(this.stream, name), subject, COUNT, within);
+    await this.consumed(await this.js.consumers.getPushConsumer(this.stream, name), subject, "no answer", within);
   }
   inbox() {
     return `_INBOX.${this.fresh()}-${Math.random().toString(36).slice(2)}`;
