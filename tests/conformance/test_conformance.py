@@ -45,5 +45,8 @@ def test_the_document_is_what_was_found_and_every_failure_has_a_reason() -> None
     assert table.unexplained(said) == []
     assert table.differing(said) == []
     assert DOCUMENT.read_text(encoding="utf-8") == table.document(said)
+    everywhere = {(version, region) for version in said.versions() for region in matrix.REGIONS}
+    plain = {cell: found for cell, found in said.cells.items() if cell.profile in matrix.PROFILES}
+    assert [cell for cell, found in plain.items() if found.keys() != everywhere] == []
     operations = {cell.operation for cell in said.cells if cell.client == "nats.py"}
     assert operations == {one for named in matrix.all_operations().values() for one in named}
