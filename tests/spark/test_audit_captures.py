@@ -13,7 +13,7 @@ from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.captured import captured
 from vstream.audit.frames import read_tables, write_tables
 from vstream.audit.journal import journal
-from vstream.audit.publish import RESULTS, publish
+from vstream.audit.publish import RESULTS, check, publish
 from vstream.audit.report import Report, Verdict
 from vstream.audit.stages import (
     Context,
@@ -171,9 +171,13 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
         lost = spark.sql("SELECT region, count(*) AS n FROM found.faults GROUP BY region").collect()
         assert [(one.region, one.n) for one in lost] == [("east", 1)]
         assert spark.table("found.answers").count() == 0
-        with pytest.raises(VstreamError, match="delta"):
-            publish(shelf, "found", "delta")
-        with pytest.raises(VstreamError, match="nowhere"):
-            publish(shelf, "nowhere", "parquet")
+        # What cannot be written is said before anything is read, and what is there is left alone.
+        check(spark, "found", "parquet")
+        assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
+        for schema, kind, said in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
+            with pytest.raises(VstreamError, match=said):
+                check(spark, schema, kind)
+            with pytest.raises(VstreamError, match=said):
+                publish(shelf, schema, kind)
     finally:
         spark.sql("DROP SCHEMA found CASCADE")

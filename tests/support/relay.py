@@ -13,7 +13,8 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -
     """
     A port that leads to *target*. Whoever has received *much* through it is told on, by the port that is his.
 
-    Until *on_much* returns, he receives no more: so long he is certainly not done.
+    Until *on_much* returns, he receives no more: so long he is certainly not done. Where *target* does not answer,
+    whoever comes is sent away.
     """
 
     def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
@@ -29,7 +30,11 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -
         with suppress(OSError):
             while True:
                 near, (_, port) = listener.accept()
-                far = socket.create_connection(("127.0.0.1", target))
+                try:
+                    far = socket.create_connection(("127.0.0.1", target))
+                except OSError:
+                    near.close()
+                    continue
                 threading.Thread(target=pump, args=(near, far, None), daemon=True).start()
                 threading.Thread(target=pump, args=(far, near, port), daemon=True).start()
 

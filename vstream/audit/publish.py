@@ -11,6 +11,7 @@ from vstream.audit.local import table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from vstream.audit.stages import Shelf
@@ -26,6 +27,20 @@ RESULTS: Final[Mapping[str, StructType]] = {
     "answers": journal.ANSWERS,
 }
 """The tables that say what was found; the others are steps on the way."""
+
+
+_TRIED: Final = "vstream_audit_tried"
+
+
+def check(spark: SparkSession, into: str, kind: str) -> None:
+    """
+    Write and drop an empty table in *into*, as `publish` will write: an audit may take an hour, and needs somewhere to go.
+
+    Raises VstreamError with what Spark says if there is no such format or schema, or no right to write there.
+    """
+    with explained():
+        table(spark, [], faults.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
+        spark.sql(f"DROP TABLE {into}.{_TRIED}")
 
 
 def publish(shelf: Shelf, into: str, kind: str) -> None:

@@ -112,6 +112,10 @@ def command(
         progress.begin("start Spark")
         conf = session.SMALL if master is None and remote is None and source.size() < auditing.SMALL else {}
         with session.session(master=master, remote=remote, conf=conf) as spark:
+            if publish is not None:
+                from vstream.audit.publish import check  # noqa: PLC0415 - imports Spark
+
+                check(spark, publish, publish_as)
             if follow:
                 assert isinstance(source, auditing.Live)
                 progress.end()

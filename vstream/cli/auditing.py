@@ -194,7 +194,7 @@ class Live(Source):
         )
 
     def _extracted(self, spark: Any, scratch: Path) -> Tables:
-        from vstream.audit.frames import live, read_tables, write_tables  # noqa: PLC0415
+        from vstream.audit.frames import held, live, read_tables, write_tables  # noqa: PLC0415
 
         wanted = self._wanted
         since_ns = time.time_ns() - wanted.since_ns if wanted.since_ns else None
@@ -202,7 +202,7 @@ class Live(Source):
         # Servers are read once: what is judged twice has to be the same.
         place = wanted.tables
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
-            place = uri_of(f"{scratch}/tables")
+            return held(found, uri_of(f"{scratch}/messages"))
         if place is None:
             return type(found)(messages=found.messages.persist(), streams=found.streams)
         write_tables(found, place)
