@@ -79,7 +79,7 @@ def test_claims_are_exactly_these(golden: Golden) -> None:
 
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     wanted = topology()
-    files = bundle(replace(wanted, security=Security.CONFIGURATION))
+    files = bundle(replace(wanted, security=Security.PASSWORDS))
     said, signed = entries(signable(accounts(wanted))), entries(rendered().accounts)
     assert {*said} == {*signed} - {USERS}
     assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
@@ -139,7 +139,7 @@ def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(rou
 @pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
 def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
     wanted = topology(of_profile(routing))
-    said, signed = bundle(replace(wanted, security=Security.CONFIGURATION)), bundle(wanted)
+    said, signed = bundle(replace(wanted, security=Security.PASSWORDS)), bundle(wanted)
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
     held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
@@ -208,7 +208,7 @@ def test_a_key_that_is_none_is_said_to_be(ring: Keyring, text: str) -> None:
 def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> None:
     before = {user: ring.credentials(user).read_text() for user in ("app", "audit")}
     signing = [ring.public("role-app"), ring.public("role-audit")]
-    ring.rotate("app", "APP")
+    ring.rotate(topology(), "app")
     assert ring.credentials("app").read_text() != before["app"]
     assert ring.credentials("audit").read_text() == before["audit"]
     assert (ring.public("role-app") != signing[0], ring.public("role-audit")) == (True, signing[1])
@@ -216,7 +216,7 @@ def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> No
 
 def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
     before = ring.credentials("app").read_text()
-    ring.rotate("app", "APP")
+    ring.rotate(topology(), "app")
     ring.credentials("app").write_text(before)
     ring.complete(topology())
     token = ring.credentials("app").read_text().splitlines()[1]

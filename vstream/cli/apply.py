@@ -14,7 +14,7 @@ from vstream.cli.plan import Adopt, Lost, Planned, compare, make
 from vstream.cli.running import run
 from vstream.model.accounts import SYSTEM_USER
 from vstream.model.artifacts import loaded_path
-from vstream.model.topology import Routing
+from vstream.model.topology import Routing, Security
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
@@ -192,7 +192,7 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     if where.lab is not None:
         return mappings.admin(where.lab, planned.bundle, lost=planned.lost)
     ring = inputs.signer(topology, None)
-    if ring is None:
+    if ring is None or topology.security is not Security.OPERATOR:
         return None
     from vstream.jetstream.claims import as_system, push  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,8 +107,8 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
     """
     How *user* of the rendered accounts reaches the regions: one that may do what is needed, and nothing else.
 
-    In a lab, or where its password is in the variable that servers read it from too. Otherwise, and without such
-    accounts, as `connect` says.
+    In a lab, or where its password is in the variable that servers read it from too, or its key or certificate in the
+    directory of the topology's keys. Otherwise, and without such accounts, as `connect` says.
     """
     from vstream.lab import lab  # noqa: PLC0415
 
@@ -116,8 +116,8 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
         return where.endpoints
     if where.lab is not None:
         return lab.endpoints(where.lab, user)
-    if topology.security is Security.OPERATOR:
-        return _with_credentials(topology, where, user)
+    if topology.security is not Security.PASSWORDS:
+        return _with_files(topology, where, user)
     if topology.routing is Routing.MAPPED:
         return where.endpoints
     found = dict(where.endpoints)
@@ -130,15 +130,26 @@ def endpoints_as(topology: Topology, where: Target, user: str) -> Mapping[str, E
     return found
 
 
-def _with_credentials(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:
+def _with_files(topology: Topology, where: Target, user: str) -> Mapping[str, Endpoint]:
+    """Logged in with what is in the directory of the topology's keys, where that is there."""
     from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
+    from vstream.render import profile  # noqa: PLC0415
 
     ring = Keyring(default_directory(topology.name))
-    found = {region: ring.credentials_in(region, user) for region in where.endpoints}
-    return {
-        region: replace(one, creds=str(path)) if (path := found[region]) else one
-        for region, one in where.endpoints.items()
-    }
+    called = profile.logins(topology)
+    found = dict(where.endpoints)
+    for region, one in where.endpoints.items():
+        name = next(login for login in (regional_user(user, region), user) if login in called)
+        certificate, key = ring.certificate(name)
+        fields: dict[str, Path] = {
+            Security.OPERATOR: {"creds": ring.credentials(name)},
+            Security.NKEYS: {"nkey": ring.seed(name)},
+            Security.CERTIFICATES: {"tls_cert": certificate, "tls_key": key},
+        }[topology.security]
+        if all(path.is_file() for path in fields.values()):
+            said: dict[str, Any] = {field: str(path) for field, path in fields.items()}
+            found[region] = replace(one, **said)
+    return found
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
@@ -162,13 +173,13 @@ def _check_servers(topology: Topology, lab_name: str) -> None:
 
 def signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     """
-    The keys of *topology* for the servers that are meant, None if it has no operator.
+    The keys of *topology* for the servers that are meant, None if it has none.
 
     Raises VstreamError if there are none.
     """
     from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415 - loads nkeys
 
-    if topology.security is not Security.OPERATOR:
+    if not topology.security.has_keys:
         return None
     if lab_name is not None:
         from vstream.lab import keys  # noqa: PLC0415

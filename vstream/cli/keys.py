@@ -1,4 +1,4 @@
-"""`vstream keys`: who signs accounts and users in operator mode."""
+"""`vstream keys`: what users log in with, and who signs accounts in operator mode."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 
 from vstream.cli import inputs
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.model.accounts import SYSTEM_USER, VSTREAM_USER
+from vstream.model.accounts import is_fixed
 from vstream.model.topology import Security
 
 if TYPE_CHECKING:
     from vstream.jetstream.keyring import Keyring
     from vstream.model.topology import Topology
 
-app = typer.Typer(help="The keys of operator mode: who signs accounts and users.", no_args_is_help=True)
+app = typer.Typer(help="Keys of users, and of who signs accounts in operator mode.", no_args_is_help=True)
 
 
 @app.command("create")
@@ -60,7 +60,12 @@ def show(
     wanted, ring = _ring(topology, lab)
     missing = ring.missing(wanted)
     public = {name: None if name in missing else ring.public(name) for name in keys_of(wanted)}
-    files = {user: str(path) for user in logins(wanted) if (path := ring.credentials(user)).is_file()}
+    is_operator = wanted.security is Security.OPERATOR
+    files = {
+        user: str(path)
+        for user in logins(wanted)
+        if (path := ring.credentials(user) if is_operator else ring.seed(user)).is_file()
+    }
     if output == "json":
         typer.echo(json.dumps({"directory": str(ring.directory), "public": public, "credentials": files}, indent=2))
     else:
@@ -74,25 +79,23 @@ def show(
 @app.command("where")
 def where(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabName = None) -> None:
     """
-    Print the directory that the keys are in.
+    Print the directory that the keys are in, or the certificates.
 
     Example: `ls $(vstream keys where)`
     """
-    typer.echo(_ring(topology, lab)[1].directory)
+    typer.echo(_ring(topology, lab, Security.CERTIFICATES)[1].directory)
 
 
 @app.command("rotate")
 def rotate(
-    role: Annotated[
-        str, typer.Argument(help="Whose: app, probe or audit; with `routing: regional`, such as app-west.")
-    ],
+    user: Annotated[str, typer.Argument(help="Whose: app, probe or audit; app-west with `routing: regional`.")],
     topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
     lab: inputs.LabName = None,
 ) -> None:
     """
-    Make another key and other credentials for the users of a role. The next `apply` ends those of before.
+    Make another key for a user, and other credentials in operator mode. The next `apply` ends those of before.
 
-    Hand out the new credentials first: servers close the connections of the old ones at once.
+    Hand out the new ones first: servers close the connections of the old ones at once.
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
@@ -101,30 +104,30 @@ def rotate(
 
     wanted, ring = _ring(topology, lab)
     users = logins(wanted)
-    kept = {one for one in users if one == SYSTEM_USER or one.partition("-")[0] == VSTREAM_USER}
-    if role in kept:
+    if user not in users:
+        known = ", ".join(one for one in users if not is_fixed(one))
+        raise UnknownNameError(f"there is no user `{user}`", hint=f"there are {known}")
+    if is_fixed(user):
         raise RefusedError(
-            f"`{role}` is who pushes accounts: with a key that servers do not know yet, nothing could be pushed",
+            f"`{user}` is who changes what servers know: with a key that they do not know yet, nothing could be changed",
             hint="begin with new keys in another directory ($VSTREAM_KEYS)",
         )
-    if role not in users:
-        known = (one for one in users if one not in kept)
-        raise UnknownNameError(f"there is no role `{role}`", hint=f"there are {', '.join(known)}")
     if missing := ring.missing(wanted):
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` makes them")
-    ring.rotate(role, users[role])
-    console.say(f"{ring.credentials(role)} is new; `vstream apply` ends what was handed out before")
+    ring.rotate(wanted, user)
+    file = ring.credentials(user) if wanted.security is Security.OPERATOR else ring.seed(user)
+    console.say(f"{file} is new; `vstream apply` ends what was handed out before")
 
 
-def _ring(path: Path, lab: str | None) -> tuple[Topology, Keyring]:
-    """The topology, and the directory of its keys, there or not. Raises VstreamError where it has none."""
+def _ring(path: Path, lab: str | None, also: Security | None = None) -> tuple[Topology, Keyring]:
+    """The topology, and the directory of its keys, there or not. Raises VstreamError where it has none, but for *also*."""
     from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
 
     wanted = inputs.load(path).require()
-    if wanted.security is not Security.OPERATOR:
+    if not wanted.security.has_keys and wanted.security is not also:
         raise VstreamError(
-            f"topology `{wanted.name}` has no keys: its users stand in configuration files",
-            hint="`security: {mode: operator}` asks for them (docs/security.md)",
+            f"topology `{wanted.name}` has no keys: its users log in with {wanted.security.value}",
+            hint="`security: {mode: nkeys}` and `{mode: operator}` ask for them (docs/security.md)",
         )
     if lab is None:
         return wanted, Keyring(default_directory(wanted.name))

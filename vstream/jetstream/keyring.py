@@ -1,5 +1,7 @@
 """
-The keys of operator mode: a directory that nobody else can read, and a file for each.
+The keys of a topology: a directory that nobody else can read, and a file for each.
+
+In operator mode
 
     operator.nk, signer.nk    whom servers trust, and what signs accounts for it
     account-NAME.nk           what an account is known by
@@ -7,6 +9,10 @@ The keys of operator mode: a directory that nobody else can read, and a file for
     user-NAME.creds           what a user of that role logs in with
 
 With `routing: regional` each region has roles and users of its own, such as `app-west`.
+
+and with `security: {mode: nkeys}`
+
+    user-NAME.nk              what a user logs in with
 """
 
 from __future__ import annotations
@@ -21,8 +27,19 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from vstream.errors import VstreamError
-from vstream.model.accounts import regional_user
-from vstream.model.keys import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
+from vstream.model.keys import (
+    CA_FILE,
+    OPERATOR,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+    SIGNER,
+    SYSTEM_ACCOUNT,
+    account_key,
+    certificate_files,
+    role_key,
+    user_key,
+)
+from vstream.model.topology import Security
 from vstream.render import claims, profile, tokens
 from vstream.writing import write_atomically
 
@@ -48,6 +65,8 @@ def default_directory(topology: str) -> Path:
 
 def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
+    if topology.security is Security.NKEYS:
+        return tuple(map(user_key, profile.logins(topology)))
     accounts = [one.name for one in profile.view(topology)["accounts"]]
     return (
         OPERATOR,
@@ -77,33 +96,56 @@ class Keyring:
         with self._changing():
             new = self.missing(topology)
             for name in new:
-                seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT))
-                write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
-            for user, account in profile.logins(topology).items():
+                self._make(name)
+            users = profile.logins(topology) if topology.security is Security.OPERATOR else {}
+            for user, account in users.items():
                 if not self._is_current(user):
                     write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
         return new
 
-    def rotate(self, user: str, account: str) -> None:
+    def rotate(self, topology: Topology, user: str) -> None:
         """
-        Make another key for the role *user* of *account*, and other credentials: those of before end once accounts are pushed.
+        Make another key for *user*: that of before ends once servers have the accounts that say so.
 
-        Raises VstreamError if the directory cannot be written.
+        In operator mode it is the role's, with other credentials. Raises VstreamError if the directory cannot be written.
         """
         with self._changing():
-            seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_ACCOUNT)
-            write_atomically(self._file(role_key(user)), seed.decode() + "\n", mode=_PRIVATE)
-            self._pairs.pop(role_key(user), None)
-            write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
-
-    def credentials_in(self, region: str, user: str) -> Path | None:
-        """What *user* logs in with in *region*, which may have users of its own; None where there is no such file."""
-        files = map(self.credentials, (regional_user(user, region), user))
-        return next((path for path in files if path.is_file()), None)
+            if topology.security is Security.NKEYS:
+                self._make(user_key(user))
+                return
+            self._make(role_key(user))
+            fresh = self._fresh_credentials(user, profile.logins(topology)[user])
+            write_atomically(self.credentials(user), fresh, mode=_PRIVATE)
 
     def credentials(self, user: str) -> Path:
-        """What a user of the role *user* logs in with. The file may not exist."""
+        """What a user of the role *user* logs in with in operator mode. The file may not exist."""
         return self.directory / f"user-{user}.creds"
+
+    def seed(self, user: str) -> Path:
+        """What *user* logs in with, where servers know its public key. The file may not exist."""
+        return self._file(user_key(user))
+
+    def certificate(self, user: str) -> tuple[Path, Path]:
+        """The certificate of *user* and its key, where users have some. The files may not exist."""
+        certificate, key = certificate_files(user)
+        return self.directory / certificate, self.directory / key
+
+    def take(self, topology: Topology, directory: Path) -> None:
+        """
+        Copy the certificates that a lab of *topology* needs from *directory*.
+
+        Raises VstreamError if one is not there, or the keyring cannot be written.
+        """
+        files = [CA_FILE, SERVER_CERTIFICATE, SERVER_KEY]
+        files += [name for user in profile.logins(topology) for name in certificate_files(user)]
+        if missing := [name for name in files if not (directory / name).is_file()]:
+            raise VstreamError(
+                f"a lab of topology `{topology.name}` needs certificates that are not in {directory}: {', '.join(missing)}",
+                hint=f"put them there, in PEM, valid for 127.0.0.1; ${_VARIABLE} names another directory",
+            )
+        with self._changing():
+            for name in files:
+                write_atomically(self.directory / name, (directory / name).read_text(encoding="utf-8"), mode=_PRIVATE)
 
     def public(self, name: str) -> str:
         """See Signer."""
@@ -112,6 +154,14 @@ class Keyring:
     def sign(self, claims: Mapping[str, Json], name: str) -> str:
         """See Signer."""
         return tokens.written(claims, self.public(name), self._pair(name).sign)
+
+    def _make(self, name: str) -> None:
+        kind = (
+            nkeys.PREFIX_BYTE_USER if name.startswith(user_key("")) else _PREFIXES.get(name, nkeys.PREFIX_BYTE_ACCOUNT)
+        )
+        seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), kind)
+        write_atomically(self._file(name), seed.decode() + "\n", mode=_PRIVATE)
+        self._pairs.pop(name, None)
 
     def _file(self, name: str) -> Path:
         return self.directory / f"{name}.nk"

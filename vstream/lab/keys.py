@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vstream.jetstream.keyring import Keyring
+from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab.state import lab_directory
-from vstream.model.artifacts import OPERATOR_PATH
+from vstream.model.artifacts import ACCOUNTS_PATH, OPERATOR_PATH, TLS_PATH
+from vstream.model.keys import CA_FILE, user_key
 from vstream.model.topology import Security
 
 if TYPE_CHECKING:
@@ -15,20 +16,34 @@ if TYPE_CHECKING:
 
 def keyring(name: str) -> Keyring:
     """The keys of lab *name*, which may have none."""
-    return Keyring(lab_directory(name).path / "keys")
+    return Keyring(lab_directory(name).keys)
 
 
-def credentials(name: str, user: str, region: str) -> str | None:
-    """The file that *user* of lab *name* logs in with in *region*, None if its servers have no operator."""
-    path = keyring(name).credentials_in(region, user)
-    has_operator = (lab_directory(name).conf / OPERATOR_PATH).is_file()
-    return str(path) if has_operator and path else None
+def login(name: str, user: str) -> dict[str, Any]:
+    """The fields of an Endpoint that *user* of lab *name* logs in with; none if that is a password, or nothing."""
+    ring = keyring(name)
+    conf = lab_directory(name).conf
+    if (conf / OPERATOR_PATH).is_file() and ring.credentials(user).is_file():
+        return {"creds": str(ring.credentials(user))}
+    certificate, key = ring.certificate(user)
+    if (conf / TLS_PATH).is_file() and certificate.is_file():
+        return {"tls_ca": str(ring.directory / CA_FILE), "tls_cert": str(certificate), "tls_key": str(key)}
+    if not (conf / ACCOUNTS_PATH).is_file() or not ring.seed(user).is_file():
+        return {}
+    is_known = ring.public(user_key(user)) in (conf / ACCOUNTS_PATH).read_text(encoding="utf-8")
+    return {"nkey": str(ring.seed(user))} if is_known else {}
 
 
 def signer(name: str, topology: Topology) -> Keyring | None:
-    """The keys of lab *name*, complete for *topology*; None where that has no operator."""
-    if topology.security is not Security.OPERATOR:
-        return None
+    """
+    The keys of lab *name*, complete for *topology*; None where that has none.
+
+    Certificates are taken from where those of the topology are. Raises VstreamError if one is not there.
+    """
     keys = keyring(name)
+    if topology.security is Security.CERTIFICATES:
+        keys.take(topology, default_directory(topology.name))
+    if not topology.security.has_keys:
+        return None
     keys.complete(topology)
     return keys

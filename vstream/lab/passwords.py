@@ -11,6 +11,7 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from vstream.lab.state import KEYS
 from vstream.model.accounts import (
     HUB_PASSWORDS,
     LEAF_USER,
@@ -18,22 +19,27 @@ from vstream.model.accounts import (
     PASSWORDS,
     REGIONAL_PASSWORDS,
     SYSTEM_PASSWORDS,
+    SYSTEM_USER,
     password_variable,
     regional_user,
 )
 from vstream.model.artifacts import (
     ACCOUNTS_PATH,
     HUB_PASSWORDS_PATH,
+    HUBS_PATH,
     PASSWORDS_PATH,
     SYSTEM_PASSWORD_PATH,
+    TLS_PATH,
     Artifact,
     leaf_path,
     passwords_path,
 )
+from vstream.model.keys import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
 from vstream.model.streams import REGIONAL
+from vstream.render.environment import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from vstream.model.artifacts import Bundle
@@ -44,23 +50,40 @@ _BYTES = 24
 
 def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
-    has_users = any(artifact.path == ACCOUNTS_PATH for artifact in bundle.artifacts)
+    texts = {artifact.path: artifact.text for artifact in bundle.artifacts}
     hubs = {address.region: address for address in bundle.servers if address.is_hub}
-    if not (has_users or hubs):
+    if not (ACCOUNTS_PATH in texts or hubs):
         return bundle.artifacts
+    variable = f"${password_variable(SYSTEM_USER)}"
+    has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
     regions = [one.name.removeprefix(REGIONAL) for one in bundle.accounts if one.name.startswith(REGIONAL)]
+    if regions and not has_passwords:
+        return (*bundle.artifacts, *_certificate(conf, bundle))
     if regions:
         files = {SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS, **{passwords_path(one): REGIONAL_PASSWORDS for one in regions}}
         return (*bundle.artifacts, *(_kept(conf, path, variables) for path, variables in files.items()))
     known = _known(conf)
     passwords = {one: known.get(one) or secrets.token_urlsafe(_BYTES) for one in (*PASSWORDS, *HUB_PASSWORDS)}
-    secret = [_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS})] if has_users else []
+    secret = [*_certificate(conf, bundle)]
+    if has_passwords:
+        secret.append(_secret(PASSWORDS_PATH, {one: passwords[one] for one in PASSWORDS}))
     if hubs:
-        secret.append(_secret(HUB_PASSWORDS_PATH, {one: passwords[one] for one in HUB_PASSWORDS}))
+        variables = HUB_PASSWORDS if variable in texts[HUBS_PATH] else (password_variable(LEAF_USER),)
+        secret.append(_secret(HUB_PASSWORDS_PATH, {one: passwords[one] for one in variables}))
     for region, hub in hubs.items():
         url = f"nats-leaf://{LEAF_USER}:{passwords[password_variable(LEAF_USER)]}@{hub.leaf_address}"
         secret.append(_secret(leaf_path(region), {LEAF_VARIABLE: url}))
     return (*bundle.artifacts, *secret)
+
+
+def _certificate(conf: Path, bundle: Bundle) -> Iterator[Artifact]:
+    """Where the lab's servers find their certificate, if they ask clients for theirs."""
+    if any(f'include "../{TLS_PATH}"' in artifact.text for artifact in bundle.artifacts):
+        files = {"cert_file": SERVER_CERTIFICATE, "key_file": SERVER_KEY, "ca_file": CA_FILE}
+        ring = conf.parent / KEYS
+        yield Artifact(
+            path=TLS_PATH, text="".join(f"{option}: {quote(str(ring / file))}\n" for option, file in files.items())
+        )
 
 
 def _kept(conf: Path, path: str, variables: Iterable[str]) -> Artifact:

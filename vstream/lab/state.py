@@ -58,12 +58,21 @@ class LabRecord:
     """What each server is started with, by its name."""
 
 
+KEYS = "keys"
+"""The directory of a lab with the keys of its users."""
+
+
 @dataclass(frozen=True, slots=True)
 class LabDirectory:
     """The directory of one lab. It may not exist yet."""
 
     name: str
     path: Path
+
+    @property
+    def keys(self) -> Path:
+        """The keys and certificates of its users, if they have any."""
+        return self.path / KEYS
 
     @property
     def conf(self) -> Path:

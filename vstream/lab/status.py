@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -17,7 +17,7 @@ from vstream.lab.linkstate import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directories, lab_directory
-from vstream.model.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER
+from vstream.model.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regional_user
 from vstream.model.topology import Endpoint
 
 if TYPE_CHECKING:
@@ -139,17 +139,22 @@ def endpoints(name: str, user: str = VSTREAM_USER) -> Mapping[str, Endpoint]:
     """
     known = addresses(name)
     regions = dict.fromkeys(address.region for address in known)
-    logins = {region: passwords.login(lab_directory(name).conf, user, region) or (None, None) for region in regions}
     return {
         region: Endpoint(
             urls=tuple(f"nats://{address.host}:{address.client}" for address in known if _serves(address, region)),
             monitor=tuple(monitor_url(address) for address in known if address.region == region and not address.is_hub),
-            creds=keys.credentials(name, user, region),
-            user=logins[region][0],
-            password=logins[region][1],
+            **_login(name, user, region),
         )
         for region in regions
     }
+
+
+def _login(name: str, user: str, region: str) -> dict[str, Any]:
+    """The fields of an Endpoint that *user* logs in with in *region*; none where the lab has no users."""
+    if password := passwords.login(lab_directory(name).conf, user, region):
+        return {"user": password[0], "password": password[1]}
+    # A user of one region is called after it; others are the same in all.
+    return keys.login(name, regional_user(user, region)) or keys.login(name, user)
 
 
 def client_endpoints(name: str) -> Mapping[str, Endpoint]:
@@ -166,8 +171,8 @@ def system_endpoint(name: str, region: str | None = None) -> Endpoint:
     password = passwords.password(lab_directory(name).conf, SYSTEM_USER)
     known = addresses(name)
     urls = tuple(f"nats://{one.host}:{one.client}" for one in known if region is None or _serves(one, region))
-    if credentials := keys.credentials(name, SYSTEM_USER, known[0].region):
-        return Endpoint(urls=urls, creds=credentials)
+    if files := keys.login(name, SYSTEM_USER):
+        return Endpoint(urls=urls, **files)
     return Endpoint(
         urls=urls,
         user=SYSTEM_USER if password else "vstream",

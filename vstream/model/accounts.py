@@ -31,6 +31,11 @@ def regional_variable(user: str, region: str) -> str:
     return f"{password_variable(user)}_{region.upper().replace('-', '_')}"
 
 
+def is_fixed(user: str) -> bool:
+    """Whether *user* is one that vstream changes accounts with: without it, no other key could be made known."""
+    return user == SYSTEM_USER or user.partition("-")[0] == VSTREAM_USER
+
+
 REGIONAL_PASSWORDS = tuple(map(password_variable, USERS))
 SYSTEM_PASSWORDS = (password_variable(SYSTEM_USER),)
 PASSWORDS = (*REGIONAL_PASSWORDS, *SYSTEM_PASSWORDS)

@@ -37,6 +37,8 @@ HUB_PASSWORDS_PATH = "hub-passwords.cfg"
 """The same for hubs."""
 SYSTEM_PASSWORD_PATH = "system-password.cfg"
 """With `routing: regional`, the password of the system account; those of users are in a file for each region."""
+TLS_PATH = "tls.cfg"
+"""Where users have certificates, what every server includes: where its own is. It is not in a bundle."""
 
 
 def passwords_path(region: str) -> str:

@@ -14,6 +14,10 @@ SIGNER = "signer"
 SYSTEM_ACCOUNT = "SYS"
 
 
+CA_FILE, SERVER_CERTIFICATE, SERVER_KEY = "ca.pem", "server.pem", "server.key"
+"""Where users have certificates: what a lab's servers have."""
+
+
 def account_key(account: str) -> str:
     """The name of the key that *account* is known by."""
     return f"account-{account}"
@@ -22,6 +26,16 @@ def account_key(account: str) -> str:
 def role_key(user: str) -> str:
     """The name of the key that signs users of the role *user*: what they may do stands with it, in the account."""
     return f"role-{user}"
+
+
+def user_key(user: str) -> str:
+    """The name of the key that *user* logs in with, where configuration files say the public half of it."""
+    return f"user-{user}"
+
+
+def certificate_files(user: str) -> tuple[str, str]:
+    """The certificate of *user*, and its key."""
+    return f"user-{user}.pem", f"user-{user}.key"
 
 
 class Signer(Protocol):

@@ -83,10 +83,19 @@ class Routing(Enum):
 class Security(Enum):
     """Where accounts and users are written down."""
 
-    CONFIGURATION = "configuration"
-    """In configuration files, which every server includes."""
+    PASSWORDS = "passwords"
+    """In configuration files, which every server includes; users log in with a password."""
+    NKEYS = "nkeys"
+    """In the same files; users log in with a key, of which servers know the public half."""
+    CERTIFICATES = "certificates"
+    """In the same files; users are who their TLS certificate says."""
     OPERATOR = "operator"
     """In tokens that an operator signs (JWTs), which are pushed to servers while they run."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether vstream keeps keys for it, in a directory that nobody else can read."""
+        return self in {Security.NKEYS, Security.OPERATOR}
 
 
 class Naming(Enum):
@@ -300,7 +309,9 @@ class Topology:
     """Another layout that is made beside this one, in which clients still are."""
     moves_from: Routing | None = None
     """A layout that clients have left, and that still hands on what it has."""
-    security: Security = Security.CONFIGURATION
+    security: Security = Security.PASSWORDS
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    """By user, what its certificate says, where that is not the user's name."""
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()

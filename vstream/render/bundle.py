@@ -15,6 +15,7 @@ from vstream.model.artifacts import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
     OPERATOR_PATH,
+    TLS_PATH,
     Artifact,
     Bundle,
     PhysicalConsumer,
@@ -217,6 +218,7 @@ class _Renderer:
             "topology": topology,
             "mappings": mappings,
             **profile.view(topology),
+            **profile.entries(topology, self._signer),
             "mark": naming.MARK,
         }
         text = self._text("VS301", template, view) or ""
@@ -279,6 +281,7 @@ class _Renderer:
             "account": naming.CLIENT_ACCOUNT,
             "passed": domains.PASSED,
             "passwords": HUB_PASSWORDS_PATH,
+            **profile.entries(topology, self._signer),
         }
         text = self._text("VS301", template, view)
         if text is not None and self._conf("VS301", template, text) is not None:
@@ -336,6 +339,8 @@ class _Renderer:
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
                     "gateways": wiring.gateways(address, wiring.meshed(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
+                    "asks_for_certificates": topology.security is Security.CERTIFICATES,
+                    "tls": TLS_PATH,
                     "included": wiring.included(topology, address),
                     "resolver": wiring.resolver(topology, address),
                     "domain": address.region if in_domains else None,

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from vstream.model.accounts import SYSTEM_USER
 from vstream.model.artifacts import PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, passwords_path
 from vstream.model.keys import SYSTEM_ACCOUNT
-from vstream.model.topology import Routing
+from vstream.model.topology import Routing, Security
 from vstream.render import domains, mapped, regional
+from vstream.render.logins import login
 from vstream.topology import naming
 
 if TYPE_CHECKING:
+    from vstream.model.keys import Signer
     from vstream.model.topology import Topology
+
+
+def entries(topology: Topology, signer: Signer) -> dict[str, Any]:
+    """How the entries of users in configuration files are written."""
+    return {
+        "has_passwords": topology.security is Security.PASSWORDS,
+        "has_keys": topology.security is Security.NKEYS,
+        "login": partial(login, topology, signer),
+    }
 
 
 def view(topology: Topology) -> dict[str, Any]:
@@ -52,6 +64,6 @@ def view(topology: Topology) -> dict[str, Any]:
 
 
 def logins(topology: Topology) -> dict[str, str]:
-    """Who logs in with credentials in operator mode, and to which account."""
+    """Who logs in, and to which account."""
     found = {user.name: account.name for account in view(topology)["accounts"] for user in account.users}
     return {**found, SYSTEM_USER: SYSTEM_ACCOUNT}

@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
+from vstream.model.keys import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 _SIGNATURE = 64
 _PREFIXES = {"operator": 14 << 3, "signer": 14 << 3}
+_USER_PREFIX = 20 << 3
 _ACCOUNT_PREFIX = 0
 
 
@@ -45,7 +47,7 @@ class Unsigned:
 
     def public(self, name: str) -> str:
         """As Signer: made from *name* alone."""
-        prefix = _PREFIXES.get(name, _ACCOUNT_PREFIX)
+        prefix = _USER_PREFIX if name.startswith(user_key("")) else _PREFIXES.get(name, _ACCOUNT_PREFIX)
         return _base32(bytes([prefix]) + hashlib.sha256(f"no key: {name}".encode()).digest() + b"\0\0")
 
     def sign(self, claims: dict[str, Json], name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.model.scenario import Publishers, ReaderKind, Readers, Retry, Try
@@ -108,9 +109,8 @@ def _a_subject(scenario: Scenario, stream: str, region: str) -> str | None:
 
 
 def _login(endpoint: Endpoint) -> Login | None:
-    if endpoint.creds:
-        return Login(creds=endpoint.creds)
-    return Login(user=endpoint.user, password=endpoint.password or "") if endpoint.user else None
+    said = {one.name: getattr(endpoint, one.name) for one in fields(Login)}
+    return Login(**said) if any(said.values()) else None
 
 
 def _publishers(scenario: Scenario, stage: Stage, region: str) -> Iterator[PublisherSpec]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -25,13 +25,18 @@ class Login:
     password: str | None = field(default=None, repr=False)
     creds: str | None = None
     """A file, in operator mode."""
+    nkey: str | None = None
+    """A file, as those of certificates are."""
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 def endpoint_of(urls: tuple[str, ...], login: Login | None) -> Endpoint:
     """How a process reaches the servers that it is told of."""
     if login is None:
         return Endpoint(urls=urls)
-    return Endpoint(urls=urls, user=login.user, password=login.password, creds=login.creds)
+    return Endpoint(urls=urls, **asdict(login))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,7 @@ def resolve(document: TopologyDocument) -> Topology:
         moves_to=Routing(document.moves_to) if document.moves_to else None,
         moves_from=Routing(document.moves_from) if document.moves_from else None,
         security=Security(document.security.mode),
+        certificates=document.security.certificates,
         roots=document.roots,
         regions=regions,
         streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),

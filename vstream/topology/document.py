@@ -164,10 +164,16 @@ class LinkDocument(_Closed):
 class SecurityDocument(_Closed):
     """Where accounts and users are written down."""
 
-    mode: Literal["configuration", "operator"] = "configuration"
+    mode: Literal["passwords", "nkeys", "certificates", "operator"] = "passwords"
     """
-    configuration: in a file that every server includes. operator: in tokens that an operator signs (JWTs), pushed to
-    servers while they run; `vstream keys` keeps the keys. For `routing: accounts`.
+    passwords: in a file that every server includes. nkeys: there too, but servers know public keys alone, and
+    `vstream keys` keeps the seeds. certificates: users are who their TLS certificate says. operator: in tokens that an
+    operator signs (JWTs), pushed to servers while they run; for `routing: accounts`.
+    """
+    certificates: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    """
+    By user, a name in its certificate: an email address, DNS name or URI, or the whole subject, `CN=app,O=Acme`. Default: the
+    user's own name.
     """
 
 

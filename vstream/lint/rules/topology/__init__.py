@@ -34,7 +34,7 @@ from vstream.lint.rules.topology.moves import move_unfit
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
 from vstream.lint.rules.topology.references import setting_without_effect, unknown_preset, unknown_region
 from vstream.lint.rules.topology.routing import region_users_shared, root_unfit, routing_unfit
-from vstream.lint.rules.topology.security import operator_unfit
+from vstream.lint.rules.topology.security import security_unfit
 from vstream.lint.rules.topology.servers import (
     mixed_addresses,
     placement_tags_not_met,
@@ -100,7 +100,7 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     counter_forgets,
     bucket_twice,
     core_subscribers_unfit,
-    operator_unfit,
+    security_unfit,
     region_users_shared,
     move_unfit,
 )

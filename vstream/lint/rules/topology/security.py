@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.model.topology import Naming, Routing, Security
+from vstream.render import profile
+from vstream.syntax.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.model.topology import Topology
 
 _SINCE = (2, 12)
 
 
-@rule("VS160", "operator-unfit", Severity.ERROR)
-def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
+@rule("VS160", "security-unfit", Severity.ERROR)
+def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
     """
-    The topology asks for operator mode, and for something that it cannot be combined with.
+    The topology asks for a mode of security, and for something that it cannot be combined with.
 
     ## Why is this bad?
-    With `routing: accounts` and `regional`, several accounts share flow control: servers before 2.12.6 (and 2.11.15)
+    With `routing: mapped` users are yours, unless `account` is named: nothing says how they log in. Certificates of users
+    that nobody knows, or of several users under one name, are a mistake.
+
+    Operator mode: with `routing: accounts` and `regional`, several accounts share flow control: servers before 2.12.6 (and 2.11.15)
     refuse the tokens of such accounts. And the token of an account is pushed in one message, which a server takes up
     to 1 MB of: with many regions, or with many streams below no root, it gets larger. With `naming: blog`, vstream cannot
     say who may publish where.
@@ -47,6 +53,15 @@ def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
     ```
     """
     topology = subject.topology
+    at = ("security", "mode")
+    if topology.certificates:
+        yield from _certificates(topology)
+    if topology.security in {Security.NKEYS, Security.CERTIFICATES} and not topology.has_accounts:
+        yield Finding(
+            at=at,
+            message=f"`mode: {topology.security.value}` has no meaning with `routing: mapped`: its users are yours",
+            hint="leave `security` out, or choose another `routing`",
+        )
     if topology.security is not Security.OPERATOR:
         return
     if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
@@ -61,3 +76,32 @@ def operator_unfit(subject: TopologySubject) -> Iterator[Finding]:
             message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",
             hint='upgrade to 2.12.6 at least and say so, `server_version: "2.12"`, or leave `security` out',
         )
+
+
+def _certificates(topology: Topology) -> Iterator[Finding]:
+    users = profile.logins(topology)
+    if topology.security is not Security.CERTIFICATES:
+        yield Finding(
+            at=("security", "certificates"),
+            message=f"`certificates` has no meaning with `mode: {topology.security.value}`",
+            hint="use `mode: certificates`, or leave it out",
+        )
+        return
+    for user in topology.certificates:
+        if user not in users:
+            yield Finding(
+                at=("security", "certificates", user),
+                message=f"there is no user {shown(user)}",
+                hint=f"there are {', '.join(users)}",
+                on_key=True,
+            )
+    taken: dict[str, str] = {}
+    for user in users:
+        name = topology.certificates.get(user, user)
+        other = taken.setdefault(name, user)
+        if other != user:
+            yield Finding(
+                at=("security", "certificates", user if user in topology.certificates else other),
+                message=f"users `{other}` and `{user}` have certificates of one name, {shown(name)}",
+                hint="give each a name of its own: servers could not tell them apart",
+            )
