@@ -93,7 +93,7 @@ def _routing(document: TopologyDocument) -> Routing:
         return Routing(document.routing)
     is_beyond_mapping = (
         document.roots
-        or Security(document.security.mode) is Security.OPERATOR
+        or Security(document.security.mode) is not Security.PASSWORDS
         or any(
             (stream.core_subscribers or buckets.is_object_store(document, name))
             and not Consistency(stream.consistency).has_origin

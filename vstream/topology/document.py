@@ -332,7 +332,7 @@ class TopologyDocument(_Closed):
     routing: Literal["mapped", "accounts", "domains", "regional"] | None = None
     """
     How clients reach streams; mapped, unless something is asked for that only accounts has: roots, object stores, core
-    subscribers, operator mode. mapped: one account, 8 rules and more per stream. accounts: one account for clients and
+    subscribers, users with more than passwords. mapped: one account, 8 rules and more per stream. accounts: one account for clients and
     hidden ones per region; every client operation works, and the cost does not grow with the number of streams.
     domains: the same by a JetStream domain per region, at the least cost; streams with one order or origin are not for it.
     regional: an account per region, for those who can give each region users of its own; every model, at nearly that cost.
