@@ -31,6 +31,8 @@ class Load:
     tag: str = "a"
     """Part of each identity, so that two loads in one region have none in common."""
     prefix: str = "foo"
+    has_ids: bool = False
+    """Whether each message carries its identity as `Nats-Msg-Id`, so that servers store it once."""
     acked: dict[str, set[str]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     """Publishes that were certainly not stored: nobody listened."""
@@ -57,7 +59,8 @@ class Load:
 
     async def _one(self, client: Client, region: str, identity: str) -> None:
         try:
-            await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=10)
+            headers = {"Nats-Msg-Id": identity} if self.has_ids else None
+            await client.request(f"{self.prefix}.{identity}", identity.encode(), timeout=10, headers=headers)
         except nats.errors.NoRespondersError:
             self.refused[region] += 1
         except (Error, OSError, TimeoutError):

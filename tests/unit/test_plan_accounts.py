@@ -182,3 +182,17 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
         "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
         "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
     )
+
+
+SIGNED = {"security": {"mode": "operator"}}
+
+
+async def test_a_token_that_publishes_pass_through_twice_while_it_is_loaded_is_said() -> None:
+    """server/accounts.go, updateAccountClaimsWithRefresh; `scripts/bench --pushes` counts them."""
+    of, wider, below = accounts(FOO, TWO, **SIGNED), accounts(HOMED, TWO, **SIGNED), accounts(ROOTED, TWO, **SIGNED)
+    assert [note.name for note in (await planned(of, wider)).notes] == ["APP"]
+    assert (await planned(of, of)).notes == ()
+    # Below a root, nothing of the account of clients changes.
+    assert (await planned(of, below)).notes == ()
+    # Configuration files are loaded at one moment.
+    assert (await planned(accounts(FOO, TWO), accounts(HOMED, TWO))).notes == ()

@@ -129,6 +129,7 @@ def diff(
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
+    notes.extend(profiles.taken_twice(unlike, accounts))
     blocked.extend(
         (
             *profiles.in_two_steps(unlike),

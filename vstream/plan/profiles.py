@@ -22,8 +22,9 @@ from vstream.model.streams import (
     taken_from,
 )
 from vstream.model.topology import Role, Routing
-from vstream.plan.changes import Blocked, Update, lists_more, names_clients_subjects
-from vstream.plan.loaded import ACCOUNT
+from vstream.plan.changes import Blocked, Note, Update, lists_more, names_clients_subjects
+from vstream.plan.loaded import ACCOUNT, USERS
+from vstream.topology.naming import AT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -180,3 +181,21 @@ def swaps_subjects(stream: PhysicalStream, fields: Sequence[FieldChange]) -> boo
         return False
     changed = [one for one in fields if one.field == "subjects"]
     return any(lists_more(one.before, one.after) and lists_more(one.after, one.before) for one in changed)
+
+
+def taken_twice(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> Iterator[Note]:
+    """
+    What publishers notice of another token for an account whose publishes are imported by hidden ones.
+
+    A server adds the imports of the new token before it drops those of the old one (server/accounts.go,
+    updateAccountClaimsWithRefresh), and what is published in between takes both.
+    """
+    tokens = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in unlike if rule.source == USERS]
+    for account in accounts:
+        # Of an account by token, what servers have loaded of it stands twice: as it was, and as it is to be.
+        changed = [[one for one in said if one.startswith(f"{account.name}.")] for said in tokens]
+        if any(len(one) > 1 for one in changed) and any((one.to or "").startswith(f"{AT}.") for one in account.imports):
+            yield Note(
+                name=account.name,
+                text="is pushed anew: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
+            )
