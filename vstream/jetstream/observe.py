@@ -207,7 +207,16 @@ async def observe(
         if any(one.config.owner == topology.name for one in own.values()):
             return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
     asked = (
-        *(one for one in accounts if (not leads_elsewhere(here) if one is None else is_reachable(one, here, asking))),
+        # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found there.
+        *(
+            one
+            for one in accounts
+            if (
+                not (topology.has_accounts and leads_elsewhere(here))
+                if one is None
+                else is_reachable(one, here, asking)
+            )
+        ),
         *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
     )
     streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
