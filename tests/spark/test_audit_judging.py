@@ -33,6 +33,7 @@ pytestmark = [
 
 BUCKET = 4
 """So that a history of a dozen messages has several."""
+ABOUT_STREAMS = {BY_KIND[kind].name for kind in ("nothing", "unreadable", "incomplete")}
 WINDOWS = (
     ("kill-region west", NOW + SECOND, NOW + 5 * SECOND),
     ("kill-region west", NOW + 5 * SECOND // 2, NOW + 60 * SECOND),
@@ -119,9 +120,33 @@ def compare(spark: SparkSession, some: Mapping[str, History], place: Path | None
         name: {(one.region, one.other): (one.neighbours, one.inverted) for one in report.orders if one.virtual == name}
         for name in some
     }
+    assert {name: findings_of(one, Counter(told[name] + Counter(swapped[name]))) for name, one in expected.items()} == {
+        name: Counter(
+            {
+                one.name: sum(other.count for other in some if other.name == one.name)
+                for one in some
+                if one.name not in ABOUT_STREAMS
+            }
+        )
+        for name, some in {name: report.of(name) for name in some}.items()
+    }
     for name, faults in told.items():
         is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
         assert is_bad == (report.verdict(name) is Verdict.FAIL), name
+
+
+def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> Counter[str]:
+    """What the report has to say of messages and keys, by the names of findings, and how often."""
+    found: Counter[str] = Counter()
+    for fault, times in faults.items():
+        found[BY_KIND[fault.kind].name] += fault.number * times
+    found[BY_KIND["disputes"].name] = sum(one.is_settled for one in reference.disputes(audited))
+    found[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
+    for is_same in reference.twins(audited).values():
+        found[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
+    pairs = reference.late(audited).items()
+    found[BY_KIND["clocks"].name] = sum(minute is None and some[0] < 0 for (_, _, minute), some in pairs)
+    return +found
 
 
 def is_ordered(name: str) -> bool:
@@ -212,6 +237,9 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_or_swapped_does_not(sp
     assert {name for name in clean if report.verdict(name) is not Verdict.PASS} == set()
     assert {name for name in changed if report.verdict(name) is Verdict.PASS} == set()
     assert len(changed) > 2 * len(clean)
+    # A row that is there twice cannot be: of a write stream it is told so, else that the table has more than the stream.
+    doubled = {one.virtual for one in report.findings if one.name in {"incomplete", "row-twice"}}
+    assert {name for name in changed if name.endswith("-double")} <= doubled
     assert {one.virtual for one in report.findings if one.severity is Severity.ERROR} <= changed.keys()
 
 

@@ -19,6 +19,8 @@ import pyspark
 
 from tests.support.ports import free_port
 from vstream.audit import java
+from vstream.audit.session import SMALL
+from vstream.lab.ports import is_free
 
 
 @dataclass
@@ -107,8 +109,8 @@ def bare_python(directory: Path) -> Path:
     return program
 
 
-@contextmanager
-def cluster(directory: Path) -> Iterator[Cluster]:
+def _environment(directory: Path) -> dict[str, str]:
+    """What Spark's own programs are started with; this process's environment stays as it is."""
     before = dict(os.environ)
     java.prepare(directory)
     environment = {
@@ -120,9 +122,56 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     }
     os.environ.clear()
     os.environ.update(before)
-    one = Cluster(directory, environment)
+    return environment
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[Cluster]:
+    one = Cluster(directory, _environment(directory))
     try:
         one.begin()
         yield one
     finally:
         one.end()
+
+
+@contextmanager
+def connect_server(directory: Path) -> Iterator[str]:
+    """A Spark Connect server whose executors have no vstream; what `--remote` has to be."""
+    port = free_port()
+    settings = {
+        **SMALL,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(directory),
+        "spark.ui.enabled": "false",
+    }
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    log = directory / "connect.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            # Spark takes this server for one of its daemons, and sizes it like them.
+            env=_environment(directory) | {"SPARK_DAEMON_MEMORY": "1g"},
+            cwd=directory,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while is_free(port):
+            assert server.poll() is None, log.read_text(errors="replace")[-1500:]
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-1500:]
+            time.sleep(0.1)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        if server.poll() is None:
+            for child in psutil.Process(server.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    child.kill()
+            server.kill()
+            server.wait(timeout=20)

@@ -153,6 +153,10 @@ def test_what_spark_says_is_one_line() -> None:
     )
     assert said(worker) == "nats://127.0.0.1:1: connection refused"
     assert said(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
+    for missing in ("delta.DefaultSource", "Class delta.DefaultSource not found"):
+        assert "has no `delta.DefaultSource`" in said(
+            f"{ours}Caused by: java.lang.ClassNotFoundException: {missing}\n\tat e"
+        )
     assert said("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
     assert said("") == "it does not say why"
 

@@ -16,6 +16,8 @@ OURS: Final = re.compile(r"^(?:\s*)vstream\.errors\.\w+: (?P<text>.+)$", re.MULT
 _SAID: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.+?)(?: SQLSTATE:.*)?$", re.MULTILINE)
 """What `raise_error` was given."""
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
+_NO_CLASS: Final = re.compile(r"ClassNotFoundException: (?:Class )?(?P<name>[\w.$]+)")
+"""What Java says where a package is missing: of a file system, of a table format."""
 _LONGEST: Final = 400
 
 
@@ -41,6 +43,8 @@ def said(text: str) -> str:
         found = pattern.findall(text)
         if found:
             return str(found[-1]).strip()
+    if missing := _NO_CLASS.search(text):
+        return f"this Spark has no `{missing['name']}`: a package that is missing, or another version of it"
     causes = re.findall(r"^(?:Caused by: )?(?:[\w.$]+(?:Exception|Error)): (.+)$", text, re.MULTILINE)
     line = causes[-1] if causes else next((one for one in text.splitlines() if one.strip()), "it does not say why")
     line = _STATE.sub("", line).strip()

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
+from vstream.audit.failure import said
 from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
@@ -196,6 +197,9 @@ def read_tables(spark: SparkSession, uri: str) -> Tables:
     try:
         state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
     except Exception as error:
+        why = str(error)
+        if "PATH_NOT_FOUND" not in why:
+            raise VstreamError(f"`{uri}` cannot be read: {said(why)}") from error
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
