@@ -47,7 +47,7 @@ async def test_a_partition_is_felt_by_its_sides_alone_and_heals(file: Path, how:
     async with traffic.ears(LAB) as ears:
         await ears.require(EVERYBODY, within=60)
         cut = done(chaos(file, "partition", "west | central,east", "--how", how))
-        assert "on one side: west, 1 servers, no meta leader" in cut.err
+        assert "on one side: west, 1 server, no meta leader" in cut.err
         assert "messages went over central ↔ west, east ↔ west and do not any more, and still over" in cut.out
         await ears.require(EVERYBODY - WEST_ALONE)
         for region in REGIONS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What Spark's UI and history server are fed with."""
     return tmp_path_factory.mktemp("events")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_pandas() -> Iterator[None]:
-    """What is installed for Spark Connect is not there for the rest: `vstream[audit]` has to do without."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "pandas", None)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
     assert os.environ["JAVA_HOME"] == str(whole)
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy"])
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "numpy", "pandas"])
 def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(VstreamError, match=f"this needs Spark, and {missing} is not installed") as caught:
@@ -71,9 +71,9 @@ def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.Mon
 
 
 def test_without_anything_of_it_spark_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("numpy", "pyarrow", "pyspark"):
+    for name in ("numpy", "pandas", "pyarrow", "pyspark"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy are not installed"):
+    with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy, pandas are not installed"):
         session.require()
 
 

@@ -46,7 +46,7 @@ _LOG_BYTES = 65536
 
 def require() -> None:
     """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
-    missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow", "numpy", "pandas") if find_spec(name) is None]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise VstreamError(f"this needs Spark, and {', '.join(missing)} {are} not installed", hint=HINT)
