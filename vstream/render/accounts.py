@@ -288,19 +288,19 @@ def users(topology: Topology) -> tuple[User, ...]:
     looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
     purged = tuple(f"{at}.{shared.purge_of(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
-        _user(
+        user(
             APP_USER,
             "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
             shared.audible(topology),
         ),
-        _user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
-        _user(
+        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
+        user(
             PROBE_USER,
             "vstream probe",
             (*canaries(topology, at), *reading, *looking, f"{naming.API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
         ),
-        _user(
+        user(
             AUDIT_USER,
             "vstream audit: reads every stream, changes none",
             (*looking, *(f"{naming.API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
@@ -308,7 +308,8 @@ def users(topology: Topology) -> tuple[User, ...]:
     )
 
 
-def _user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
+def user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
+    """Who may publish on *publish*, and hears answers and *heard*."""
     return User(
         name=name,
         password_variable=password_variable(name),

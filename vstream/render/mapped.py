@@ -21,11 +21,10 @@ from vstream.model.accounts import (
     Import,
     Shared,
     User,
-    password_variable,
 )
 from vstream.model.mappings import Destination, Mapping
 from vstream.model.streams import TAKEN_FROM
-from vstream.render.accounts import ACKS, GETS, INBOX, PULLS, READS
+from vstream.render.accounts import ACKS, GETS, PULLS, READS, user
 from vstream.render.accounts import accounts as hidden_and_clients
 from vstream.render.passing import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, service
 from vstream.render.shared import purge_of
@@ -127,26 +126,16 @@ def _users(topology: Topology) -> tuple[User, ...]:
     )
     looking = tuple(f"{API}.{subject}" for subject in LOOKS)
     return (
-        _user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged), heard),
-        _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", *ACKS, f"{API_OF}.>", WHO_AM_I)),
-        _user(
+        user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged), heard),
+        user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", *ACKS, f"{API_OF}.>", WHO_AM_I)),
+        user(
             PROBE_USER,
             "vstream probe",
             (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
         ),
-        _user(
+        user(
             AUDIT_USER,
             "vstream audit: reads every stream, changes none",
             (*looking, *(f"{API}.{subject}" for subject in READS_ALL), WHO_AM_I),
         ),
-    )
-
-
-def _user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
-    return User(
-        name=name,
-        password_variable=password_variable(name),
-        purpose=purpose,
-        publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX, *heard),
     )
