@@ -34,6 +34,7 @@ class Maker:
         self.regions = REGIONS[: self.random.choice((1, 2, 3, 3))]
         self.form = self.random.choice(("2.10", "2.12", "2.15", "short", "ack", "long-ack", "external"))
         self.history = History()
+        self.lead = self.random.choice(("", "foo.", "$KV.b."))
         self.wild = wild
         self.path = self.random.choice(("consumer", "consumer", "direct", "capture"))
         self.now = NOW + self.random.choice((20, 1000)) * SECOND
@@ -90,7 +91,7 @@ class Maker:
 
     def _source(self, row: dict[str, Any], identity: str = IDENTITIES[1]) -> str:
         stream, seq, subject = row["stream"], row["seq"], row["subject"]
-        transform = f"_vs.{self.virtual}.{row['region']}.> >"
+        transform = f"_vs.{self.virtual}.{row['region']}.> {self.lead}>"
         return {
             "2.10": f"{stream} {seq} {transform}",
             "2.12": f"{stream} {seq} {transform} {subject}",
@@ -102,7 +103,7 @@ class Maker:
         }[self.form]
 
     def _copy(self, row: dict[str, Any], stream: str, region: str, seq: int, time: int) -> dict[str, Any]:
-        subject = row["subject"].removeprefix(f"_vs.{self.virtual}.{row['region']}.")
+        subject = self.lead + row["subject"].removeprefix(f"_vs.{self.virtual}.{row['region']}.")
         return row | {
             "stream": stream, "region": region, "role": "read", "seq": seq, "time_ns": time, "subject": subject,
             "source": self._source(row),

@@ -19,7 +19,7 @@ from vstream.audit.schema import MESSAGES
 from vstream.model.streams import IN_ACCOUNT, REPLAYS, as_source
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from vstream.audit.cut import Cut
 
@@ -57,6 +57,8 @@ _HASH = ":[0-9A-Za-z]{8}$"
 _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """What servers append to the name of a stream in another account, and of a consumer that was made for it."""
 _ACK_PREFIX = "$JS.ACK."
+_SEQS = 1_000
+"""Sequences that a filter of files can be made of before it costs more than it saves."""
 _ACK_LONG = 11
 """Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
 
@@ -77,7 +79,7 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    taken, hidden = rows.where(~F.col("is_origin")), _hidden(cut)
+    taken, hidden = rows.where(~F.col("is_origin")), _hidden(cut, messages.sparkSession)
     arrived = _read(taken, hidden)
     known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
     told = _told(taken, hidden, known, cut)
@@ -113,7 +115,7 @@ _PICKED = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
 _SAYING = ("virtual", "stream", "origin", "filters", "destinations", "identity")
 
 
-def _told(taken: DataFrame, hidden: Column | None, known: DataFrame, cut: Cut) -> DataFrame:
+def _told(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: Cut) -> DataFrame:
     """
     By origin: the identity that it has now, and how its subjects become those of the virtual stream.
 
@@ -133,7 +135,10 @@ def _told(taken: DataFrame, hidden: Column | None, known: DataFrame, cut: Cut) -
     picked = table(spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _PICKED)
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     if rows:
-        chosen = saying(taken.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
+        # Files say what sequences they have: most of them need not be read for these.
+        seqs = sorted({seq for row in rows for seq in row.seqs})
+        near = taken.where(F.col("seq").isin(seqs)) if len(seqs) <= _SEQS else taken
+        chosen = saying(near.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
         for *said, sent, stored in chosen.select(*_SAYING, "sent_subject", "subject").collect():
             examples[tuple(said)].append((sent, stored))
     transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
@@ -163,40 +168,60 @@ def _best(found: set[tuple[bool, routes.Route]]) -> list[routes.Route]:
     return [way for _, way in sorted(found, key=lambda one: (one[0], one[1].steps, one[1].whole or ()))]
 
 
-def _hidden(cut: Cut) -> Column | None:
-    """What servers call streams of hidden accounts → how they are called in the tables; None if there are none."""
+_HIDDEN = StructType([StructField("called", StringType()), StructField("hidden", StringType())])
+
+
+def _hidden(cut: Cut, spark: SparkSession) -> DataFrame | None:
+    """What servers call streams of hidden accounts, and how they are called in the tables; None if there are none."""
     names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
     known = [(as_source(name), name) for name in sorted(names) if IN_ACCOUNT in name]
-    return F.create_map(*(F.lit(text) for pair in known for text in pair)) if known else None
+    return table(spark, known, _HIDDEN) if known else None
 
 
-def _origin(said: Column, taker: Column, hidden: Column | None) -> Column:
-    """The stream that a header which *taker* holds calls *said*: without a hash, one of the taker's own account or domain."""
-    plain = F.regexp_replace(said, _EXTERNAL, "")
+def _without(name: Column, ending: str) -> Column:
+    """*name* without what servers append to it; most have nothing, and no expression is compared with these."""
+    return F.when(name.contains(":"), F.regexp_replace(name, ending, "")).otherwise(name)
+
+
+def _named(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
+    """*rows* with the stream as `origin` that their headers call `name`: without a hash, one of the taker's own account or domain."""
+    plain = _without(F.col("name"), _EXTERNAL)
     if hidden is None:
-        return plain
-    name = F.regexp_replace(said, _MADE_FOR, "")
-    beside = F.concat(F.regexp_extract(taker, f"^(.*{IN_ACCOUNT})?", 0), plain)
-    return F.coalesce(F.try_element_at(hidden, name), F.when(name.rlike(_HASH), plain).otherwise(beside))
+        return rows.withColumn("origin", plain)
+    beside = F.concat(F.regexp_extract("stream", f"^(.*{IN_ACCOUNT})?", 0), plain)
+    return (
+        rows.withColumn("called", _without(F.col("name"), _MADE_FOR))
+        .join(F.broadcast(hidden), ["called"], how="left")
+        .withColumn("origin", F.coalesce("hidden", F.when(F.col("called").rlike(_HASH), plain).otherwise(beside)))
+    )
 
 
-def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
+def _read(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     """*rows* of streams that take from others, with what their headers say."""
-    source = F.col("source")
-    words, tokens = F.split(source, " "), F.split(source, r"\.")
-    is_ack = source.startswith(_ACK_PREFIX)
+    # Each of these is a column of its own: Spark would compute it again wherever it is used.
+    rows = rows.withColumn("words", F.split("source", " "))
+    words = F.col("words")
+    first = F.get(words, F.lit(0))
+    is_ack = first.startswith(_ACK_PREFIX)
+    tokens = F.split(first, r"\.")
     shift = F.when(F.size(tokens) >= _ACK_LONG, F.lit(2)).otherwise(F.lit(0))
     is_form = is_ack | (F.size(words) == 2) | (F.size(words) >= 4)  # noqa: PLR2004 - the forms that servers write
-    name = F.when(is_ack, F.get(tokens, shift + 2)).otherwise(F.get(words, F.lit(0)))
-    seq = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1))).try_cast("bigint")
-    is_good = is_form & seq.isNotNull()
+    said = F.when(is_ack, F.get(tokens, shift + 5)).otherwise(F.get(words, F.lit(1)))
+    rows = rows.withColumns(
+        {
+            "name": F.when(is_ack, F.get(tokens, shift + 2)).otherwise(first),
+            "said_seq": F.when(is_form, said.try_cast("bigint")),
+        }
+    )
+    is_good, name = F.col("said_seq").isNotNull(), F.col("name")
     # A mirror keeps sequences, and its messages have no header unless the mirrored stream's have one.
-    is_mirrored = source.isNull() & F.col("mirror").isNotNull()
+    is_mirrored = F.col("source").isNull() & F.col("mirror").isNotNull()
+    is_replay = name.contains(":") & name.rlike(REPLAYS)
 
     def word(position: int) -> Column:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
-    return rows.select(
+    return _named(rows, hidden).select(
         "virtual",
         "stream",
         "region",
@@ -205,13 +230,13 @@ def _read(rows: DataFrame, hidden: Column | None) -> DataFrame:
         "subject",
         "msg_id",
         "digest",
-        F.when(is_mirrored, F.col("mirror")).when(is_good, _origin(name, F.col("stream"), hidden)).alias("origin"),
-        F.when(is_mirrored, F.col("seq")).when(is_good, seq).alias("origin_seq"),
+        F.when(is_mirrored, F.col("mirror")).when(is_good, F.col("origin")).alias("origin"),
+        F.when(is_mirrored, F.col("seq")).when(is_good, F.col("said_seq")).alias("origin_seq"),
         word(2).alias("filters"),
         word(3).alias("destinations"),
         F.when(is_mirrored, F.col("subject")).otherwise(word(4)).alias("sent_subject"),
         # That of a replay is of a stream that is gone.
-        F.when(~name.rlike(REPLAYS), word(5)).alias("identity"),
+        F.when(~is_replay, word(5)).alias("identity"),
     )
 
 

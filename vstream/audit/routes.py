@@ -22,22 +22,30 @@ if TYPE_CHECKING:
 SEPARATOR = "\f"
 _CALL = re.compile(r"\{\{\s*wildcard\s*\(\s*(\d+)\s*\)\s*\}\}", re.IGNORECASE)
 _OLD_CALL = re.compile(r"^\$(\d+)$")
+_GROUP = re.compile(r"\\(\$)|\$(\d+)")
 
-_STEP = StructType([StructField("pattern", StringType()), StructField("replacement", StringType())])
+_STEP = StructType([StructField(name, StringType()) for name in ("pattern", "replacement", "head", "lead")])
 ROUTES = ArrayType(StructType([StructField("steps", ArrayType(_STEP)), StructField("whole", _STEP)]))
 """What `along` takes: regular expressions and replacements, as Java spells them."""
 
 
 class Step(NamedTuple):
-    """One transform. Group n of *pattern* is the destination's `$n`."""
+    r"""
+    One transform. Group n of *pattern* is `$n` in *replacement*, and a dollar that is none is `\$`.
+
+    What only puts *lead* in the place of *head*, before all that follows, says these too: no
+    regular expression is needed for it then.
+    """
 
     pattern: str
     replacement: str
+    head: str | None = None
+    lead: str | None = None
 
     def apply(self, subject: str) -> str | None:
         """What *subject* becomes, None if it does not match."""
         found = re.fullmatch(self.pattern, subject)
-        return re.sub(r"\$(\d+)", lambda one: found[int(one[1])], self.replacement) if found else None
+        return _GROUP.sub(lambda one: one[1] or found[int(one[2])], self.replacement) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +80,22 @@ def _step(source: str, destination: str) -> Step | None:
     tokens = source.split(".")
     pattern = r"\.".join(groups.get(token) or re.escape(token) for token in tokens)
     last = sum(token in groups for token in tokens)
-    parts = []
+    parts, is_literal = [], True
     for token in destination.split("."):
         call = _CALL.fullmatch(token) or _OLD_CALL.match(token)
         if token == ">":
             parts.append(f"${last}")
         elif call:
             parts.append(f"${call[1]}")
-        elif "{{" in token or "$" in token or "\\" in token:
+            is_literal = False
+        elif "{{" in token or "\\" in token:
             return None
         else:
-            parts.append(token)
-    return Step(f"^{pattern}$", ".".join(parts))
+            # As in `$KV`, which is no group of an expression.
+            parts.append(token.replace("$", r"\$"))
+    is_led = is_literal and last == 1 and source.endswith(">") and destination.endswith(">")
+    ends = (source.removesuffix(">"), destination.removesuffix(">")) if is_led else (None, None)
+    return Step(f"^{pattern}$", ".".join(parts), *ends)
 
 
 def as_rows(routes: Sequence[Route]) -> list[tuple[Sequence[Step], Step | None]]:
@@ -93,7 +105,12 @@ def as_rows(routes: Sequence[Route]) -> list[tuple[Sequence[Step], Step | None]]
 
 def along(subject: Column, routes: Column) -> Column:
     """What *subject* becomes on the first of *routes* (ROUTES) that takes it, null if none does."""
-    return F.get(F.filter(F.transform(routes, lambda one: _through(subject, one)), F.isnotnull), F.lit(0))
+    first = F.get(routes, F.lit(0))
+    step = F.get(first["steps"], F.lit(0))
+    is_led = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])
+    every = F.get(F.filter(F.transform(routes, lambda one: _through(subject, one)), F.isnotnull), F.lit(0))
+    led = F.concat(step["lead"], F.substring(subject, F.length(step["head"]) + 1, F.length(subject)))
+    return F.when(is_led, led).otherwise(every)
 
 
 def _through(subject: Column, one: Column) -> Column:

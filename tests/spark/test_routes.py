@@ -1,0 +1,50 @@
+"""What transforms make of a subject is the same in Spark and in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StringType, StructField, StructType
+
+from vstream.audit.local import table
+from vstream.audit.routes import ROUTES, Route, along, as_rows, route
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+SUBJECTS = ("_w.a.x", "_w.a.x.y", "_w.a", "_w.a.", "_w.axx", "_w.b.x", "_w.b.x.y", "_wxa.x", "_w.c", "$1.x", "")
+"""Of which some are just what a transform does not take."""
+ROUTED = [
+    [("_w.a.>", "a.>", None)],
+    [("_w.a.>", "$KV.>", None)],
+    [("_w.a.>", "a.>", ("a.>", "b.>"))],
+    [("_w.a.>", "a.>", ("c.>", "b.>"))],
+    [("_w.*.>", "$KV.>", None)],
+    [("_w.*", "$KV.$1", None)],
+    [("_w.b.*", "b.{{wildcard(1)}}", None)],
+    [("_w.*.*", "x.$2.$1", None)],
+    [("_w.*.>", "x.>", None)],
+    [("_w.c", "c", None)],
+    [("_w.b.*\f_w.a.>", "b.$1\fa.>", None)],
+    [("_w.a.>\f_w.b.>", "a.>\fb.>", None)],
+    [("_w.b.>", "b.>", None), ("_w.a.>", "a.>", None)],
+    [],
+]
+ROWS = StructType([StructField("subject", StringType()), StructField("routes", ROUTES)])
+
+
+def everywhere(routes: list[Route], subject: str) -> str | None:
+    return next((text for one in routes if (text := one.apply(subject)) is not None), None)
+
+
+def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) -> None:
+    every = [[way for said in routes if (way := route(*said)) is not None] for routes in ROUTED]
+    assert [len(one) for one in every] == [len(one) for one in ROUTED]
+    rows = [(subject, as_rows(routes)) for routes in every for subject in SUBJECTS]
+    found = table(spark, rows, ROWS).select(along(F.col("subject"), F.col("routes")))
+    wanted = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
+    assert [row[0] for row in found.collect()] == wanted
+    assert len({one for one in wanted if one is not None}) > 10
