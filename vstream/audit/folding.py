@@ -42,6 +42,8 @@ class Folded:
     buckets: pa.Table
     digests: DataFrame
     backsteps: DataFrame
+    is_in_order: bool
+    """Whether there are no *backsteps*."""
     is_here: bool
     """Whether *backsteps* are on the driver: who is out of order everywhere is sorted by Spark."""
 
@@ -92,7 +94,11 @@ def _folded(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any],
         some = [tuple(one) for one in tracks if one.track in unsorted]
         backsteps = backsteps.unionByName(order.backsteps(copies, table(spark, some, TRACKS)))
     return Folded(
-        buckets=buckets, digests=from_arrow(spark, buckets, BUCKETS), backsteps=backsteps, is_here=not unsorted
+        buckets=buckets,
+        digests=from_arrow(spark, buckets, BUCKETS),
+        backsteps=backsteps,
+        is_in_order=not rows and not unsorted,
+        is_here=not unsorted,
     )
 
 

@@ -20,7 +20,6 @@ from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -219,9 +218,7 @@ class Run:
                 look = looking.closely(rows, copies, cut, backsteps)
             else:
                 look = looking.everything(copies, which, size=self.bucket)
-            extents = looking.extents(spark, folded.buckets)
-            strange = looking.strange(folded.buckets)
-            found = self._looked_into(look, copies, cut, extents, backsteps, suspects, strange)
+            found = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
                 found = from_arrow(spark, gathered(found.select(*faults.FAULTS.names)), faults.FAULTS)
         return found
@@ -231,20 +228,21 @@ class Run:
         look: looking.Look,
         copies: DataFrame,
         cut: Cut,
-        extents: DataFrame,
+        folded: folding.Folded,
         backsteps: DataFrame,
-        suspects: DataFrame,
-        strange: AbstractSet[tuple[str, int]],
+        suspects: DataFrame | None,
     ) -> DataFrame:
+        """FAULTS of what there is to look into. What there is not is not asked of Spark, which takes time to say so."""
+        extents = looking.extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
         found = faults.passed(extents, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
-        if not suspects.isEmpty():
+        if suspects is not None:
             found = found.unionByName(faults.faults(look, copies, cut, extents, suspects, size=self.bucket))
-        kinds = {part for part, _ in strange}
-        if kinds & {"foreign", "ahead"}:
+        strange = looking.strange(folded.buckets)
+        if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
             found = found.unionByName(faults.misplaced(copies, cut, ahead, size=self.bucket))
-        if not backsteps.isEmpty():
+        if not folded.is_in_order:
             found = found.unionByName(faults.reordered(look.behind, backsteps))
         return found
 
