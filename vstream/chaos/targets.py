@@ -47,7 +47,7 @@ def region_or_server(site: Site, name: str) -> tuple[str, ...]:
     if name not in site.regions and name not in site.servers:
         raise UnknownNameError(
             f"there is no region or server `{name}`",
-            hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}",
+            hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}{_instead(site, name)}",
         )
     found = servers_of_region(site, name) if name in site.regions else server(site, name)
     serving = tuple(one for one in found if site.serves(one))
@@ -104,7 +104,25 @@ def link(site: Site, one: str, other: str) -> tuple[Pair, Pair]:
 
 def _require_region(site: Site, name: str) -> None:
     if name not in site.regions:
-        raise UnknownNameError(f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}")
+        raise UnknownNameError(
+            f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}{_instead(site, name)}"
+        )
+
+
+def _instead(site: Site, name: str) -> str:
+    """What *name* is, which is no region: the end of a hint."""
+    if name in site.servers:
+        return f"; `{name}` is a server in region `{site.servers[name]}`: `kill-server` and `pause` take it alone"
+    members = [server for server, cluster in site.clusters.items() if cluster == name]
+    where = tuple(dict.fromkeys(site.servers[server] for server in members))
+    if len(where) == 1:
+        return f"; `{name}` is the cluster of region `{where[0]}`"
+    if where:
+        return (
+            f"; `{name}` is a cluster across regions, and each of its servers goes with its own region; "
+            f"`kill-server` and `pause` take one alone: {', '.join(members)}"
+        )
+    return ""
 
 
 def stream(topology: Topology, name: str, region: str | None) -> str:

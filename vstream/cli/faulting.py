@@ -187,6 +187,7 @@ def job(
 ) -> Job:
     """The servers that are meant by a topology and `--lab`, and what is to be done there."""
     check_format(output)
+    _require_file(topology)
     wanted = inputs.load(topology).require()
     return Job(
         site=site_for(wanted, lab, system_context),
@@ -194,6 +195,21 @@ def job(
         asked=asked,
         is_json=output == "json",
         is_forced=force,
+    )
+
+
+def _require_file(path: Path) -> None:
+    """Raises VstreamError for a topology that was not named and is not here: a new one would be none that servers run."""
+    from vstream.errors import VstreamError  # noqa: PLC0415
+    from vstream.lab import lab  # noqa: PLC0415
+
+    if path != inputs.DEFAULT_FILE or path.exists():
+        return
+    known = ", ".join(f"`{name}`" for name in lab.names())
+    raise VstreamError(
+        f"{path} does not exist",
+        hint="`--topology FILE` names the topology that the servers run; "
+        + (f"labs of this machine: {known}" if known else "there is no lab: `vstream lab up TOPOLOGY` starts one"),
     )
 
 

@@ -1,0 +1,86 @@
+"""What commands of `vstream chaos` say of names that are not what they take, and where no topology is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vstream import load
+from vstream.chaos import site, targets
+from vstream.chaos.site import Site
+from vstream.cli import faulting, inputs
+from vstream.errors import UnknownNameError, VstreamError
+
+REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
+ACROSS = (
+    "; `stretch` is a cluster across regions, and each of its servers goes with its own region; "
+    "`kill-server` and `pause` take one alone: stretch-west, stretch-central, stretch-east"
+)
+KNOWN = "regions: west, central, east"
+
+
+def wide() -> Site:
+    """Three regions with a stretch cluster."""
+    text = (
+        f'version: 1\nname: wide\nserver_version: "2.12"\n{REGIONS}\nstretch: {{members: all}}\n'
+        "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
+    )
+    topology = load.load(text.encode(), "wide.yaml").require()
+    return site.of_deployment(topology, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("take", "name", "hint"),
+    [
+        (targets.servers_of_region, "stretch", KNOWN + ACROSS),
+        (lambda where, name: targets.sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: targets.around(where, [name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: targets.link(where, "west", name), "stretch", KNOWN + ACROSS),
+        (
+            targets.region_or_server,
+            "stretch",
+            f"{KNOWN}; servers: west-1, central-1, east-1, stretch-west, stretch-central, stretch-east{ACROSS}",
+        ),
+        (targets.servers_of_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
+        (
+            targets.servers_of_region,
+            "stretch-east",
+            f"{KNOWN}; `stretch-east` is a server in region `east`: `kill-server` and `pause` take it alone",
+        ),
+        (targets.servers_of_region, "wset", KNOWN),
+    ],
+)
+def test_what_is_no_region_is_told_apart(take: Callable[[Site, str], object], name: str, hint: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"^there is no region( or server)? `{name}`$") as caught:
+        take(wide(), name)
+    assert caught.value.hint == hint
+
+
+def test_a_region_has_its_member_of_the_stretch_cluster() -> None:
+    assert wide().in_region("west") == ("west-1", "stretch-west")
+
+
+@pytest.mark.parametrize(
+    ("labs", "end"),
+    [
+        (("acme", "other"), "labs of this machine: `acme`, `other`"),
+        ((), "there is no lab: `vstream lab up TOPOLOGY` starts one"),
+    ],
+)
+def test_without_a_topology_the_hint_is_of_the_one_that_servers_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labs: tuple[str, ...], end: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    for name in labs:
+        directory = tmp_path / "state" / "labs" / name
+        directory.mkdir(parents=True)
+        (directory / "lab.json").write_text("{}")
+    with pytest.raises(VstreamError, match=r"^topology.yaml does not exist$") as caught:
+        faulting.job(inputs.DEFAULT_FILE, None, "kill-region west", "text", force=False)
+    assert caught.value.hint == f"`--topology FILE` names the topology that the servers run; {end}"
+    with pytest.raises(VstreamError) as caught:
+        faulting.job(Path("acme.yaml"), None, "kill-region west", "text", force=False)
+    assert caught.value.hint == "check the path"
