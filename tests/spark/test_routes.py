@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 SUBJECTS = ("_w.a.x", "_w.a.x.y", "_w.a", "_w.a.", "_w.axx", "_w.b.x", "_w.b.x.y", "_wxa.x", "_w.c", "$1.x", "")
 """Of which some are just what a transform does not take."""
-ROUTED: list[list[tuple[str, str, tuple[str, ...] | None]]] = [
+ROUTED: list[list[tuple[str, str, tuple[str, str] | None]]] = [
     [("_w.a.>", "a.>", None)],
     [("_w.a.>", "$KV.>", None)],
     [("_w.a.>", "a.>", ("a.>", "b.>"))],
