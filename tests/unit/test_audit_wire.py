@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.ports import free_port
 from vstream.audit.source.client import next_message
 from vstream.audit.source.columns import Columns
+from vstream.audit.source.cut import take
+from vstream.audit.source.values import Access, Wanted
 from vstream.audit.source.wire import Direct, Pulled, WrongStream, consume
 
 INBOX = "_INBOX.a.2.in"
@@ -170,6 +174,18 @@ def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[in
     assert direct.count == len(sent)
     if sent:
         assert direct.first_pending - direct.pending + 1 == direct.count
+
+
+def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
+    wanted = [Wanted(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
+    with socket.create_server(("127.0.0.1", free_port())) as silent:
+        access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
+        cuts = take(wanted, {"west": access})
+        assert ["nothing came" in (one.error or "") for one in cuts] == [True, True]
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_what_is_no_text_is_replaced() -> None:

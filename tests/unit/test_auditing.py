@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vstream.cli.auditing import Kept, Request, source
-from vstream.errors import VstreamError
+from vstream.audit.frames import some
+from vstream.audit.source.values import ABSENT, Cut, Wanted
+from vstream.cli.auditing import Kept, Request, source, uri_of
+from vstream.errors import NotReachableError, VstreamError
 
 WANTED = Request(
     streams=(),
@@ -26,6 +29,37 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
     with pytest.raises(VstreamError, match="holds no capture, and no tables") as refused:
         source(str(tmp_path), WANTED)
     assert "--tables" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ([ABSENT, ABSENT], "none of the 2 streams exists"),
+        (["no answer", ABSENT], "no stream can be read: no answer"),
+    ],
+)
+def test_why_nothing_can_be_read_is_said(errors: list[str], said: str) -> None:
+    wanted = Wanted(stream="w", region="west", virtual="foo", role="write")
+    cuts = [Cut(wanted=wanted, cut_at_ns=1, error=error) for error in errors]
+    with pytest.raises(NotReachableError, match=said):
+        some(cuts)
+    one = [*cuts, Cut(wanted=wanted, cut_at_ns=1)]
+    assert some(one) == one
+
+
+def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
+    """`streams` is also what captures and rendered configurations call a directory."""
+    capture, file, own = tmp_path / "capture", tmp_path / "file", tmp_path / "own"
+    (capture / "streams").mkdir(parents=True)
+    file.touch()
+    for place in (capture, file):
+        with pytest.raises(VstreamError, match=f"`{place}`: tables of an audit have a directory of their own"):
+            source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
+    (own / "state").mkdir(parents=True)
+    (own / "state" / "part-00000.json").touch()
+    for name in (str(own), str(tmp_path / "new"), "s3a://audits/b/"):
+        assert isinstance(source("s3a://audits/a", replace(WANTED, tables=uri_of(name))), Kept)
+    assert uri_of("s3a://audits/b/") == "s3a://audits/b"
 
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:

@@ -17,14 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from vstream.audit import access as reaching
 from vstream.audit.cut import is_origin
 from vstream.audit.failure import explained
-from vstream.audit.frames import messages, row
+from vstream.audit.frames import messages, row, some
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import cut
 from vstream.audit.source.datasource import narrowed
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Wanted
 from vstream.audit.stages import Context, Run, Shelf
-from vstream.errors import NotReachableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,9 +81,7 @@ class Follower:
             Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
             for one in self.streams
         ]
-        cuts = cut.take(wanted, access)
-        if cuts and all(one.error for one in cuts):
-            raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+        cuts = some(cut.take(wanted, access))
         with explained():
             self._read(cuts, access, since_ns)
             rows = self._rows(cuts, since_ns)

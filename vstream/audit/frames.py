@@ -24,7 +24,7 @@ from vstream.audit.source import cut
 from vstream.audit.source.datasource import NAME, narrowed
 from vstream.audit.source.options import ROWS
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import Plan, Wanted, encode
+from vstream.audit.source.values import ABSENT, Plan, Wanted, encode
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def live(
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
-    cuts = _some(cut.take(wanted, access, path=path))
+    cuts = some(cut.take(wanted, access, path=path))
     if since_ns is not None:
         cuts = [
             replace(narrow, messages=one.messages if narrow.messages else 0)
@@ -106,14 +106,19 @@ def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint],
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
-    return sum(one.messages for one in _some(cut.take(wanted, access)))
+    return sum(one.messages for one in some(cut.take(wanted, access)))
 
 
-def _some(cuts: list[Cut]) -> list[Cut]:
-    """*cuts*, if any of them is one."""
-    if cuts and all(one.error for one in cuts):
-        raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
-    return cuts
+def some(cuts: list[Cut]) -> list[Cut]:
+    """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
+    if not cuts or not all(one.error for one in cuts):
+        return cuts
+    if all(one.error == ABSENT for one in cuts):
+        raise NotReachableError(
+            f"none of the {len(cuts)} streams exists",
+            hint="`vstream apply` creates them; or is this another topology's account or lab?",
+        )
+    raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
 
 
 def messages(

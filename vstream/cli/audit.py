@@ -51,7 +51,9 @@ def command(
     output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE"),
+        typer.Option(
+            "--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE", dir_okay=False
+        ),
     ] = None,
     tables: Annotated[
         str | None, typer.Option("--tables", help="Keep the tables of all stages here, as Parquet.", metavar="DIR")
@@ -94,7 +96,7 @@ def command(
     if master and remote:
         raise typer.BadParameter("a session has a master or a remote, not both", param_hint="--remote")
     wanted = auditing.Request(
-        streams=tuple(dict.fromkeys(name for some in stream or () for name in some.split(","))),
+        streams=tuple(dict.fromkeys(name.strip() for some in stream or () for name in some.split(","))),
         since_ns=_since(since),
         sample=sample,
         tables=auditing.uri_of(tables) if tables else None,

@@ -26,6 +26,7 @@ STAGES = ("normalise", "reconcile", "judge")
 """Those after the extraction, in their order."""
 SMALL = 1_000_000
 """Messages below which it takes Spark longer to get fast than to get done."""
+_HERE = "file://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Request:
 def uri_of(place: str) -> str:
     """*place* as Spark has to be told it: without a scheme it is here, whatever Spark's own file system is."""
     # Spark takes the name as it is: escaped, a space would be written as %20.
-    return place if "://" in place else f"file://{Path(place).resolve()}"
+    return place.rstrip("/") if "://" in place else f"{_HERE}{Path(place).resolve()}"
 
 
 def source(target: str, wanted: Request) -> Live | Captured | Kept:
@@ -62,6 +63,8 @@ def source(target: str, wanted: Request) -> Live | Captured | Kept:
         raise typer.BadParameter("only servers can be asked for a part of their subjects", param_hint="--sample")
     if wanted.begin != STAGES[0] and (not is_directory or is_capture):
         raise typer.BadParameter("only tables have stages that are done", param_hint="--from")
+    if wanted.tables is not None:
+        _check_place(wanted.tables)
     if is_capture:
         return Captured(wanted, path)
     if is_directory:
@@ -69,6 +72,16 @@ def source(target: str, wanted: Request) -> Live | Captured | Kept:
             raise typer.BadParameter("this would leave the tables of some streams only", param_hint="--tables")
         return Kept(wanted, target)
     return Live(wanted, path)
+
+
+def _check_place(uri: str) -> None:
+    """Raise VstreamError if *uri* is a place here for something else: what is called as tables are would be overwritten."""
+    place = Path(uri.removeprefix(_HERE))
+    if not uri.startswith(_HERE) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
+        return
+    if not any((place / "state").glob("part-*.json")):
+        kind = "there is something else in" if place.is_dir() else "no directory is"
+        raise VstreamError(f"{kind} `{place}`: tables of an audit have a directory of their own", hint="name a new one")
 
 
 class Source:

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vstream.audit.source.client import api, api_answer, connect
-from vstream.audit.source.values import CONSUMER, DIRECT, Cursor, Cut
+from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Cursor, Cut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.model.streams import taken_from
 
@@ -30,6 +30,7 @@ _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _BATCHES_SINCE = (2, 11)
 _NO_MESSAGE = 10037
+_NO_STREAM = 10059
 
 
 def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | None = None) -> list[Cut]:
@@ -40,9 +41,17 @@ def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | 
     where nothing could be tried: a secret that is missing, a server that refuses us.
     """
     found: dict[Wanted, Cut] = {}
-    for _, group in groupby(sorted(wanted, key=_turn), key=_turn):
+    lost: dict[str, str] = {}
+    for (_, region), group in groupby(sorted(wanted, key=_turn), key=_turn):
         streams = list(group)
-        found |= zip(streams, _region(streams, access[streams[0].region], path), strict=True)
+        # Who does not answer is waited for once, not for each kind of stream.
+        if region not in lost:
+            try:
+                found |= zip(streams, _region(streams, access[region], path), strict=True)
+                continue
+            except NotReachableError as error:
+                lost[region] = error.message
+        found |= {one: Cut(wanted=one, cut_at_ns=time.time_ns(), error=lost[region]) for one in streams}
     return [found[one] for one in wanted]
 
 
@@ -51,16 +60,13 @@ def _turn(one: Wanted) -> tuple[bool, str]:
 
 
 def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
-    """Cuts of streams of one region, over one connection."""
+    """Cuts of streams of one region, over one connection. Raises NotReachableError if there is none."""
     subjects = [f"{access.of(one.stream).api_prefix}.STREAM.INFO.{one.name}" for one in wanted]
-    try:
-        with connect(access) as client:
-            has_leader = path != DIRECT and _has_meta_leader(client, access.of(wanted[0].stream))
-            asked_at = time.time_ns()
-            answers = client.answers([(subject, b"") for subject in subjects])
-            version = client.server_version
-    except NotReachableError as error:
-        return [Cut(wanted=one, cut_at_ns=time.time_ns(), error=error.message) for one in wanted]
+    with connect(access) as client:
+        has_leader = path != DIRECT and _has_meta_leader(client, access.of(wanted[0].stream))
+        asked_at = time.time_ns()
+        answers = client.answers([(subject, b"") for subject in subjects])
+        version = client.server_version
     cuts = []
     for one, subject, answer in zip(wanted, subjects, answers, strict=True):
         try:
@@ -68,7 +74,9 @@ def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[
                 raise answer
             info = api_answer(answer, subject)
         except VstreamError as error:
-            cuts.append(Cut(wanted=one, cut_at_ns=asked_at, server_version=version, error=error.message))
+            is_absent = isinstance(error, ServerError) and error.err_code == _NO_STREAM
+            why = ABSENT if is_absent else error.message
+            cuts.append(Cut(wanted=one, cut_at_ns=asked_at, server_version=version, error=why))
             continue
         cuts.append(_cut(one, info, asked_at, version, path, has_leader=has_leader))
     return cuts

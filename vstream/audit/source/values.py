@@ -20,6 +20,8 @@ CONSUMER = "consumer"
 DIRECT = "direct"
 """Direct Get in batches: needs no leader of any kind, a server from 2.11 on, and `allow_direct`."""
 PATHS = (CONSUMER, DIRECT)
+ABSENT = "the server has no such stream"
+"""The error of a stream that does not exist: nobody answers for one that only cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
