@@ -108,6 +108,7 @@ def the_profile_stays(file: Path) -> None:
     assert moved.code == 1
     plan = json.loads(moved.out)
     assert plan["changes"] == []
+    assert (plan["routing"]["profile"], plan["routing"]["rules"] > 0) == ("mapped", True)
     assert {one["reason"] for one in plan["blocked"]} == {
         "it was made with `routing: accounts`, the topology says `mapped`"
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -163,14 +164,33 @@ async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before
     assert all(way_out in one.hint for one in made.blocked)
 
 
-@pytest.mark.parametrize("before", ["ordered", "stretch"])
-async def test_in_hidden_accounts_no_model_changes(before: str) -> None:
+MODELS: dict[str, dict[str, Any]] = {
+    "virtual": {},
+    "ordered": {"consistency": "ordered"},
+    "stretch": {"consistency": "stretch"},
+    "homed": {"consistency": "homed", "home": "west"},
+    "homed elsewhere": {"consistency": "homed", "home": "east"},
+}
+
+
+@pytest.mark.parametrize("routing", ["accounts", "regional"])
+async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
     """Nor is a way out named there that the topology may not take."""
-    over = {"routing": "accounts", "server_version": "2.12", **WIDE}
-    made, wanted = (rendered({"foo": {**FOO, "consistency": one}}, **over) for one in (before, "virtual"))
-    found = diff("acme", wanted.streams, wanted.mappings, (await world(made)).observed(), accounts=wanted.accounts)
-    assert {one.name for one in found.blocked} >= {"R_west/foo", "R_central/foo", "R_east/foo"}
-    assert not [one for one in found.blocked if "takes_over" in one.hint]
+    over = {"routing": routing, "server_version": "2.12", **WIDE}
+    bundles = {name: rendered({"foo": {**FOO, **model}}, **over) for name, model in MODELS.items()}
+    worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
+    for before, after in permutations(MODELS, 2):
+        wanted = bundles[after]
+        found = diff("acme", wanted.streams, wanted.mappings, worlds[before], accounts=wanted.accounts)
+        assert found.blocked, f"{before} → {after}"
+        assert not [one for one in found.blocked if "takes_over" in one.hint]
+
+
+@pytest.mark.parametrize(("before", "after"), [("virtual", "homed"), ("homed", "virtual"), ("ordered", "homed")])
+async def test_a_stream_of_one_region_is_not_deleted_for_another_model(before: str, after: str) -> None:
+    made, wanted = (rendered({"foo": {**FOO, "regions": ["west"], **MODELS[one]}}, **WIDE) for one in (before, after))
+    found = plan(wanted, (await world(made)).observed())
+    assert {one.name for one in found.blocked} == {"foo" if before == "homed" else "foo-write-west"}
 
 
 async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:

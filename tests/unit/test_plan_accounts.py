@@ -172,6 +172,7 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     assert view.routing(hidden, bundle(hidden)) == (
         "routing: accounts, 5 mapping rules for every publish, about 25 µs of a server for an acknowledged one"
     )
+    assert view.routing_as_dict(hidden, bundle(hidden)) == {"profile": "accounts", "rules": 5, "acknowledged_us": 25.0}
     for beside, cost in (("domains", 8), ("regional", 9)):
         aside = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
         assert view.routing(aside, bundle(aside)) == (

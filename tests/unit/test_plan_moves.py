@@ -56,9 +56,14 @@ def planned(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
     return diff("acme", after.streams, after.mappings, observed, accounts=after.accounts, server_version=(2, 12))
 
 
+def shown(plan: Plan) -> str:
+    return "\n".join(line.plain for line in view.text(plan))
+
+
 async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
     plan = planned(MAPPED, AHEAD, await servers_with(MAPPED, as_former=False))
-    assert (plan.blocked, plan.notes, plan.gates) == ((), (), ())
+    assert (plan.blocked, plan.gates) == ((), ())
+    assert "clients notice nothing of this step: they stay" in shown(plan)
     assert {one.config.name for one in plan.changes if isinstance(one, Create)} == NEW
     assert len(plan.changes) == len(NEW)
     assert plan.loaded_in is Phase.ACCOUNTS
@@ -66,7 +71,8 @@ async def test_the_new_layout_is_made_and_fed_beside_the_old_one() -> None:
         region = one.config.name.removesuffix("/foo")[2:]
         follows = {f"M_clients/foo-read-{region}"} if one.config.name.startswith("R_") else set()
         assert set(one.config.source_names) - NEW == follows
-    assert planned(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False)).is_empty
+    after = planned(AHEAD, AHEAD, await servers_with(AHEAD, as_former=False))
+    assert (after.is_empty, after.notes) == (True, ())
 
 
 async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None:
@@ -76,6 +82,9 @@ async def test_clients_are_led_over_once_the_new_layout_has_everything() -> None
     assert [(gate.kind, gate.stream, gate.others) for gate in plan.gates] == [
         (GateKind.FED, f"R_{region}/foo", (f"M_clients/foo-read-{region}",)) for region in TWO
     ]
+    assert "clients are led over: " in shown(plan)
+    after = planned(BEHIND, BEHIND, await servers_with(BEHIND, as_former=True))
+    assert (after.is_empty, after.notes) == (True, ())
 
 
 async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_go_last() -> None:
@@ -91,8 +100,8 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
         ("write streams go", []),
         ("former accounts go", []),
     ]
-    shown = "\n".join(line.plain for line in view.text(plan))
-    assert "every server has loaded the mappings" not in shown
+    assert "every server has loaded the mappings" not in shown(plan)
+    assert "clients notice that consumers of the old streams go with these" in shown(plan)
 
     for region in TWO:  # a run that ended once the sources had gone
         name = f"R_{region}/foo"
@@ -128,6 +137,7 @@ async def test_there_is_a_way_back_until_clients_have_been_led_over() -> None:
     assert plan.blocked == ()
     assert {one.config.name for one in plan.changes if isinstance(one, Delete)} == NEW
     assert plan.loaded_in is Phase.FORMER_ACCOUNTS
+    assert "clients notice nothing of this step: they have not left" in shown(plan)
 
     servers.hold("W_west/foo", 1)
     assert {one.name for one in planned(AHEAD, MAPPED, servers).blocked} == NEW

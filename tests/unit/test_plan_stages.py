@@ -194,7 +194,9 @@ async def test_stages_are_shown_in_order_and_saved() -> None:
         for text in ("1 mappings", "have everything of `foo-write-east`", "2 sources go")
     )
     assert first < wait < second
-    assert "| 2 | sources go: 2 to update |" in view.markdown(plan)
+    shown = view.markdown(plan, "routing: mapped")
+    assert "| 2 | sources go: 2 to update |" in shown
+    assert "\nrouting: mapped\n" in shown
 
 
 async def test_a_saved_plan_has_its_gates_and_handovers() -> None:

@@ -92,9 +92,10 @@ def command(
             ),
         )
     if output == "json":
-        typer.echo(json.dumps(saved.to_dict(planned.plan), indent=2, ensure_ascii=False))
+        shown = {**saved.to_dict(planned.plan), "routing": view.routing_as_dict(planned.topology, planned.bundle)}
+        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     elif output == "markdown":
-        typer.echo(view.markdown(planned.plan), nl=False)
+        typer.echo(view.markdown(planned.plan, view.routing(planned.topology, planned.bundle)), nl=False)
     else:
         console.say(f"{planned.topology.name} on {planned.where.description}")
         console.say(view.routing(planned.topology, planned.bundle))

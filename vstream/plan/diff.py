@@ -112,7 +112,9 @@ def diff(
     changes = begin.following(changes, desired, observed.streams, server_version)
     kept = wanted | takeover.taken(desired)
     gone = {name: one for name, one in owned.items() if name not in kept}
-    blocked.extend(profiles.out_of_reach(gone, accounts, domains))
+    blocked.extend(
+        (*profiles.out_of_reach(gone, accounts, domains), *models.left_behind(gone, desired, observed.streams))
+    )
     deletes = [_delete(one) for _, one in sorted(gone.items())]
     changes.extend((*closing.closed(deletes, desired, observed.streams), *deletes))
     blocked.extend(profiles.unheard(changes, domains))
@@ -129,7 +131,7 @@ def diff(
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
-    notes.extend(profiles.taken_twice(unlike, accounts))
+    notes.extend((*profiles.taken_twice(unlike, accounts), *profiles.noticed(desired, gone, unlike)))
     blocked.extend(
         (
             *profiles.in_two_steps(unlike),
@@ -284,11 +286,12 @@ def _kept(topology: str, stream: PhysicalStream, found: ObservedStream, adopt: f
             f"rename one of the two, or take it over with `--adopt {name}`",
         )
     was, wanted = found.config.metadata.get(ROLE_KEY), stream.role.value
-    if owner == topology and was != wanted and Role.CATALOG.value in {was, wanted}:
-        # The one holds messages, and the other never does: the limits of a catalog would delete them.
+    if owner == topology and was != wanted and (was is not None or wanted == Role.CATALOG.value):
+        # A catalog holds no messages: its limits would delete them. An ordering stream and an origin have one name in
+        # hidden accounts: in between, publishes would reach neither.
         return _blocked(
             stream,
-            f"it is a {was} stream, and is to be a {wanted} stream: that is another consistency model",
+            f"its role is `{was}`, and is to be `{wanted}`: that is another consistency model, or another home",
             "change the topology back, or give the virtual stream another name and move over",
         )
     return None

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import ROLE_KEY, STREAM_KEY
+from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY
 from vstream.model.topology import Role
+from vstream.plan.changes import Blocked
 from vstream.plan.copies import SINCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.streams import ObservedStream
@@ -55,3 +56,31 @@ def way_out(stream: PhysicalStream, fields: Sequence[FieldChange]) -> str | None
     if mirror.after is None and isinstance(mirror.before, dict) and mirror.before.get("name") == stream.virtual:
         return f"add `takes_over: {stream.virtual}` to the stream, apply it, and then take that out again (2.12)"
     return None
+
+
+def left_behind(
+    gone: Mapping[str, ObservedStream], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+) -> Iterator[Blocked]:
+    """
+    Streams that go because their virtual stream gets another model, in which nothing takes over what they hold.
+
+    Where it has several regions, a mirror that would have to source says so, or the other way round; where it has one, nothing
+    of it stays.
+    """
+    wanted: dict[str, set[str]] = {}
+    for stream in desired:
+        wanted.setdefault(stream.virtual, set()).add(stream.role.value)
+    kept = {stream.virtual for stream in desired if stream.config.name in observed}
+    for name, one in sorted(gone.items()):
+        metadata = one.config.metadata
+        virtual, role = metadata.get(STREAM_KEY, ""), metadata.get(ROLE_KEY)
+        if role in _TAKES_PUBLISHES and virtual in wanted.keys() - kept and role not in wanted[virtual]:
+            yield Blocked(
+                name=name,
+                region=metadata.get(REGION_KEY),
+                reason=f"`{virtual}` is to have another consistency model, and what is stored here would be lost",
+                hint="change the topology back, or give the virtual stream another name and move over",
+            )
+
+
+_TAKES_PUBLISHES = frozenset({Role.WRITE.value, Role.ORIGIN.value})

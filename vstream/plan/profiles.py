@@ -24,7 +24,7 @@ from vstream.model.streams import (
 from vstream.model.topology import Role, Routing
 from vstream.plan.changes import Blocked, Note, Update, lists_more, names_clients_subjects
 from vstream.plan.loaded import ACCOUNT, USERS
-from vstream.topology.naming import AT
+from vstream.topology.naming import API, AT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -199,3 +199,41 @@ def taken_twice(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> It
                 name=account.name,
                 text="is pushed anew: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
             )
+
+
+_API_RULE = f"{API}.>"
+"""What leads clients to the streams of `accounts`, and of no other layout."""
+_BESIDE = (
+    "notice nothing of this step: they stay in the layout that they are in, and the new one is made and fed beside it"
+)
+_LED_OVER = (
+    "are led over: from the moment in which their server loads the mappings, they publish into the new streams and read "
+    "from these, which have the history. Consumers of the old streams stay behind; those under `consumers` begin as their "
+    "`deliver_policy` says. A `Nats-Msg-Id` of before is not known there, and a publish while a server reloads may have "
+    "no answer. There is no way back"
+)
+_TAKEN_OUT = (
+    "notice that consumers of the old streams go with these, if they still use any, and that a publish while a server "
+    "reloads may have no answer"
+)
+_BACK = "notice nothing of this step: they have not left the layout that stays"
+
+
+def noticed(
+    desired: Sequence[PhysicalStream], gone: Mapping[str, ObservedStream], unlike: Sequence[RuleChange]
+) -> Iterator[Note]:
+    """What clients notice of the step that is planned, where a topology moves to `accounts` (docs/changes.md)."""
+    here = {_layout(one.config.name, one.config) for one in desired}
+    going = {_layout(name, one.config) for name, one in gone.items()}
+    new, old, former = (Routing.ACCOUNTS.value, False), (_MAPPED, False), (_MAPPED, True)
+    text = None
+    if former in going:
+        text = _TAKEN_OUT
+    elif former in here and any(rule.source == _API_RULE for rule in unlike):
+        text = _LED_OVER
+    elif old in here and new in going:
+        text = _BACK
+    elif old in here and new in here and unlike:
+        text = _BESIDE
+    if text is not None:
+        yield Note(name="clients", text=text)

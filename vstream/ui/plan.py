@@ -109,14 +109,23 @@ def summary(plan: Plan) -> str:
 def routing(topology: Topology, bundle: Bundle) -> str:
     """How clients reach streams, and what every message that they send is compared with (docs/routing.md)."""
     rules = len(bundle.mappings)
-    cost = acknowledged_cost(topology.routing, rules) * 1e6
     said = (
-        f"routing: {topology.routing.value}, {rules} mapping {'rule' if rules == 1 else 'rules'} for every publish, "
-        f"about {cost:,.0f} µs of a server for an acknowledged one"
+        f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')} for every publish, "
+        f"about {acknowledged_cost(topology.routing, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
     )
     if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
         return f"{said}: `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     return said
+
+
+def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
+    """What `routing` says, as plain JSON data."""
+    rules = len(bundle.mappings)
+    return {
+        "profile": topology.routing.value,
+        "rules": rules,
+        "acknowledged_us": round(acknowledged_cost(topology.routing, rules) * 1e6, 1),
+    }
 
 
 def text(plan: Plan) -> Iterator[Text]:
@@ -258,9 +267,9 @@ def _unread(plan: Plan) -> str:
     return f"{said} Until then {_count(waiting, 'removal')} must wait." if waiting else said
 
 
-def markdown(plan: Plan) -> str:
-    """The plan as Markdown, for a comment on a pull request."""
-    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), ""]
+def markdown(plan: Plan, routing: str) -> str:
+    """The plan as Markdown, for a comment on a pull request, with what *routing* says."""
+    lines = [f"### vstream plan: {plan.topology}", "", summary(plan), "", routing, ""]
     if plan.changes or plan.blocked:
         lines += ["| | stream | region | change | risk |", "|---|---|---|---|---|"]
     for change in plan.changes:
