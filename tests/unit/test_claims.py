@@ -160,7 +160,9 @@ def test_a_token_that_cannot_be_pushed_is_refused() -> None:
     head = TOPOLOGY[: TOPOLOGY.index("streams:")]
     with pytest.raises(InvalidInputError) as raised:
         rendered(f"{head}streams:\n{streams}")
-    assert [one.code for one in raised.value.diagnostics] == ["VS160"]
+    assert [(one.code, "`mode: passwords`" in (one.hint or "")) for one in raised.value.diagnostics] == [
+        ("VS160", True)
+    ]
     rendered(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
 
 
@@ -196,6 +198,17 @@ def test_keys_are_made_once_and_nobody_else_can_read_them(ring: Keyring) -> None
     (ring.directory / "signer.nk").chmod(0o644)
     with pytest.raises(VstreamError, match="others can read"):
         Keyring(ring.directory).public(SIGNER)
+
+
+def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path: Path) -> None:
+    by_key = TOPOLOGY.replace("mode: operator", "mode: nkeys")
+    ring = Keyring(tmp_path / "keys")
+    ring.complete(topology(by_key))
+    rendered(by_key, ring)
+    (ring.directory / "user-app.nk").chmod(0o644)
+    with pytest.raises(VstreamError, match=r"^others can read the key") as raised:
+        rendered(by_key, Keyring(ring.directory))
+    assert (raised.value.hint or "").startswith("`chmod 600")
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "SOAA", "S" * 58])

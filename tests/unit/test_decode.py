@@ -51,6 +51,13 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
          "`stretch`, `version`\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
          "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
+        ("streams: {foo: {subjects: x, retention: workqueue}}", ("5:30: error VS006: unknown key `retention`\n"
+         "    hint: a virtual stream can only have limits: acknowledgements in one region say nothing about another; remove it; for a work queue, "
+         "let all regions share a consumer of a `stretch` or `homed` stream, or use a plain stream outside of the topology\n")),
+        ("streams: {foo: {subjects: x, consumers: {c: {deliver_subject: y}}}}", ("5:46: error VS006: unknown key `deliver_subject`\n"
+         "    hint: each region would push its own copy of every message to it; remove it\n")),
+        ("security: operator", ("5:11: error VS005: `security` must be a map of keys and values\n"
+         "    hint: known there: `certificates`, `mode`\n")),
         ("defaults: {write: {max_ag: 1h}}", "5:20: error VS006: unknown key `max_ag`\n    hint: did you mean `max_age`?\n"),
         ("presets: {p: {read: {replica: 1}}}", "5:22: error VS006: unknown key `replica`\n    hint: did you mean `replicas`?\n"),
         ("connect: {west: {tls: {caa: x}}}", "5:24: error VS006: unknown key `caa`\n    hint: did you mean `ca`?\n"),

@@ -31,6 +31,7 @@ def command(
     from vstream.cli import files  # noqa: PLC0415
     from vstream.errors import InvalidInputError  # noqa: PLC0415
     from vstream.lint import kinds  # noqa: PLC0415
+    from vstream.lint.rules.wording import count  # noqa: PLC0415
     from vstream.load import bundle, load  # noqa: PLC0415
     from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
@@ -52,8 +53,8 @@ def command(
         raise typer.Exit(NO)
     if rendered is not None:
         console.say(
-            f"{topology} is valid: {len(rendered.servers)} servers, {len(rendered.streams)} physical streams, "
-            f"{len(rendered.mappings)} mapping rules"
+            f"{topology} is valid: {count(len(rendered.servers), 'server')}, "
+            f"{count(len(rendered.streams), 'physical stream')}, {count(len(rendered.mappings), 'mapping rule')}"
         )
 
 

@@ -122,6 +122,8 @@ class _Renderer:
             self._fail(code, error.name or template, f"template error: {error.message}", error.lineno)
         except jinja2.TemplateError as error:
             self._fail(code, template, f"template error: {error.message}", _template_line(error))
+        except VstreamError:
+            raise  # of a key that is asked for, which no template is to blame for
         except Exception as error:  # noqa: BLE001 - a template can raise anything
             self._fail(code, template, f"template error: {type(error).__name__}: {error}", _template_line(error))
         else:
@@ -268,7 +270,7 @@ class _Renderer:
                         message=f"the token of account `{one['name']}` has {len(one['token']):,} bytes, and it is pushed in "
                         f"one message: servers take up to {_MOST_PUSHED:,}",
                         hint="put streams below common `roots`, where the profile has them: all below one root cost as much "
-                        "as one stream; `mode: configuration` has no such limit",
+                        "as one stream; accounts in configuration files (`mode: passwords`, `nkeys`, `certificates`) have no such limit",
                     )
                 )
 

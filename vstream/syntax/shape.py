@@ -31,6 +31,12 @@ Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
 """A message and a hint about one of pydantic's errors."""
 
 
+def did_you_mean(word: str, known: list[str]) -> str | None:
+    """The known word that was meant, if one is close."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language(Generic[M]):
     """What may be written in one kind of file."""
@@ -46,19 +52,13 @@ class Language(Generic[M]):
     """Hints, by the key that is missing."""
     wordings: Mapping[str, Wording] = field(default_factory=dict)
     """How some of pydantic's errors are said."""
-    unknown_key: Callable[[list[str]], str | None] = lambda _: None
-    """A hint about a key that is close to none of those that are known there."""
+    unknown_key: Callable[[str, list[str]], str | None] = did_you_mean
+    """A hint about a key that is none of those that are known there."""
 
 
 def where(path: Path) -> str:
     """A path as messages name it."""
     return shown(".".join(str(part) for part in path) or "the document").strip("`")
-
-
-def did_you_mean(word: str, known: list[str]) -> str | None:
-    """The known word that was meant, if one is close."""
-    close = get_close_matches(word, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else None
 
 
 def shape(document: Document, language: Language[M]) -> tuple[M | None, tuple[Diagnostic, ...]]:
@@ -173,7 +173,8 @@ def _diagnostic(document: Document, language: Language[M], details: ErrorDetails
     return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
 
 
-def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    """What is said of something that should be a map."""
     if details["input"] is not None:
         return f"`{where(path)}` must be a map of keys and values", None
     return f"`{where(path)}` has nothing below it", "indent its keys below it, or remove it"
@@ -213,8 +214,8 @@ def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
 
 
 _WORDINGS: dict[str, Wording] = {
-    "model_type": _map,
-    "dict_type": _map,
+    "model_type": a_map,
+    "dict_type": a_map,
     "list_type": _list,
     "literal_error": _literal,
     "string_type": _text,
@@ -227,8 +228,7 @@ _WORDINGS: dict[str, Wording] = {
 
 def _unknown_key_hint(language: Language[M], path: Path) -> str | None:
     known = known_keys(language.model, path[:-1])
-    hint = did_you_mean(str(path[-1]), known) or language.unknown_key(known)
-    return hint or f"known here: {', '.join(f'`{key}`' for key in known)}"
+    return language.unknown_key(str(path[-1]), known) or f"known here: {', '.join(f'`{key}`' for key in known)}"
 
 
 def known_keys(model: type[BaseModel], path: Path) -> list[str]:

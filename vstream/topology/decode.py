@@ -86,7 +86,7 @@ def _routing(document: TopologyDocument) -> Routing:
     How clients of *document*, which has a stream for each bucket, reach streams.
 
     What it says, or else `mapped`, which leaves the account that clients have as it is. But where it asks for
-    what `mapped` cannot do (VS137, VS144 and VS149 refuse it): `accounts`, which can; in operator mode, too, where
+    what `mapped` cannot do (VS137, VS144 and VS149 refuse it): `accounts`, which can; with a mode of security, too, where
     the account of clients is vstream's anyway. So no topology that was valid before, and may be live, means anything else.
     """
     if document.routing is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.syntax.shape import Language, no_name, where
+from vstream.syntax.shape import Language, a_map, did_you_mean, known_keys, no_name, where
 from vstream.syntax.wording import shown
+from vstream.topology import owned
 from vstream.topology.document import TopologyDocument
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ _DEEP_ENOUGH = 3
 """`regions.west` is too much to take out: everything that names the region would look wrong. `regions.west.tags` is not."""
 
 
+_FEW = 8
+"""Keys that are worth listing to somebody who wrote none."""
 _APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
 """What of one entry can be taken out: nothing else names it."""
 
@@ -41,10 +44,22 @@ def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return f"`{where(path)}` must be a whole number from 1 to {most}", hint
 
 
-def _unknown_key(known: list[str]) -> str | None:
-    if {"max_age", "config"} <= set(known):
-        return "a setting of the JetStream API that vstream has no word for goes under `config`"
-    return None
+def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    message, hint = a_map(path, details)
+    known = known_keys(TopologyDocument, path)
+    if hint is None and len(known) <= _FEW:
+        hint = f"known there: {', '.join(f'`{key}`' for key in known)}"
+    return message, hint
+
+
+def _unknown_key(key: str, known: list[str]) -> str | None:
+    is_stream = {"max_age", "config"} <= set(known)
+    cannot = owned.OF_STREAMS if is_stream else owned.OF_CONSUMERS if {"ack_wait", "config"} <= set(known) else {}
+    if key in cannot:
+        return f"{cannot[key]}; {owned.way_out(key)}"
+    return did_you_mean(key, known) or (
+        "a setting of the JetStream API that vstream has no word for goes under `config`" if is_stream else None
+    )
 
 
 LANGUAGE: Final = Language(
@@ -61,6 +76,7 @@ LANGUAGE: Final = Language(
         "regions": "name at least one region, such as `west: {servers: 3}`",
     },
     wordings={
+        "model_type": _map,
         "string_pattern_mismatch": _pattern,
         "int_type": _whole_number,
         "greater_than_equal": _whole_number,

@@ -8,6 +8,7 @@ from vstream import subjects as algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.syntax.wording import shown
+from vstream.topology import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,18 +17,6 @@ if TYPE_CHECKING:
     from vstream.syntax.yaml import Path
     from vstream.topology.document import ConsumerDocument, StreamDocument
 
-_OWNED = {
-    "name": "it is the key under `consumers`",
-    "durable_name": "it is the key under `consumers`",
-    "deliver_subject": "each region would push its own copy of every message to it",
-    "deliver_group": "it concerns consumers that push",
-    "flow_control": "it concerns consumers that push",
-    "idle_heartbeat": "it concerns consumers that push",
-    "opt_start_seq": "the same message has another sequence in each region; see `vstream consumer failover`",
-    "direct": "it is for servers themselves",
-    "sourcing": "it is for servers themselves",
-}
-"""Keys that cannot mean the same in every region, and why."""
 _WORDS = {
     "mem_storage": "memory",
     "num_replicas": "replicas",
@@ -131,8 +120,10 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     for key in consumer.config:
         name, at = key.lower(), (*path, "config", key)
         since = _SINCE.get(name)
-        if name in _OWNED:
-            yield Finding(at=at, message=f"`{key}` cannot be set: {_OWNED[name]}", hint="remove it", on_key=True)
+        if name in owned.OF_CONSUMERS:
+            yield Finding(
+                at=at, message=f"`{key}` cannot be set: {owned.OF_CONSUMERS[name]}", hint="remove it", on_key=True
+            )
         elif name in _WORDS:
             yield Finding(
                 at=at,

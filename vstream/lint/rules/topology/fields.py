@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import dotted
+from vstream.topology import owned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,23 +15,6 @@ if TYPE_CHECKING:
     from vstream.lint.rules.topology.subject import TopologySubject
     from vstream.syntax.yaml import Path
 
-_OWNED = {
-    "name": "it is derived from the virtual stream and the region",
-    "subjects": "they follow from the virtual stream's `subjects` and `naming`",
-    "sources": "what is sourced follows from `consistency`",
-    "mirror": "what is mirrored follows from `consistency`",
-    "subject_transform": "together with a source filter it doubles the data after a restart",
-    "placement": "each physical stream lives in its region; see `placement_tags`",
-    "retention": "a virtual stream can only have limits: acknowledgements in one region say nothing about another",
-    "allow_direct": "Direct Get is the only read that works in an isolated region",
-    "mirror_direct": "it concerns mirrors only",
-    "sealed": "a sealed stream stores nothing",
-}
-"""Keys that decide whether a virtual stream works, and why."""
-_INSTEAD = {
-    "retention": "remove it; for a work queue, let all regions share a consumer of a `stretch` or `homed` stream, "
-    "or use a plain stream outside of the topology",
-}
 _WORDS = {
     "num_replicas": "replicas",
     "allow_rollup_hdrs": "allow_rollup",
@@ -93,11 +77,11 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
         for key in level.config or {}:
             # Servers read keys in any mixture of cases.
             name, at = key.lower(), (*path, "config", key)
-            if name in _OWNED:
+            if name in owned.OF_STREAMS:
                 yield Finding(
                     at=at,
-                    message=f"`{key}` is vstream's own: {_OWNED[name]}",
-                    hint=_INSTEAD.get(name, "remove it"),
+                    message=f"`{key}` is vstream's own: {owned.OF_STREAMS[name]}",
+                    hint=owned.way_out(name),
                     on_key=True,
                 )
             elif name in _WORDS:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Consistency, Role
+from vstream.model.topology import Consistency, Role, Routing
 from vstream.topology.decode import levels
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
       foo: {subjects: [foo.>], consistency: stretch}
     ```
     """
-    if subject.document.stretch is not None:
-        return
+    if subject.document.stretch is not None or subject.topology.routing is Routing.DOMAINS:
+        return  # a domain could not have one (VS136)
     for stream in subject.topology.streams:
         if stream.consistency.needs_stretch:
             yield Finding(

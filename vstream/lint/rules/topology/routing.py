@@ -10,7 +10,7 @@ from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.model.accounts import VSTREAM_USER, regional_user
 from vstream.model.streams import HIDDEN
-from vstream.model.topology import Consistency, Naming, Routing
+from vstream.model.topology import Consistency, Naming, Routing, Security
 from vstream.syntax.wording import shown
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.topology.subject import TopologySubject
     from vstream.model.topology import Topology
+    from vstream.syntax.yaml import Path
 
 _ACCOUNTS_SINCE = (2, 11)
 """2.10 refuses two imports of one subject from different accounts, which flow control needs."""
@@ -141,18 +142,28 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
     if subject.topology.routing is not Routing.REGIONAL:
         return
     seen: dict[tuple[str, str], str] = {}
+    own = {
+        Security.PASSWORDS: "user: {}",
+        Security.NKEYS: "nkey: user-{}.nk",
+        Security.CERTIFICATES: "tls: {{cert: user-{}.pem, …}}",
+        Security.OPERATOR: "creds: user-{}.creds",
+    }[subject.topology.security]
     for region, endpoint in subject.document.connect.items():
-        for field in ("context", "creds", "nkey", "user"):
-            value = getattr(endpoint, field)
+        said: dict[Path, str | None] = {
+            (field,): getattr(endpoint, field) for field in ("context", "creds", "nkey", "user")
+        }
+        if subject.topology.security is Security.CERTIFICATES and endpoint.tls is not None:
+            said["tls", "cert"] = endpoint.tls.cert
+        for field, value in said.items():
             if value is None:
                 continue
-            other = seen.setdefault((field, value), region)
+            other = seen.setdefault((str(field[-1]), value), region)
             if other != region:
                 yield Finding(
-                    at=("connect", region, field),
-                    message=f"region `{region}` is reached as region `{other}` is, by the {field} {shown(value)}: "
+                    at=("connect", region, *field),
+                    message=f"region `{region}` is reached as region `{other}` is, by the {field[-1]} {shown(value)}: "
                     "a user belongs to one region",
-                    hint=f"name one of region `{region}`, such as `user: {regional_user(VSTREAM_USER, region)}`",
+                    hint=f"name one of region `{region}`, such as `{own.format(regional_user(VSTREAM_USER, region))}`",
                 )
 
 
@@ -164,7 +175,8 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Everything below a root goes to the write streams of the publisher's region: a stream with one origin for all
     regions would get nothing, and a subject that is only partly below it would be mapped twice.
-    With `routing: mapped`, roots change nothing.
+    With `routing: mapped`, roots change nothing. A root that no stream is below is probably misspelled (a warning): what is
+    published there reaches nobody.
 
     ## Example
     ```yaml
@@ -187,39 +199,50 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
     regions: {west: {servers: 3}, east: {servers: 3}}
     streams:
       prices: {subjects: [prices.>], consistency: homed, home: east}
+      orders: {subjects: [v.orders.>], write: {max_age: 1h}}
     ```
     """
-    topology = subject.topology
-    for index, root in enumerate(topology.roots):
+    for index, root in enumerate(subject.topology.roots):
         at = ("roots", index)
         problem = subject_problem(root)
         if problem is not None:
             yield Finding(at=at, message=f"{shown(root)} {problem[0]}", hint=problem[1] or "name another root")
-            continue
-        if topology.routing is Routing.MAPPED and topology.moves_to is None:
+        elif subject.topology.routing is Routing.MAPPED and subject.topology.moves_to is None:
             yield Finding(
                 at=at,
                 message=f"{shown(root)} is a root without `routing: accounts`, `domains` or `regional`",
                 hint="remove it, or say so",
             )
-            continue
-        other = next((one for one in topology.roots[:index] if subject_algebra.overlaps(one, root)), None)
-        if other is not None:
-            yield Finding(at=at, message=f"{shown(root)} overlaps the root {shown(other)}", hint="keep one of the two")
-        for stream in topology.streams:
-            for one in stream.subjects:
-                if not subject_algebra.overlaps(one, root):
-                    continue
-                if stream.consistency.has_origin:
-                    yield Finding(
-                        at=at,
-                        message=f"{shown(root)} holds {shown(one)} of the {stream.consistency.value} stream "
-                        f"`{stream.name}`, which takes all publishes in one place",
-                        hint="give that stream a subject outside of it",
-                    )
-                elif not subject_algebra.is_subset(one, root):
-                    yield Finding(
-                        at=at,
-                        message=f"{shown(root)} holds only a part of {shown(one)} of stream `{stream.name}`",
-                        hint="widen the root, or give the stream another subject",
-                    )
+        else:
+            yield from _root(subject.topology, index, root)
+
+
+def _root(topology: Topology, index: int, root: str) -> Iterator[Finding]:
+    at = ("roots", index)
+    other = next((one for one in topology.roots[:index] if subject_algebra.overlaps(one, root)), None)
+    below = [
+        (stream, one) for stream in topology.streams for one in stream.subjects if subject_algebra.overlaps(one, root)
+    ]
+    if other is not None:
+        yield Finding(at=at, message=f"{shown(root)} overlaps the root {shown(other)}", hint="keep one of the two")
+    elif topology.streams and not below:
+        yield Finding(
+            at=at,
+            message=f"no stream is below {shown(root)}: messages there reach nobody, and every publish pays for the rule",
+            hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
+            severity=Severity.WARNING,
+        )
+    for stream, one in below:
+        if stream.consistency.has_origin:
+            yield Finding(
+                at=at,
+                message=f"{shown(root)} holds {shown(one)} of the {stream.consistency.value} stream "
+                f"`{stream.name}`, which takes all publishes in one place",
+                hint="give that stream a subject outside of it",
+            )
+        elif not subject_algebra.is_subset(one, root):
+            yield Finding(
+                at=at,
+                message=f"{shown(root)} holds only a part of {shown(one)} of stream `{stream.name}`",
+                hint="widen the root, or give the stream another subject",
+            )

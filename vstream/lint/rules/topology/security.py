@@ -60,7 +60,7 @@ def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
         yield Finding(
             at=at,
             message=f"`mode: {topology.security.value}` has no meaning with `routing: mapped`: its users are yours",
-            hint="leave `security` out, or choose another `routing`",
+            hint="leave `security` out, name the `account` and let vstream write it, or choose another `routing`",
         )
     if topology.security is not Security.OPERATOR:
         return
