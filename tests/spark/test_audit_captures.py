@@ -112,6 +112,12 @@ def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSessio
     assert {one.stream for one in report.findings if one.name == "misordered"} == {"foo-read-east"}
 
 
+def again(spark: SparkSession, uri: str, stage: Stage) -> Report:
+    shelf, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
+    run = Run(shelf=shelf, context=read_context(shelf, "test"), begin=stage)
+    return run(kept.messages, kept.streams, read_journal(shelf))
+
+
 def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
     history = clean()
     del history.streams["foo-read-east"][5]
@@ -126,10 +132,12 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     )
     assert first.verdict() is Verdict.FAIL
     for stage in (Stage.RECONCILE, Stage.JUDGE):
-        again, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
-        run = Run(shelf=again, context=read_context(again, "test"), begin=stage)
-        report = run(kept.messages, kept.streams, read_journal(again))
-        assert replace(report, seconds={}) == replace(first, seconds={})
+        assert replace(again(spark, uri, stage), seconds={}) == replace(first, seconds={})
+    # A file that is gone is no message that is.
+    for name in ("faults", "copies", "journal", "messages"):
+        next((tmp_path / "tables" / name).glob("part-*.parquet")).unlink()
+        with pytest.raises(VstreamError, match=f"`{uri}/{name}`"):
+            again(spark, uri, Stage.JUDGE)
 
 
 def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -> None:

@@ -213,8 +213,8 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
     for one in histories(range(1200)).values():
         found.update(fault.kind for fault in reference.Audit(one.messages, one.streams).run())
     elsewhere = {
-        "nothing", "unreadable", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored", "misordered",
-        "disputes", "conflicts", "twins-other", "twins-same", "clocks",
+        "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
+        "misordered", "disputes", "conflicts", "twins-other", "twins-same", "clocks",
     }  # fmt: skip
     assert set(BY_KIND) - elsewhere == set(found)
 

@@ -127,7 +127,7 @@ def test_following_reads_what_is_new_and_judges_the_last_minutes(
     # A stream that is made anew begins anew.
     filled.api("STREAM.DELETE.r-east")
     with_error = follower.round()
-    assert errors(with_error) == [("unreadable", "r-east", 0)]
+    assert (with_error.verdict(), errors(with_error)) == (Verdict.FAIL, [("no-such-stream", "r-east", 1)])
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     filled.api("STREAM.CREATE.r-east", config)
     wait_for(filled, 2 * MESSAGES_EACH + 7)

@@ -117,6 +117,23 @@ ALL: Final = (
         leaves_open=True,
     ),
     _code(
+        "absent",
+        "VA006",
+        "no-such-stream",
+        "`{stream}` does not exist",
+        """
+        A server of the region says that it has no stream of this name.
+
+        ## What it means
+        The stream was deleted, or never created: the region holds nothing of what it should hold, and nothing comes
+        there. What the others hold was compared.
+
+        ## What to do
+        `vstream plan` says what is missing, `vstream apply` creates it. A read stream that is made anew takes what
+        write streams still have.
+        """,
+    ),
+    _code(
         "lost-prefix",
         "VA101",
         "lost-prefix",

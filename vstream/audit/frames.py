@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
 from vstream.audit.failure import said
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from vstream.model.artifacts import PhysicalStream
     from vstream.model.topology import Endpoint
 
-FORMAT = 1
+FORMAT = 2
 _WRITING = "writing"
 _COMPLETE = "complete"
-_STATE = StructType([StructField("format", IntegerType()), StructField("state", StringType())])
+_STATE = StructType(
+    [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
+)
 _ROWS_AT_LEAST = 20_000
 """Messages that are worth a task of their own."""
 
@@ -182,7 +184,7 @@ def write_tables(tables: Tables, uri: str) -> None:
     _mark(spark, uri, _WRITING)
     tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
     tables.streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
-    _mark(spark, uri, _COMPLETE)
+    _mark(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
 
 
 def held(tables: Tables, uri: str) -> Tables:
@@ -198,7 +200,7 @@ def held(tables: Tables, uri: str) -> Tables:
 
 
 def read_tables(spark: SparkSession, uri: str) -> Tables:
-    """What `write_tables` wrote. Raises VstreamError if there is nothing, or if it is not complete."""
+    """What `write_tables` wrote. Raises VstreamError if there is nothing, or if it is not complete any more."""
     try:
         state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
     except Exception as error:
@@ -208,12 +210,17 @@ def read_tables(spark: SparkSession, uri: str) -> Tables:
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
-    if [tuple(one) for one in state] != [(FORMAT, _COMPLETE)]:
+    if [(one.format, one.state) for one in state] != [(FORMAT, _COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
-    return Tables(
-        messages=checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD)),
-        streams=checked(spark, f"{uri}/streams", STREAMS),
-    )
+    messages = checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
+    # What a file had that is gone now would be taken for lost in its region.
+    rows, written = messages.count(), state[0].messages
+    if rows != written:
+        raise VstreamError(
+            f"the table `{uri}/messages` has {rows:,} rows, and had {written:,} when it was written: a file is missing, or there is another",
+            hint="extract the tables again",
+        )
+    return Tables(messages=messages, streams=checked(spark, f"{uri}/streams", STREAMS))
 
 
 def checked(spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()) -> DataFrame:
@@ -239,7 +246,9 @@ def checked(spark: SparkSession, place: str, schema: StructType, optional: Seque
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 
 
-def _mark(spark: SparkSession, uri: str, state: str) -> None:
-    spark.range(1).select(F.lit(FORMAT).alias("format"), F.lit(state).alias("state")).write.mode("overwrite").json(
-        f"{uri}/state"
-    )
+def _mark(spark: SparkSession, uri: str, state: str, *, messages: int | None = None) -> None:
+    told = [
+        F.lit(value).cast(one.dataType).alias(one.name)
+        for one, value in zip(_STATE.fields, (FORMAT, state, messages), strict=True)
+    ]
+    spark.range(1).select(*told).write.mode("overwrite").json(f"{uri}/state")

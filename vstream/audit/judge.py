@@ -14,6 +14,7 @@ from vstream.audit.cut import is_origin
 from vstream.audit.faults import MISSING
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import Answers, Delay, Finding, Order, Range, Report, Route, Settled, StreamState
+from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
@@ -151,7 +152,11 @@ def _about_streams(
         for one in some:
             place = {"region": one.region, "stream": one.stream}
             if one.error is not None:
-                yield _finding("unreadable", virtual, 0, **place, examples=(one.error,))
+                yield (
+                    _finding("absent", virtual, 1, **place)
+                    if one.error == ABSENT
+                    else _finding("unreadable", virtual, 0, **place, examples=(one.error,))
+                )
                 continue
             # Limits may remove messages between the cut and the reading.
             is_part = evidence.cut.is_narrow or evidence.cut.is_sampled

@@ -6,10 +6,13 @@ import json
 import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
 from vstream.audit import delays, faults, folding, journal, judge, keys, looking, normalise, order, reconcile
@@ -45,6 +48,7 @@ SUSPECTS = StructType(
 CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])
 _JOURNAL = "journal"
 _CONTEXT = StructType([StructField("context", StringType())])
+_FILES = StructType([StructField("name", StringType()), StructField("files", ArrayType(StringType()))])
 
 
 class Stage(Enum):
@@ -73,6 +77,8 @@ class Context:
     """Whether only messages of some subjects were read."""
     unfinished: str | None = None
     """Why what is audited was not recorded to its end, if it was not."""
+    has_journal: bool = False
+    """Whether it is known what clients did and were told."""
 
 
 class Shelf:
@@ -91,19 +97,44 @@ class Shelf:
         self._reads = reads or uri
         self._virtuals = list(virtuals)
         self._held: dict[str, DataFrame] = {}
+        self._written: dict[str, list[str]] = {}
+        self._known: dict[str, list[str]] | None = None
 
     def keep(self, name: str, rows: DataFrame, schema: StructType, *, is_here: bool = False) -> DataFrame:
         """Compute *rows* once, and give back what is kept of them under *name*; those that are on the driver stay there."""
         rows = rows.select(*schema.names)
-        if self._uri is not None:
-            rows.write.mode("overwrite").parquet(f"{self._uri}/{name}")
-        if is_here:
-            self._held[name] = rows
-        elif self._uri is None:
-            self._held[name] = rows.persist()
+        if self._uri is None:
+            kept = rows if is_here else rows.persist()
         else:
-            self._held[name] = self.spark.read.schema(schema).parquet(f"{self._uri}/{name}")
-        return self._held[name]
+            place = f"{self._uri}/{name}"
+            rows.write.mode("overwrite").parquet(place)
+            written = self.spark.read.schema(schema).parquet(place)
+            self._written[name] = _files(written)
+            kept = rows if is_here else written
+        self._held[name] = kept
+        return kept
+
+    def seal(self) -> None:
+        """Keep of which files the tables are that were written, so that one which is gone is noticed."""
+        if self._written and self._uri is not None:
+            known = self._files_at(self._uri) | self._written
+            rows = table(self.spark, sorted(known.items()), _FILES)
+            rows.coalesce(1).write.mode("overwrite").json(f"{self._uri}/files")
+
+    def expects(self, name: str) -> bool:
+        """Whether an earlier audit, which came to its end, has kept the table *name*."""
+        return name in self._expected()
+
+    def _expected(self) -> Mapping[str, list[str]]:
+        if self._known is None:
+            self._known = self._files_at(self._reads)
+        return self._known
+
+    def _files_at(self, place: str | None) -> dict[str, list[str]]:
+        try:
+            return {one.name: one.files for one in self.spark.read.schema(_FILES).json(f"{place}/files").collect()}
+        except PySparkException:
+            return {}
 
     def has(self, name: str) -> bool:
         """Whether this audit has computed the table *name*."""
@@ -119,8 +150,14 @@ class Shelf:
         return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
 
     def read(self, name: str, schema: StructType) -> DataFrame:
-        """The table *name* as an earlier audit kept it. Raises VstreamError if there is none."""
+        """The table *name* as an earlier audit kept it, all of it. Raises VstreamError if it is not there."""
         rows = checked(self.spark, f"{self._reads}/{name}", schema)
+        found = _files(rows)
+        if found != self._expected().get(name, found):
+            raise VstreamError(
+                f"the table `{self._reads}/{name}` has other files than were written",
+                hint="begin at an earlier stage with `--from`",
+            )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))
         return rows
@@ -144,7 +181,9 @@ class Run:
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
         buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
-        return self._judge(copies, cut, buckets, found, operations)
+        report = self._judge(copies, cut, buckets, found, operations)
+        self.shelf.seal()
+        return report
 
     def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
@@ -287,6 +326,11 @@ class Run:
         return replace(report, seconds=self.seconds)
 
 
+def _files(rows: DataFrame) -> list[str]:
+    """The names of the files that *rows* are read from."""
+    return sorted(PurePosixPath(urlsplit(one).path).name for one in rows.inputFiles())
+
+
 def save_context(shelf: Shelf, context: Context) -> None:
     """Keep *context* beside the tables, so that they can be judged again."""
     text = json.dumps(
@@ -297,6 +341,7 @@ def save_context(shelf: Shelf, context: Context) -> None:
             "is_narrow": context.is_narrow,
             "is_sampled": context.is_sampled,
             "unfinished": context.unfinished,
+            "has_journal": context.has_journal,
         }
     )
     shelf.keep("context", shelf.spark.createDataFrame([(text,)], _CONTEXT), _CONTEXT)
@@ -307,6 +352,8 @@ def read_context(shelf: Shelf, subject: str) -> Context:
     try:
         rows = shelf.read("context", _CONTEXT).collect()
     except VstreamError:
+        if shelf.expects("context"):
+            raise
         rows = []
     if not rows:
         return Context(subject=subject)
@@ -318,6 +365,7 @@ def read_context(shelf: Shelf, subject: str) -> Context:
         is_narrow=kept["is_narrow"],
         is_sampled=kept["is_sampled"],
         unfinished=kept["unfinished"],
+        has_journal=kept["has_journal"],
     )
 
 
@@ -326,9 +374,6 @@ def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:
     return shelf.keep(_JOURNAL, operations, journal.JOURNAL)
 
 
-def read_journal(shelf: Shelf) -> DataFrame | None:
-    """The operations that were kept, None if there are none."""
-    try:
-        return shelf.read(_JOURNAL, journal.JOURNAL)
-    except VstreamError:
-        return None
+def read_journal(shelf: Shelf) -> DataFrame:
+    """The operations that were kept. Raises VstreamError if there are none."""
+    return shelf.read(_JOURNAL, journal.JOURNAL)

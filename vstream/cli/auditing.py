@@ -257,6 +257,7 @@ class Captured(Source):
             models=manifest.models,
             windows=tuple(windows),
             unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
+            has_journal=True,
         )
         return self._run(
             spark, captured(spark, self._capture), context, progress, scratch, journal(spark, self._capture)
@@ -286,15 +287,10 @@ class Kept(Source):
         from vstream.audit.stages import Shelf, read_context, read_journal  # noqa: PLC0415
 
         shelf = Shelf(spark, reads=self._uri)
-        return self._run(
-            spark,
-            read_tables(spark, self._uri),
-            read_context(shelf, self._uri),
-            progress,
-            scratch,
-            read_journal(shelf),
-            reads=self._uri,
-        )
+        found, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
+        # What another audit has left beside them is none of theirs.
+        journal = read_journal(shelf) if context.has_journal else None
+        return self._run(spark, found, context, progress, scratch, journal, reads=self._uri)
 
 
 def _files(spark: Any, found: Tables, scratch: Path) -> str | None:

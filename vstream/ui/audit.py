@@ -32,7 +32,8 @@ _WEIGHTS = {
     Severity.NOTE: ("·", "dim"),
 }
 _CHAPTERS = {
-    "VA0": "{n} rows that cannot be",
+    "VA004": "{n} rows that cannot be",
+    "VA006": "{n} streams that do not exist",
     "VA1": "{n} messages missing",
     "VA2": "{n} too many, or not what they were",
     "VA3": "{n} out of order",
