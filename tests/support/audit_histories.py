@@ -135,6 +135,7 @@ class Maker:
                     {}, {}, None, {"max_age": draw.choice((SECOND, 900 * SECOND, 5 * SECOND))}, {"max_msgs": 5},
                     {"max_msgs_per_subject": draw.choice((1, 2))}, {"allow_msg_ttl": 1}, {"retention": 1},
                     {"max_age": 10 * SECOND, "max_bytes": 100}, {"max_msgs_per_subject": 1, "max_age": 2000 * SECOND},
+                    {"allow_rollup_hdrs": 1}, {"allow_rollup_hdrs": 1, "max_msgs_per_subject": 3},
                 )
             )  # fmt: skip
 
@@ -265,6 +266,15 @@ class Maker:
         one = self.random.choice(self.history.streams)
         one["error"] = "no answer"
         self.history.messages = [row for row in self.history.messages if row["stream"] != one["stream"]]
+
+    def _plant_rolled_up(self) -> None:
+        row = self._any("read")
+        if row:
+            at = row["source"].split(" ")[:2] if row["source"] else None
+            keys = [one for one in self.history.messages if one["role"] == "read" and one["subject"] == row["subject"]]
+            last = {one["stream"]: one["seq"] for one in keys if one["source"] and one["source"].split(" ")[:2] == at}
+            gone = [one for one in keys if one["seq"] < last.get(one["stream"], 0)]
+            self.history.messages = [one for one in self.history.messages if one not in gone]
 
     def _plant_twin(self) -> None:
         row, other = self._any("read"), self._any("read")

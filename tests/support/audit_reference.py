@@ -191,7 +191,9 @@ class Audit:
             self._add("row-twice", origin, message, own[0].seq, len(own) - 1)
         limits = info["limits"]
         below = info["first_seq"] is not None and seq < info["first_seq"]
-        may_be_gone = former != "" or limits is None or removes(limits, oldest=below, by_subject=not below)
+        may_be_gone = (
+            former != "" or limits is None or removes(limits, oldest=below, by_subject=not below, is_origin=True)
+        )
         if not own and former == "" and info["last_seq"] is not None and not may_be_gone:
             self._add("not-at-origin", origin, message)
         for name, reader in self.readers.items():
@@ -210,6 +212,7 @@ class Audit:
                     may_be_gone,
                     compared[name],
                     by_reader.get(name, []),
+                    is_nowhere=not there,
                 )
                 if kind:
                     self._add(kind, name, message)
@@ -250,6 +253,8 @@ class Audit:
         may_be_gone: bool,
         compared: dict[tuple[str, str, int], list[Copy]],
         rows: list[Copy],
+        *,
+        is_nowhere: bool,
     ) -> str | None:
         origin, former, seq = message
         info = self.origins[origin]
@@ -266,7 +271,7 @@ class Audit:
                 return "late" if is_late else "pending"
             if former == "" and cursor is not None and seq < info["first_seq"]:
                 return None
-        elif self._may_be_removed(reader, seq, key, written, mine, rows):
+        elif self._may_be_removed(reader, message, key, written, mine, rows, is_nowhere=is_nowhere):
             return "removed"
         if not own and info["last_seq"] is not None and may_be_gone:
             return "expired"
@@ -275,9 +280,18 @@ class Audit:
         return "lost-middle" if seq < max(mine) else "lost-tail"
 
     def _may_be_removed(
-        self, reader: dict[str, Any], seq: int, key: str | None, written: int, mine: list[int], rows: list[Copy]
+        self,
+        reader: dict[str, Any],
+        message: tuple[str, str, int],
+        key: str | None,
+        written: int,
+        mine: list[int],
+        rows: list[Copy],
+        *,
+        is_nowhere: bool,
     ) -> bool:
         limits = reader["limits"]
+        origin, former, seq = message
         if reader["messages"] is not None and reader["last_seq"] - reader["messages"] <= 0:
             return False
         if limits is not None and ("allow_msg_ttl" in limits or "retention" in limits):
@@ -291,12 +305,15 @@ class Audit:
             if limits is None or not is_age_only or written + limits["max_age"] <= reader["cut_at_ns"]:
                 return True
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
-        if keeps is None:
-            return False
-        if key is None:
+        if keeps is not None and key is None:
             return True
-        kept = [one.time for one in rows if one.key == key]
-        return len(kept) >= keeps and min(kept) + SKEW >= written
+        kept = [one for one in rows if one.key == key]
+        if not kept or min(one.time for one in kept) + SKEW < written:
+            return False
+        if any((one.origin, one.former) == (origin, former) and one.origin_seq < seq for one in kept):
+            return False
+        may_roll_up = limits is not None and "allow_rollup_hdrs" in limits
+        return (keeps is not None and len(kept) >= keeps) or (may_roll_up and is_nowhere)
 
     def _passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
         for name, reader in self.readers.items():
@@ -486,8 +503,9 @@ def cursor_of(reader: dict[str, Any], origin: str) -> int | None:
     return None if not found or None in found else min(found)
 
 
-def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = False) -> bool:
+def removes(limits: dict[str, int], *, oldest: bool = False, by_subject: bool = False, is_origin: bool = False) -> bool:
     names = {"allow_msg_ttl", "retention"}
+    names |= {"allow_rollup_hdrs"} if is_origin else set()
     names |= {"max_age", "max_msgs", "max_bytes"} if oldest else set()
     names |= {"max_msgs_per_subject"} if by_subject else set()
     return bool(names & limits.keys())

@@ -233,7 +233,8 @@ ALL: Final = (
         "`{stream}` may have removed {n} messages of `{origin}` by its limits",
         """
         A region lacks messages that its read stream's limits explain: older than `max_age`, beyond `max_msgs`, or
-        with enough newer messages of their subject.
+        with enough newer messages of their subject. Where roll-ups are allowed, a message that all regions lack may
+        have been rolled up by a newer one of its subject.
 
         ## What it means
         Nothing is wrong as far as can be seen. That they ever arrived cannot be proven any more.

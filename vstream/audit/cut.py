@@ -25,6 +25,7 @@ SKEW_NS: Final = 1_000_000_000
 _OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
 _ANY: Final = frozenset({"allow_msg_ttl", "retention"})
 _BY_SUBJECT: Final = "max_msgs_per_subject"
+_ROLL_UPS: Final = "allow_rollup_hdrs"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
 _WRITE: Final = "write"
@@ -67,6 +68,7 @@ _READERS = StructType(
         StructField("max_age", LongType()),
         StructField("may_lose_any", BooleanType()),
         StructField("keeps", LongType()),
+        StructField("may_roll_up", BooleanType()),
     ]
 )
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -94,7 +96,8 @@ class Cut:
 
     *cursor* is how far the reader has come, null where its server does not say it.
     *keeps* is how many messages of a subject it keeps at least, null where there is no
-    such limit; *max_age* is null unless age alone removes the oldest.
+    such limit; *max_age* is null unless age alone removes the oldest. *may_roll_up*: whether a
+    message may remove all others of its subject.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
@@ -114,8 +117,9 @@ class Cut:
 
     @property
     def keeps_last(self) -> bool:
-        """Whether any reader may keep the last messages of each subject only."""
-        return any(row.limits is None or _BY_SUBJECT in row.limits for row in self.rows if not is_origin(row))
+        """Whether any reader may keep the last messages of each subject only, or what came after a roll-up."""
+        ending = {_BY_SUBJECT, _ROLL_UPS}
+        return any(row.limits is None or ending & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
 def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> Cut:
@@ -171,8 +175,8 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
             row.first_seq,
             row.last_seq,
             row.cut_at_ns,
-            row.limits is None or bool((_OLDEST_FIRST | _ANY) & row.limits.keys()),
-            row.limits is None or bool((_ANY | {_BY_SUBJECT}) & row.limits.keys()),
+            row.limits is None or bool((_OLDEST_FIRST | _ANY | {_ROLL_UPS}) & row.limits.keys()),
+            row.limits is None or bool((_ANY | {_BY_SUBJECT, _ROLL_UPS}) & row.limits.keys()),
             _age(row.limits),
             readers,
         )
@@ -202,6 +206,7 @@ def _reader(row: Any, origin: str) -> tuple[Any, ...]:
         _age(limits),
         bool(_ANY & keys),
         1 if limits is None else limits.get(_BY_SUBJECT),
+        _ROLL_UPS in keys,
     )
 
 

@@ -174,18 +174,34 @@ def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, extents: DataFrame, id
 
 
 def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
-    """*cells* with how many messages of their key their reader has, and since when, if it may have removed others for these."""
+    """
+    *cells* with how many messages of their key their reader has, and since when, if it may have removed others for these.
+
+    *kept_from* is the least sequence of their own origin among these.
+    """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
-        return cells.withColumns({"kept": nothing, "kept_since": nothing})
+        return cells.withColumns({"kept": nothing, "kept_since": nothing, "kept_from": nothing})
     by_key = ["virtual", "stream", "key"]
+    # Names of streams have no spaces.
+    origin = F.concat_ws(" ", "origin", "former")
     kept = (
         copies.where(~F.col("is_origin"))
-        .join(cells.where(F.col("keeps").isNotNull()).select(*by_key).distinct(), by_key, how="left_semi")
+        .join(
+            cells.where(F.col("keeps").isNotNull() | F.col("may_roll_up")).select(*by_key).distinct(),
+            by_key,
+            how="left_semi",
+        )
+        .groupBy(*by_key, origin.alias("of"))
+        .agg(F.count(F.lit(1)).alias("number"), F.min("time_ns").alias("since"), F.min("origin_seq").alias("from"))
         .groupBy(*by_key)
-        .agg(F.count(F.lit(1)).alias("kept"), F.min("time_ns").alias("kept_since"))
+        .agg(
+            F.sum("number").alias("kept"),
+            F.min("since").alias("kept_since"),
+            F.map_from_entries(F.collect_list(F.struct("of", "from"))).alias("froms"),
+        )
     )
-    return cells.join(kept, by_key, how="left")
+    return cells.join(kept, by_key, how="left").withColumn("kept_from", F.try_element_at("froms", origin))
 
 
 def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
@@ -215,13 +231,17 @@ def _reason() -> Column:
     )
     is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
     is_old = F.coalesce(F.col("time_ns") + F.col("max_age") <= F.col("reader_cut_ns"), F.lit(True))
-    is_newer_kept = F.col("key").isNull() | (
-        (F.col("kept") >= F.col("keeps")) & (F.col("kept_since") + SKEW_NS >= F.col("time_ns"))
-    )
+    # Of one origin, no message goes for newer ones before those that stand in front of it.
+    is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
+    are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
+    is_newer_kept = F.col("key").isNull() | ((F.col("kept") >= F.col("keeps")) & are_newer_kept)
+    # Who rolls a subject up in one region leaves in the others' write streams what is gone from all read streams.
+    is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer_kept
     may_be_removed = F.col("has_holes") & (
         F.col("may_lose_any")
         | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
         | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
+        | F.coalesce(is_rolled_up, F.lit(False))
     )
     is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
     is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))

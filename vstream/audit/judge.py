@@ -31,7 +31,9 @@ RANGES: Final = 100
 _RUN: Final = 10
 """Copies side by side on average, from which on they are no single accidents."""
 _ANEW: Final = "whole ranges repeat: its source has begun anew, as after a restart in the published layout"
-_LIMITS: Final = frozenset({"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "retention"})
+_LIMITS: Final = frozenset(
+    {"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

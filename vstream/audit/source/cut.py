@@ -28,6 +28,7 @@ _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""
 _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+_REMOVING = ("allow_msg_ttl", "allow_rollup_hdrs")
 _BATCHES_SINCE = (2, 11)
 _NO_MESSAGE = 10037
 _NO_STREAM = 10059
@@ -112,7 +113,7 @@ def _cut(
 def _limits(config: Mapping[str, Any]) -> dict[str, int]:
     """Those limits that are set. Servers write both 0 and -1 for one that is not."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
-    return limits | ({"allow_msg_ttl": 1} if config.get("allow_msg_ttl") else {})
+    return limits | {name: 1 for name in _REMOVING if config.get(name)}
 
 
 def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
