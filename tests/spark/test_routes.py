@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,3 +50,10 @@ def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) ->
     wanted = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
     assert [row[0] for row in found.collect()] == wanted
     assert len({one for one in wanted if one is not None}) > 10
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_interruption_is_not_sparks() -> None:
+    """Its own handler would call Java in the midst of another call, and print the stacks of both."""
+    assert "pyspark" not in str(getattr(signal.getsignal(signal.SIGINT), "__module__", ""))
+    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger().handlers)

@@ -7,9 +7,12 @@ command works, and fast, where Spark is not installed.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,6 +155,9 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
         conf.set(name, value)
     if not submitted:
         _launch(conf, log)
+    # Else py4j prints the stack of whatever was interrupted.
+    logging.getLogger().addHandler(logging.NullHandler())
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         builder = SparkSession.builder
         for name, value in settings.items():
@@ -163,6 +169,9 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
             f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_last(log) or _one_line(error)}",
             hint="is the master's address right, and does it run the same version of Spark?",
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler calls Java in the midst of another call.
+        signal.signal(signal.SIGINT, on_interrupt)
     # The launcher logs before it has read the setting.
     spark.sparkContext.setLogLevel(settings["spark.log.level"])
     return spark  # type: ignore[no-any-return]
