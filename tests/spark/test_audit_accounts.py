@@ -127,4 +127,4 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     asyncio.run(delete(read, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
     assert report.verdict() is Verdict.FAIL
-    assert [(stream, count) for _, stream, count in errors(report)] == [(read, 1)]
+    assert [(stream, count) for _, stream, count in errors(report)] == [(read, 1)], errors(report)

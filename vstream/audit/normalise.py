@@ -57,8 +57,6 @@ _HASH = ":[0-9A-Za-z]{8}$"
 _EXTERNAL = f"(:[0-9A-Za-z]{{8}})?{_MADE_FOR}"
 """What servers append to the name of a stream in another account, and of a consumer that was made for it."""
 _ACK_PREFIX = "$JS.ACK."
-_SEQS = 1_000
-"""Sequences that a filter of files can be made of before it costs more than it saves."""
 _ACK_LONG = 11
 """Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
 
@@ -135,10 +133,7 @@ def _told(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: Cut
     picked = table(spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _PICKED)
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     if rows:
-        # Files say what sequences they have: most of them need not be read for these.
-        seqs = sorted({seq for row in rows for seq in row.seqs})
-        near = taken.where(F.col("seq").isin(seqs)) if len(seqs) <= _SEQS else taken
-        chosen = saying(near.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
+        chosen = saying(taken.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
         for *said, sent, stored in chosen.select(*_SAYING, "sent_subject", "subject").collect():
             examples[tuple(said)].append((sent, stored))
     transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
