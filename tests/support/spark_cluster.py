@@ -86,12 +86,17 @@ class Cluster:
 
     def end(self) -> None:
         for one in reversed(self.processes):
-            if one.poll() is None:
-                for child in psutil.Process(one.pid).children(recursive=True):
-                    with suppress(psutil.Error):
-                        child.kill()
-                one.kill()
-                one.wait(timeout=20)
+            _end(one)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End *process* and all that it has started."""
+    if process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        process.kill()
+        process.wait(timeout=20)
 
 
 def _is_connected(process: psutil.Process, port: int) -> bool:
@@ -169,9 +174,4 @@ def connect_server(directory: Path) -> Iterator[str]:
             time.sleep(0.1)
         yield f"sc://127.0.0.1:{port}"
     finally:
-        if server.poll() is None:
-            for child in psutil.Process(server.pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    child.kill()
-            server.kill()
-            server.wait(timeout=20)
+        _end(server)
