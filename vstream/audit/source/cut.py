@@ -113,6 +113,8 @@ def _cut(
 def _limits(config: Mapping[str, Any]) -> dict[str, int]:
     """Those limits that are set. Servers write both 0 and -1 for one that is not."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
+    if config.get("retention", _LIMITS) != _LIMITS:
+        limits["retention"] = 1
     return limits | {name: 1 for name in _REMOVING if config.get(name)}
 
 
