@@ -10,6 +10,15 @@ from vstream.diagnostics import Severity
 from vstream.lint.manual import Chapter, Page, written
 
 
+class Many(int):
+    """How many of something."""
+
+    def __format__(self, spec: str) -> str:
+        """The count with what is counted, as one and as many: `f"{Many(2):key|keys}"` is `2 keys`."""
+        one, _, many = spec.partition("|")
+        return f"{int(self):,} {one if self == 1 else many}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
     """One kind of finding."""
@@ -20,7 +29,7 @@ class Code:
     name: str
     severity: Severity
     says: str
-    """What is true, with `{n}` for messages and `{stream}`, `{origin}` for physical streams."""
+    """What is true, with `{n:one|many}` for how many (`Many`), and `{stream}`, `{origin}` for physical streams."""
     manual: str
     leaves_open: bool = False
     """Whether it is about what could not be seen: then nothing is proven, and nothing refuted."""
@@ -93,7 +102,7 @@ ALL: Final = (
         "row-twice",
         "VA004",
         "row-twice",
-        "`{stream}`: {n} more rows than sequences",
+        "`{stream}`: {n:row|rows} more than sequences",
         """
         The table `messages` has two rows for one sequence of a write stream.
 
@@ -137,7 +146,7 @@ ALL: Final = (
         "lost-prefix",
         "VA101",
         "lost-prefix",
-        "`{stream}` lacks {n} messages of `{origin}` from before the first that it has",
+        "`{stream}` lacks {n:message|messages} of `{origin}` from before the first that it has",
         """
         A read stream lacks the oldest messages of a write stream that still has them, or that another region has.
 
@@ -155,7 +164,7 @@ ALL: Final = (
         "lost-middle",
         "VA102",
         "lost-middle",
-        "`{stream}` lacks {n} messages of `{origin}` that stand between others",
+        "`{stream}` lacks {n:message|messages} of `{origin}` between others",
         """
         A read stream has messages of a write stream from before and after some that it lacks.
 
@@ -173,7 +182,7 @@ ALL: Final = (
         "lost-tail",
         "VA103",
         "lost-tail",
-        "`{stream}` lacks {n} messages of `{origin}` behind the last that it has, and has read past them",
+        "`{stream}` lacks {n:message|messages} of `{origin}` behind the last that it has, and has read past them",
         """
         A source's own cursor says that it has read messages which the read stream does not hold.
 
@@ -186,7 +195,7 @@ ALL: Final = (
         "expired",
         "VA104",
         "expired",
-        "{n} messages of `{origin}` were gone before `{stream}` had taken them",
+        "`{stream}` lacks {n:message|messages} of `{origin}` for good: removed there before being taken",
         """
         A write stream removed messages by its limits, or was deleted, before a region had read them.
 
@@ -203,7 +212,7 @@ ALL: Final = (
         "late",
         "VA105",
         "late",
-        "`{stream}` has not yet taken {n} messages of `{origin}`",
+        "`{stream}` has not yet taken {n:message|messages} of `{origin}`",
         """
         A region has not received messages that were written more than 30 seconds before the audit, or, in a capture,
         before its end.
@@ -217,7 +226,7 @@ ALL: Final = (
         "pending",
         "VA106",
         "pending",
-        "{n} messages of `{origin}` were on their way to `{stream}`",
+        "{n:message|messages} of `{origin}` on the way to `{stream}`",
         """
         Messages were written in the last 30 seconds before the audit and have not arrived in a region.
 
@@ -230,7 +239,7 @@ ALL: Final = (
         "removed",
         "VA107",
         "removed",
-        "`{stream}` may have removed {n} messages of `{origin}` by its limits",
+        "`{stream}` may have removed {n:message|messages} of `{origin}` by its limits",
         """
         A region lacks messages that its read stream's limits explain: older than `max_age`, beyond `max_msgs`, or
         with enough newer messages of their subject. Where roll-ups are allowed, a message that all regions lack may
@@ -245,7 +254,7 @@ ALL: Final = (
         "not-at-origin",
         "VA108",
         "not-at-origin",
-        "`{stream}` lacks {n} messages that regions have taken from it",
+        "`{stream}` lacks {n:message|messages} that regions have taken from it",
         """
         A write stream does not hold messages that read streams have, and no limit of it explains that.
 
@@ -258,7 +267,7 @@ ALL: Final = (
         "acked-lost",
         "VA109",
         "acked-lost",
-        "{n} publishes were acknowledged by `{origin}` and are in no region",
+        "{n:acknowledged publish|acknowledged publishes} of `{origin}` in no region",
         """
         A client was told that its message is stored, and no stream of any region has it.
 
@@ -271,7 +280,7 @@ ALL: Final = (
         "duplicated",
         "VA201",
         "duplicated",
-        "`{stream}` has {n} copies too many of messages of `{origin}`",
+        "`{stream}` has {n:copy|copies} too many of messages of `{origin}`",
         """
         A read stream has messages of a write stream more than once.
 
@@ -289,7 +298,7 @@ ALL: Final = (
         "foreign",
         "VA202",
         "unexpected",
-        "`{stream}` has {n} messages that come from none of its write streams",
+        "`{stream}` has {n:message|messages} from none of its write streams",
         """
         A read stream has messages without a source, or of a source that it should not have.
 
@@ -302,7 +311,7 @@ ALL: Final = (
         "rolled-back",
         "VA203",
         "rolled-back",
-        "`{stream}` has {n} messages of `{origin}` that are ahead of its last sequence",
+        "`{stream}` has {n:message|messages} of `{origin}` ahead of its last sequence",
         """
         A region has messages with sequences that the write stream has not reached, or not any more.
 
@@ -316,7 +325,7 @@ ALL: Final = (
         "reused",
         "VA204",
         "reused",
-        "`{stream}` has {n} messages of `{origin}` under sequences that now belong to others",
+        "`{stream}` has {n:message|messages} of `{origin}` under sequences that now belong to others",
         """
         A region and the write stream hold different messages under one sequence, and the region's came before the
         other was written.
@@ -330,7 +339,7 @@ ALL: Final = (
         "payload",
         "VA205",
         "payload-changed",
-        "`{stream}` has {n} messages of `{origin}` with another payload than elsewhere",
+        "`{stream}` has {n:message|messages} of `{origin}` with another payload than elsewhere",
         """
         A message does not have the same payload in a region as in its write stream, or, where that no longer has it,
         as in most regions.
@@ -343,7 +352,7 @@ ALL: Final = (
         "subject",
         "VA206",
         "subject-changed",
-        "`{stream}` has {n} messages of `{origin}` under another subject than elsewhere",
+        "`{stream}` has {n:message|messages} of `{origin}` under another subject than elsewhere",
         """
         A message does not have the same subject in a region as in others, or its header names another subject than it
         has in its write stream.
@@ -356,7 +365,7 @@ ALL: Final = (
         "overwritten",
         "VA207",
         "overwritten",
-        "{n} publishes were acknowledged under sequences of `{origin}` that now hold something else",
+        "{n:acknowledged publish|acknowledged publishes} under sequences of `{origin}` that now hold something else",
         """
         A client was told the sequence of its message, and the write stream holds another one there.
 
@@ -368,7 +377,7 @@ ALL: Final = (
         "unpublished",
         "VA208",
         "unpublished",
-        "`{stream}` has {n} messages that no client sent",
+        "`{stream}` has {n:message|messages} that no client sent",
         """
         A capture says everything that its clients sent, and a write stream holds something else.
 
@@ -380,7 +389,7 @@ ALL: Final = (
         "refused-stored",
         "VA209",
         "refused-stored",
-        "`{stream}` has {n} messages whose publish was refused",
+        "`{stream}` has {n:message|messages} whose publish was refused",
         """
         A client was told that its message was not stored, and it is.
 
@@ -393,7 +402,7 @@ ALL: Final = (
         "reordered",
         "VA301",
         "reordered",
-        "`{stream}` has {n} messages of `{origin}` behind later ones",
+        "`{stream}` has {n:message|messages} of `{origin}` behind later ones",
         """
         Messages of one write stream stand in another order in a region.
 
@@ -406,7 +415,7 @@ ALL: Final = (
         "misordered",
         "VA302",
         "misordered",
-        "`{stream}` has {n} messages at other sequences than other regions",
+        "`{stream}` has {n:message|messages} at other sequences than other regions",
         """
         A virtual stream with one order everywhere (`ordered`, `stretch` or `homed`) has another message at a sequence
         in one region than in others.
@@ -419,7 +428,7 @@ ALL: Final = (
         "disputes",
         "VA401",
         "last-value",
-        "regions disagree for good on the last message of {n} keys",
+        "regions disagree for good on the last message of {n:key|keys}",
         """
         The last message of a subject is not the same in every region, and nothing that is still on its way will
         change that.
@@ -439,7 +448,7 @@ ALL: Final = (
         "conflicts",
         "VA402",
         "concurrent-writes",
-        "{n} keys were written in two regions without one having seen the other's message",
+        "{n:key was|keys were} written in two regions without one having seen the other's message",
         """
         A subject was written in one region before the message in front of it, from another region, had arrived there.
 
@@ -453,7 +462,7 @@ ALL: Final = (
         "deduplicated",
         "VA403",
         "deduplicated",
-        "`{stream}` dropped {n} messages of `{origin}` for others with the same id and payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` for others with the same id and payload",
         """
         A read stream has another message with the same `Nats-Msg-Id` and payload instead of this one.
 
@@ -467,7 +476,7 @@ ALL: Final = (
         "displaced",
         "VA404",
         "displaced",
-        "`{stream}` dropped {n} messages of `{origin}` for others with the same id and another payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` for others with the same id and another payload",
         """
         A read stream has a message with the same `Nats-Msg-Id` but another payload instead of this one.
 
@@ -483,7 +492,7 @@ ALL: Final = (
         "twins-other",
         "VA405",
         "id-collision",
-        "{n} message ids stand for several messages with different payloads",
+        "{n:message id has|message ids have} several messages with different payloads",
         """
         One `Nats-Msg-Id` was used for different payloads.
 
@@ -496,7 +505,7 @@ ALL: Final = (
         "twins-same",
         "VA406",
         "published-twice",
-        "{n} message ids were stored several times with one payload",
+        "{n:message id was|message ids were} stored several times with one payload",
         """
         A message with a `Nats-Msg-Id` was stored in two regions, or twice in one after the deduplication window.
 
@@ -510,7 +519,7 @@ ALL: Final = (
         "clocks",
         "VA501",
         "clocks",
-        "{n} pairs of regions have messages that arrived before they were written",
+        "{n:pair of regions has|pairs of regions have} messages that arrived before they were written",
         """
         A message has an earlier timestamp in a read stream than in its write stream.
 

@@ -18,6 +18,9 @@ _SAID: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.+?)(?: SQLSTATE:
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _NO_CLASS: Final = re.compile(r"ClassNotFoundException: (?:Class )?(?P<name>[\w.$]+)")
 """What Java says where a package is missing: of a file system, of a table format."""
+_NO_FILE: Final = "FAILED_READ_FILE"
+"""Spark's condition for a file that is damaged, or not what its name says."""
+_DAMAGED: Final = "a file of the tables is damaged: extract them again, or begin at an earlier stage with `--from`"
 _LONGEST: Final = 400
 
 
@@ -34,7 +37,8 @@ def explained() -> Iterator[None]:
             "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
         ) from error
     except (PySparkException, Py4JError) as error:
-        raise VstreamError(f"Spark could not do it: {said(str(error))}") from error
+        hint = _DAMAGED if _NO_FILE in str(error) else None
+        raise VstreamError(f"Spark could not do it: {said(str(error))}", hint=hint) from error
 
 
 def said(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from vstream.audit.codes import BY_KIND
+from vstream.audit.codes import BY_KIND, Many
 from vstream.audit.cut import is_origin
 from vstream.audit.faults import MISSING
 from vstream.audit.reconcile import ORIGIN
@@ -129,7 +129,7 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
         severity=code.severity,
         leaves_open=code.leaves_open,
         virtual=virtual,
-        detail=code.says.format(n=f"{count:,}", **named),
+        detail=code.says.format(n=Many(count), **named),
         count=count,
         **more,
     )
