@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import nats
 import psutil
 import pytest
 import pytest_asyncio
@@ -323,6 +324,21 @@ async def test_a_consumer_receives_every_message_also_after_an_outage(world: Wor
     fetched = world.operations(Kind.FETCH)
     assert sum(one.count for one in fetched) == len(deliveries)
     assert {one.outcome for one in fetched} >= {Outcome.OK, Outcome.REJECTED}
+
+
+async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
+    consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
+    other = await nats.connect(world.server.endpoint.urls[0])
+    async with world.working(replace(world.spec, consumers=(consumer,))):
+        await world.recorded(Outcome.OK)
+        # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
+        fetching = await other.jetstream().pull_subscribe_bind(consumer="reader", stream="foo")
+        assert await fetching.fetch(1, timeout=30)
+    await other.close()
+
+    deliveries = list(world.capture.deliveries())
+    assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
+    assert max(one.deliveries for one in deliveries) > 1
 
 
 RUNNER = """

@@ -34,8 +34,10 @@ _NOBODY = 503
 _TICK = 0.001
 _MAKE = 5.0
 _PAUSE = 0.2
+_ACK_WAIT = 5.0
+"""Seconds after which a server delivers again what was not acknowledged. These clients acknowledge at once."""
 _LEFTOVERS = 10.0
-"""Seconds that consumers have in the end for what is left."""
+"""Seconds that consumers have in the end for what is left, since they were last owed something."""
 
 
 def refusal(reply: Reply) -> str:
@@ -184,6 +186,7 @@ class Consumer(_Paced):
             "durable_name": self._spec.name,
             "name": self._spec.name,
             "ack_policy": "explicit",
+            "ack_wait": round(_ACK_WAIT * _NS),
             "deliver_policy": "all",
             "max_ack_pending": 100 * BATCH,
         }
@@ -193,13 +196,28 @@ class Consumer(_Paced):
         )
 
     async def finish(self) -> None:
-        """Take what is left."""
-        deadline = self.recorder.now() + round(_LEFTOVERS * _NS)
+        """
+        Take what is left, and what is to be delivered again.
+
+        A delivery, or its acknowledgement, that went to a server which was killed is owed until `ack_wait` is over,
+        and meanwhile fetches are empty.
+        """
+        deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS) * _NS)
         number = -1
         while self.recorder.now() < deadline:
             if await self._fetch(self.recorder.now(), number) == (Outcome.OK, 0):
-                return
+                if not await self._is_owed():
+                    return
+                await asyncio.sleep(_PAUSE)
             number -= 1
+
+    async def _is_owed(self) -> bool:
+        """Whether the server has something for it that is not acknowledged; also where it does not answer."""
+        subject = f"{API}.CONSUMER.INFO.{self._spec.physical}.{self._spec.name}"
+        with suppress(VstreamError):
+            info = await self._connection.request_json(subject, timeout=_MAKE)
+            return bool(info.get("num_pending") or info.get("num_ack_pending"))
+        return True
 
     async def operate(self, due: int, number: int) -> None:
         """One fetch."""
