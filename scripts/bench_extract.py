@@ -67,7 +67,9 @@ class Server:
 def server(directory: Path) -> Iterator[Server]:
     port = next(port for port in range(24_000, 25_000) if ports.is_free(port))
     conf = directory / "server.conf"
-    conf.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}/store", max_file: 20GB }}\n')
+    conf.write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}/store", max_file: 20GB }}\nmax_pending: 2GB\n'
+    )
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen([binaries.locate(), "-c", conf], stdout=log, stderr=log)
     try:
@@ -123,7 +125,8 @@ def bare(one: Server, stream: str, count: int) -> None:
         view = memoryview(buffer)
         tail = b""
         while True:
-            length = conversation.recv_into(buffer)
+            if not (length := conversation.recv_into(buffer)):
+                raise ConnectionError("the server has closed the bare socket's connection; its log says why")
             tail = (tail + bytes(view[max(0, length - 3_000) : length]))[-3_000:]
             if _LAST.search(tail):
                 return
