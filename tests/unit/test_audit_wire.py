@@ -139,6 +139,11 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
         [sourced] * 99,
         [plain, sourced] * 50,
         [Sent(b"c", b"", b"id", b"w 1", b"y"), plain] * 40,
+        [
+            Sent(b"d" * 200, b"\r\n. 1" * 300, None, b"w 5 > >", b"z" * 300),
+            Sent(b"d" * 200, b"x" * 900, None, None, None),
+        ]
+        * 40,
     ):
         data = pull_bytes(some)
         for end in (len(data), len(data) - 1, len(data) - 20, len(data) - 60):

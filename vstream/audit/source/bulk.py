@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,10 +18,13 @@ from vstream.audit.source.columns import RAW, Block, digests, text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from vstream.audit.source.columns import Columns
 
 _CRLF = b"\r\n"
-_BLANK_LINE = b"\r\n\r\n"
+_NUMBERS = 160
+"""Bytes that the rest of a message's line has at most: four numbers, a random token, two lengths."""
 _SOURCE = b"\nNats-Stream-Source:"
 _MSG_ID = b"\nNats-Msg-Id:"
 _WITH_HEADERS = b"HMSG"
@@ -43,32 +47,59 @@ def block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | Non
 
 
 def _block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | None:
-    numbers = pc.split_pattern(pa.array(pieces, pa.binary()), b".", max_splits=3)
-    lengths, rest = _two(pc.list_element(numbers, 3), _CRLF)
-    whole, begun = _two(rest, _CRLF, reverse=True)
-    stated = pc.list_element(pc.split_pattern(lengths, b" ", max_splits=1, reverse=True), 1)
-    if not pc.all(pc.equal(pc.binary_length(whole), _number(stated, pa.int32()))).as_py():
+    # Arrow takes apart the few bytes around messages. It would move the messages themselves at every step.
+    numbers, _ = _two(pa.array([one[:_NUMBERS] for one in pieces], pa.binary()), _CRLF)
+    tokens = pc.split_pattern(numbers, b".", max_splits=3)
+    has_headers, header_sizes, sizes = _lengths(pc.list_element(tokens, 3))
+    starts = pc.binary_length(numbers).to_numpy() + len(_CRLF)
+    bodies, ends = (starts + header_sizes).tolist(), (starts + sizes).tolist()
+    after = pa.array([one[end:] for one, end in zip(pieces, ends, strict=True)], pa.binary())
+    nothing, begun = _two(after, _CRLF, reverse=True)
+    if pc.max(pc.binary_length(nothing)).as_py():
         return None
     verb, subject = _two(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
-    has_headers = pc.equal(verb, _WITH_HEADERS)
-    if not pc.all(pc.or_(has_headers, pc.equal(verb, _WITHOUT))).as_py():
+    if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WITH_HEADERS, _WITHOUT))).as_py():
         return None
-    header, source, msg_id, payload = _apart(whole, has_headers, wants_headers=columns.wants_headers)
+    header, source, msg_id = None, pa.nulls(len(pieces), pa.string()), pa.nulls(len(pieces), pa.string())
+    if header_sizes.any():
+        found = [one[start:body] for one, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
+        header = pa.array(found, pa.binary())
+        source, msg_id = _said(header)
     arrays = {
-        "seq": _number(pc.list_element(numbers, 0), pa.int64()),
-        "time_ns": _number(pc.list_element(numbers, 2), pa.int64()),
+        "seq": _number(pc.list_element(tokens, 0), pa.int64()),
+        "time_ns": _number(pc.list_element(tokens, 2), pa.int64()),
         "subject": text(subject),
         "msg_id": msg_id,
         "source": source,
-        "size": pc.binary_length(payload),
+        "size": pa.array(sizes - header_sizes),
     }
+    payloads = [one[body:end] for one, body, end in zip(pieces, bodies, ends, strict=True)]
     if columns.wants_digest:
-        arrays["digest"] = digests(payload.to_pylist())
+        arrays["digest"] = digests(payloads)
     if columns.wants_headers:
-        arrays["headers"] = header
+        none = pa.scalar(None, pa.binary())
+        arrays["headers"] = (
+            pa.nulls(len(pieces), pa.binary()) if header is None else pc.if_else(has_headers, header, none)
+        )
     if columns.wants_payload:
-        arrays["payload"] = payload
+        arrays["payload"] = pa.array(payloads, pa.binary())
     return pa.RecordBatch.from_arrays(list(arrays.values()), schema=pa.schema([RAW[name] for name in arrays]))
+
+
+def _lengths(stated: pa.Array) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int32]]:
+    """
+    What lines end with: whether there are headers, how long they are, and how long they are with the payload.
+
+    A line ends with what is pending, the length of headers if there are any, and the whole length.
+    """
+    parts = pc.split_pattern(stated, b" ", max_splits=2, reverse=True)
+    has_headers = pc.equal(pc.list_value_length(parts), 3)
+    one = _number(pc.list_element(parts, 1), pa.int32()).to_numpy()
+    if not pc.any(has_headers).as_py():
+        return has_headers, np.zeros_like(one), one
+    last = parts.flatten().take(pa.array(parts.offsets.to_numpy()[1:] - 1))
+    header_sizes = np.where(has_headers.to_numpy(zero_copy_only=False), one, np.int32(0))
+    return has_headers, header_sizes, _number(last, pa.int32()).to_numpy()
 
 
 def _two(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa.Array, pa.Array]:
@@ -77,29 +108,16 @@ def _two(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def _apart(
-    whole: pa.Array, has_headers: pa.Array, *, wants_headers: bool
-) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Header blocks (all null unless they are wanted), what they say of source and id, and payloads."""
-    blocks, none = pa.nulls(len(whole), pa.binary()), pa.nulls(len(whole), pa.string())
-    if not pc.any(has_headers).as_py():
-        return blocks, none, none, whole
-    is_all = pc.all(has_headers).as_py()
-    if is_all and not wants_headers:
-        # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
-        lines = pc.split_pattern(whole, _CRLF, max_splits=3)
-        if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
-            named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
-            if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
-                _, source = _two(named, b":")
-                return blocks, pc.ascii_trim_whitespace(text(source)), none, pc.list_element(lines, 3)
-    if not is_all:
-        whole = pc.if_else(has_headers, whole, pc.binary_join_element_wise(_BLANK_LINE, whole, b""))
-    header, payload = _two(whole, _BLANK_LINE)
-    if wants_headers:
-        ended = pc.binary_join_element_wise(header, _BLANK_LINE, b"")
-        blocks = pc.if_else(has_headers, ended, pa.scalar(None, pa.binary()))
-    return blocks, _value(header, _SOURCE), _value(header, _MSG_ID), payload
+def _said(header: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """What header blocks say of source and id."""
+    # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
+    lines = pc.split_pattern(header, _CRLF, max_splits=3)
+    if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
+        named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
+        if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
+            _, source = _two(named, b":")
+            return pc.ascii_trim_whitespace(text(source)), pa.nulls(len(header), pa.string())
+    return _value(header, _SOURCE), _value(header, _MSG_ID)
 
 
 def _value(header: pa.Array, name: bytes) -> pa.Array:
