@@ -14,6 +14,7 @@ Status (with --status, and nothing else then): see scripts/bench_status.py.
 Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
 Pushes (with --pushes, and nothing else then): what publishers notice of changed accounts in operator mode, see scripts/bench_pushes.py.
 Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
+Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
 """
@@ -179,7 +180,7 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
         )
 
 
-def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is measured alone
+def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thing that is measured alone
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000, help="virtual streams (default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds on fresh servers (default 3)")
@@ -235,6 +236,7 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is
     parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
     )
+    parser.add_argument("--created", action="store_true", help="only consumers that servers do not find at once")
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
     parser.add_argument(
         "--planted", action="store_true", help="only an audit of tables with planted faults of every kind"
@@ -277,6 +279,11 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0915 - one for each thing that is
         import bench_pushes  # noqa: PLC0415
 
         sys.exit(bench_pushes.main(options.profiles))
+    if options.created:
+        import bench_created  # noqa: PLC0415
+
+        bench_created.main()
+        return
     if options.failures:
         sys.exit(bench_failures.main(options.profiles, options.versions, options.faults, options.servers))
     if options.extract:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -13,11 +15,13 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
-from tests.conformance.place import SOON, DiffersError, Place, eventually, must
+from tests.conformance.place import PATIENCE, SOON, DiffersError, Place, eventually, must
 
 Operation = Callable[[Place], Awaitable[None]]
+_Answer = TypeVar("_Answer")
 _WAIT = 10.0
 _COUNT = 3
+_CONSUMER_NOT_FOUND = 10014
 
 
 async def publish(place: Place) -> None:
@@ -288,7 +292,8 @@ async def consumer_list(place: Place) -> None:
 async def consumer_pause(place: Place) -> None:
     name = await _made(place)
     until = (datetime.now(UTC) + timedelta(minutes=1)).isoformat().replace("+00:00", "Z")
-    must(bool((await place.js.pause_consumer(place.stream, name, until)).paused), "not paused")
+    paused = await _known(lambda: place.js.pause_consumer(place.stream, name, until))
+    must(bool(paused.paused), "not paused")
     must(not (await place.js.resume_consumer(place.stream, name)).paused, "not resumed")
 
 
@@ -312,11 +317,7 @@ async def consumer_reset(place: Place) -> None:
 
 async def consumer_delete(place: Place) -> None:
     name = await _made(place)
-
-    async def deleted() -> bool:  # another server than the one that made it may not have heard of it yet
-        return await place.js.delete_consumer(place.stream, name)
-
-    await eventually(deleted, "not deleted")
+    must(await _known(lambda: place.js.delete_consumer(place.stream, name)), "not deleted")
 
 
 async def stream_info(place: Place) -> None:
@@ -393,6 +394,23 @@ async def _made(place: Place) -> str:
     config = ConsumerConfig(durable_name=name, ack_policy=AckPolicy.EXPLICIT, deliver_policy=DeliverPolicy.ALL)
     await place.js.add_consumer(physical, config)
     return name
+
+
+async def _known(ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """
+    What *ask* returns, which is about a consumer that was just made.
+
+    Its own server has said that it is there. The meta leader may hear of it later, and answers 10014 until then, on any cluster
+    (docs/routing.md).
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await ask()
+        except nats.js.errors.NotFoundError as error:
+            if error.err_code != _CONSUMER_NOT_FOUND or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.02)
 
 
 async def _got(place: Place, *, direct: bool) -> None:

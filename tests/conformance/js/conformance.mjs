@@ -28,6 +28,20 @@ async function eventually(holds, otherwise, within = PATIENCE) {
   }
 }
 
+// What is asked about a consumer that was just made. Its own server has said that it is there; the meta leader may hear of it
+// later, and answers 10014 until then, on any cluster (docs/routing.md).
+async function known(ask) {
+  const deadline = Date.now() + PATIENCE;
+  while (true) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error.code !== 10014 || Date.now() > deadline) throw error;
+      await pause(20);
+    }
+  }
+}
+
 // Expectations of a whole stream, beside publishes of others.
 async function undisturbed(publish) {
   for (let tries = 0; tries < 20; tries++) {
@@ -300,7 +314,8 @@ const consuming = {
   },
   "consumer: pause and resume": async (p) => {
     const name = await p.made(await p.physical(), {});
-    must((await p.jsm.consumers.pause(p.stream, name, new Date(Date.now() + 60_000))).paused, "not paused");
+    const until = new Date(Date.now() + 60_000);
+    must((await known(() => p.jsm.consumers.pause(p.stream, name, until))).paused, "not paused");
     must(!(await p.jsm.consumers.resume(p.stream, name)).paused, "not resumed");
   },
   "consumer: update": async (p) => {
@@ -314,8 +329,10 @@ const consuming = {
     await p.jsm.consumers.reset(p.stream, name, 1);
     await p.fetched(name, COUNT);
   },
-  "consumer: delete": async (p) =>
-    must(await p.jsm.consumers.delete(p.stream, await p.made(await p.physical(), {})), "not deleted"),
+  "consumer: delete": async (p) => {
+    const name = await p.made(await p.physical(), {});
+    must(await known(() => p.jsm.consumers.delete(p.stream, name)), "not deleted");
+  },
 };
 
 const looking = {
