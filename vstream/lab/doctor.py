@@ -18,7 +18,7 @@ import psutil
 
 from vstream.errors import LabError
 from vstream.lab import binaries, linkproxy, ports
-from vstream.lab.linkproxy.owners import owner
+from vstream.lab.linkproxy.owners import owners
 from vstream.lab.state import lab_directory, labs_directory
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def _descriptors() -> Finding:
 def _proxy() -> Finding:
     """Find ourselves by a socket: that is how a proxy finds out where connections come from."""
     with socket.create_server((ports.HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as dialed:
-        found = owner(dialed.getsockname()[1], listener.getsockname()[1], [os.getpid()])
-    can = found == os.getpid()
+        end = dialed.getsockname()[1], listener.getsockname()[1]
+        can = owners([end], [os.getpid()]) == {end: os.getpid()}
     return Finding(
         what="links: proxy",
         can=can,

@@ -3,6 +3,8 @@ Which region a connection comes from: the process that owns the socket at its ot
 
 All servers dial from 127.0.0.1 and with ports that mean nothing, and the bytes of a connection
 say only later who speaks. The operating system knows which process has which socket.
+It needs milliseconds to say so, and servers that are cut off dial every second: a thread asks it,
+for all connections that wait at once, so that those that are through do not wait with them.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _TRIES = (0.0, 0.01, 0.03, 0.1, 0.3)
 """Seconds before each look: a process that was just started may not be recognisable yet."""
 _SUFFIX = ".conf"
+
+
+End = tuple[int, int]
+"""A connection: the port that it comes from, and the front that it goes to."""
 
 
 class Owners:
@@ -28,23 +34,37 @@ class Owners:
         self._configs = configs if configs.endswith(os.sep) else configs + os.sep
         self.regions = regions
         self._known: list[int] = []
+        self._asked: set[End] = set()
+        self._next: asyncio.Task[Mapping[End, str]] | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     async def region_of(self, port: int, front: int) -> str | None:
         """The region of the server that has connected from *port* to *front*; None if that is no server of this lab."""
         for pause in _TRIES:
             await asyncio.sleep(pause)
-            region = self._region_of(port, front)
-            if region is not None:
-                return region
+            self._asked.add((port, front))
+            self._next = self._next or asyncio.create_task(self._look())
+            # Others wait for it too.
+            found = await asyncio.shield(self._next)
+            if (port, front) in found:
+                return found[port, front]
         return None
 
-    def _region_of(self, port: int, front: int) -> str | None:
-        for candidates in (self._known, self._servers()):
-            pid = owner(port, front, candidates)
-            if pid is not None:
-                # A process id may have been given to another server since.
-                return self.regions.get(self._server(pid) or "")
-        return None
+    async def _look(self) -> Mapping[End, str]:
+        """One look for all that have asked until it begins; who asks later gets the next."""
+        async with self._one_at_a_time:
+            asked, self._asked, self._next = self._asked, set(), None
+            return await asyncio.to_thread(self._regions_of, asked)
+
+    def _regions_of(self, asked: set[End]) -> Mapping[End, str]:
+        found = self._found(asked, self._known)
+        return found if len(found) == len(asked) else found | self._found(asked - found.keys(), self._servers())
+
+    def _found(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
+        regions = self.regions
+        # A process id may have been given to another server since.
+        servers = {end: self._server(pid) or "" for end, pid in owners(asked, candidates).items()}
+        return {end: regions[server] for end, server in servers.items() if server in regions}
 
     def _servers(self) -> list[int]:
         self._known = [pid for pid in _process_ids() if self._server(pid)]
@@ -60,30 +80,37 @@ class Owners:
 
 if sys.platform == "linux":
 
-    def owner(port: int, front: int, candidates: Iterable[int]) -> int | None:
-        """Which of *candidates* has the socket that is connected from *port* to *front*."""
-        inode = _inode(port, front)
-        if inode is None:
-            return None
-        wanted = f"socket:[{inode}]"
-        return next((pid for pid in candidates if wanted in _descriptors(pid)), None)
+    def owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
+        """Which of *candidates* have the sockets of the connections *asked*."""
+        found: dict[End, int] = {}
+        sought = _descriptors_of(asked)
+        for pid in candidates:
+            if not sought:
+                break
+            for descriptor in _descriptors(pid) & sought.keys():
+                found[sought.pop(descriptor)] = pid
+        return found
 
-    def _inode(port: int, front: int) -> str | None:
-        ends = [f"0100007F:{port:04X}", f"0100007F:{front:04X}"]
+    def _descriptors_of(asked: Collection[End]) -> dict[str, End]:
+        """By what their owners have as descriptors."""
+        ends = {(f"0100007F:{port:04X}", f"0100007F:{front:04X}"): (port, front) for port, front in asked}
+        found: dict[str, End] = {}
         with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123 - in a hurry
             for line in table:
-                # Most lines belong to others: splitting them all would take most of the time.
-                if ends[0] in line:
-                    columns = line.split()
-                    if columns[1:3] == ends:
-                        return columns[9]
-        return None
+                _, port, front, rest = line.split(None, 3)
+                if (end := ends.get((port, front))) is not None:
+                    found[f"socket:[{rest.split()[6]}]"] = end
+                    if len(found) == len(ends):
+                        break
+        return found
 
-    def _descriptors(pid: int) -> Iterator[str]:
+    def _descriptors(pid: int) -> set[str]:
+        found = set()
         with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
                 with suppress(OSError):
-                    yield os.readlink(entry.path)  # noqa: PTH115 - a Path for each would take most of the time
+                    found.add(os.readlink(entry.path))  # noqa: PTH115 - a Path for each would take most of the time
+        return found
 
     def _process_ids() -> Iterable[int]:
         with os.scandir("/proc") as entries:
@@ -99,9 +126,9 @@ if sys.platform == "linux":
 else:
     import psutil
 
-    def owner(port: int, front: int, candidates: Iterable[int]) -> int | None:
-        """Which of *candidates* has the socket that is connected from *port* to *front*."""
-        return next((pid for pid in candidates if (port, front) in _ends(pid)), None)
+    def owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
+        """Which of *candidates* have the sockets of the connections *asked*."""
+        return {end: pid for pid in candidates for end in _ends(pid) if end in asked}
 
     def _ends(pid: int) -> Iterator[tuple[int, int]]:
         with suppress(psutil.Error):
