@@ -37,7 +37,7 @@ _PAUSE = 0.2
 _ACK_WAIT = 5.0
 """Seconds after which a server delivers again what was not acknowledged. These clients acknowledge at once."""
 _LEFTOVERS = 10.0
-"""Seconds that consumers have in the end for what is left, since they were last owed something."""
+"""Seconds that consumers have in the end for what is left, beside what is to be delivered again."""
 
 
 def refusal(reply: Reply) -> str:
@@ -212,11 +212,12 @@ class Consumer(_Paced):
             number -= 1
 
     async def _is_owed(self) -> bool:
-        """Whether the server has something for it that is not acknowledged; also where it does not answer."""
+        """Whether the server has something for it that is not acknowledged; also where it does not say."""
         subject = f"{API}.CONSUMER.INFO.{self._spec.physical}.{self._spec.name}"
         with suppress(VstreamError):
             info = await self._connection.request_json(subject, timeout=_MAKE)
-            return bool(info.get("num_pending") or info.get("num_ack_pending"))
+            if api_error(info, subject) is None:
+                return bool(info["num_pending"] or info["num_ack_pending"])
         return True
 
     async def operate(self, due: int, number: int) -> None:
