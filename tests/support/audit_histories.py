@@ -276,6 +276,17 @@ class Maker:
             gone = [one for one in keys if one["seq"] < last.get(one["stream"], 0)]
             self.history.messages = [one for one in self.history.messages if one not in gone]
 
+    def _plant_all_rolled_up(self) -> None:
+        row = self._any("read")
+        if row and row["source"]:
+            at = row["source"].split(" ")[:2]
+            for reader in [one for one in self.history.streams if one["role"] == "read"]:
+                rows = self.history.of(reader["stream"])
+                last = [one["seq"] for one in rows if one["source"] and one["source"].split(" ")[:2] == at]
+                gone = [one for one in rows if last and one["seq"] < last[0]]
+                self.history.messages = [one for one in self.history.messages if one not in gone]
+                reader["limits"] = {"allow_rollup_hdrs": 1}
+
     def _plant_twin(self) -> None:
         row, other = self._any("read"), self._any("read")
         if row and other:

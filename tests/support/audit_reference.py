@@ -307,13 +307,16 @@ class Audit:
         keeps = 1 if limits is None else limits.get("max_msgs_per_subject")
         if keeps is not None and key is None:
             return True
+        may_roll_up = limits is not None and "allow_rollup_hdrs" in limits and is_nowhere
+        is_oldest = reader["first_seq"] > 1 and (not mine or seq < min(mine))
+        if may_roll_up and is_oldest and rows and min(one.time for one in rows) + SKEW >= written:
+            return True
         kept = [one for one in rows if one.key == key]
         if not kept or min(one.time for one in kept) + SKEW < written:
             return False
         if any((one.origin, one.former) == (origin, former) and one.origin_seq < seq for one in kept):
             return False
-        may_roll_up = limits is not None and "allow_rollup_hdrs" in limits
-        return (keeps is not None and len(kept) >= keeps) or (may_roll_up and is_nowhere)
+        return (keeps is not None and len(kept) >= keeps) or may_roll_up
 
     def _passed(self, compared: dict[str, dict[tuple[str, str, int], list[Copy]]]) -> None:
         for name, reader in self.readers.items():

@@ -177,11 +177,12 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
     """
     *cells* with how many messages of their key their reader has, and since when, if it may have removed others for these.
 
-    *kept_from* is the least sequence of their own origin among these.
+    *kept_from* is the least sequence of their own origin among these. *has_since* is since when
+    the reader has messages of any key.
     """
     if not cut.keeps_last:
         nothing = F.lit(None).cast("bigint")
-        return cells.withColumns({"kept": nothing, "kept_since": nothing, "kept_from": nothing})
+        return cells.withColumns({"kept": nothing, "kept_since": nothing, "kept_from": nothing, "has_since": nothing})
     by_key = ["virtual", "stream", "key"]
     # Names of streams have no spaces.
     origin = F.concat_ws(" ", "origin", "former")
@@ -201,7 +202,12 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
             F.map_from_entries(F.collect_list(F.struct("of", "from"))).alias("froms"),
         )
     )
-    return cells.join(kept, by_key, how="left").withColumn("kept_from", F.try_element_at("froms", origin))
+    oldest = copies.where(~F.col("is_origin")).groupBy("virtual", "stream").agg(F.min("time_ns").alias("has_since"))
+    return (
+        cells.join(kept, by_key, how="left")
+        .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
+        .withColumn("kept_from", F.try_element_at("froms", origin))
+    )
 
 
 def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
@@ -235,13 +241,15 @@ def _reason() -> Column:
     is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
     are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
     is_newer_kept = F.col("key").isNull() | ((F.col("kept") >= F.col("keeps")) & are_newer_kept)
-    # Who rolls a subject up in one region leaves in the others' write streams what is gone from all read streams.
-    is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer_kept
+    # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
+    is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
+    are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
+    is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer
     may_be_removed = F.col("has_holes") & (
         F.col("may_lose_any")
         | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
         | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
-        | F.coalesce(is_rolled_up, F.lit(False))
+        | is_rolled_up
     )
     is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
     is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
