@@ -201,3 +201,15 @@ def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None
     found.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")
     kept = frames.read_tables(spark, uri)
     assert (kept.messages.columns, kept.streams.columns) == (MESSAGES.names, STREAMS.names)
+    # One file that ends too early, then all of them: of the last, not even the columns are known.
+    files = sorted((tmp_path / "tables" / "messages").glob("part-*.parquet"))
+    assert len(files) > 1
+    for some in (files[-1:], files):
+        for file in some:
+            with file.open("r+b") as content:
+                content.truncate(file.stat().st_size // 2)
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(VstreamError, match=r"part-.*\.parquet") as raised:
+            judged(spark, uri)
+        assert "damaged: extract" in str(raised.value.hint)
+        assert "\n" not in raised.value.message

@@ -37,8 +37,13 @@ def explained() -> Iterator[None]:
             "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
         ) from error
     except (PySparkException, Py4JError) as error:
-        hint = _DAMAGED if _NO_FILE in str(error) else None
+        hint = _DAMAGED if is_damage(error) else None
         raise VstreamError(f"Spark could not do it: {said(str(error))}", hint=hint) from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether Spark failed at a file that is damaged."""
+    return _NO_FILE in str(error)
 
 
 def said(text: str) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
-from vstream.audit.failure import said
+from vstream.audit.failure import is_damage, said
 from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
@@ -228,11 +228,13 @@ def checked(spark: SparkSession, place: str, schema: StructType, optional: Seque
     The table at *place*, which must have the columns of *schema*, and may have the *optional* ones.
 
     Spark would read a column that is not there as null, and all messages would be alike.
-    Raises VstreamError if there is no table, or another one.
+    Raises VstreamError if there is no table, or another one; of a file that is damaged, Spark's own error.
     """
     try:
         found = {one.name: one.dataType for one in spark.read.parquet(place).schema.fields}
     except Exception as error:
+        if is_damage(error):
+            raise
         raise VstreamError(f"there is no table `{place}`", hint="begin at an earlier stage with `--from`") from error
     for one in schema.fields:
         if one.name not in found:
