@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
+from vstream.audit import session
 from vstream.audit.local import table
 from vstream.audit.routes import ROUTES, Route, along, as_rows, route
 
@@ -57,3 +59,14 @@ def test_an_interruption_is_not_sparks() -> None:
     """Its own handler would call Java in the midst of another call, and print the stacks of both."""
     assert "pyspark" not in str(getattr(signal.getsignal(signal.SIGINT), "__module__", ""))
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger().handlers)
+
+
+def test_a_java_that_answers_no_more_after_ctrl_c_is_not_warned_of() -> None:
+    class Interrupted:
+        def stop(self) -> None:
+            warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        session._stop(Interrupted(), submitted=True)
+    assert said == []

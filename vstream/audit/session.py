@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -234,7 +235,9 @@ def _stop(spark: Any, *, submitted: bool) -> None:
     from pyspark import SparkContext  # noqa: PLC0415 - optional
 
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to ask
-    with suppress(Exception):
+    with suppress(Exception), warnings.catch_warnings():
+        # It warns of a Java process that does not answer, as after Ctrl-C; that is ended below.
+        warnings.simplefilter("ignore", RuntimeWarning)
         spark.stop()
     if submitted or gateway is None:
         return
