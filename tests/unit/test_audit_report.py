@@ -108,7 +108,7 @@ def text(report: Report) -> str:
 def test_the_screen_says_the_verdict_first_then_why() -> None:
     lines = text(BROKEN).splitlines()
     assert lines[0].startswith(
-        "✗ FAIL acme on lab acme: 151 messages missing (east) · 1 error · 1 note · 30 stored messages"
+        "✗ FAIL acme on lab acme: 151 messages missing (east) · 1 error · 1 note · 30 stored messages in 3 streams of 2 regions"
     )
     assert lines[1] == "✗ VA102 foo east: something"
     assert lines[2].strip() == (
@@ -137,12 +137,38 @@ def test_a_fault_whose_messages_never_came_has_not_settled() -> None:
     assert [row[-3:] for row in rows] == [["west", "at", "once"], ["never:", "3", "missing"]]
 
 
+def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing() -> None:
+    some = (
+        finding("lost-tail", region="east", count=1),
+        finding("late", region="west", count=2),
+        finding("unreadable", region="north", count=0),
+    )
+    one = replace(CLEAN, regions=("east",), streams=(replace(CLEAN.streams[0], rows=1),), findings=some)
+    assert view.summary(one) == (
+        "1 message missing (east); 2 messages late (west); not everything could be seen (north) · 2 errors · "
+        "1 stored message in 1 stream of 1 region"
+    )
+    lost = codes.BY_KIND["lost-middle"].says
+    assert [lost.format(n=codes.Many(n), stream="r", origin="w") for n in (1, 2000)] == [
+        "`r` lacks 1 message of `w` between others",
+        "`r` lacks 2,000 messages of `w` between others",
+    ]
+
+
 def test_rounds_say_what_begins_and_what_is_over() -> None:
     rounds = Rounds()
     assert [str(line).split()[:2] for line in rounds.lines(CLEAN)] == [["✓", "PASS"]]
     assert "VA102 foo east: something" in str(list(rounds.lines(BROKEN))[1])
     assert len(list(rounds.lines(BROKEN))) == 1
     assert "over: VA102" in str(list(rounds.lines(CLEAN))[1])
+    # What has grown too old to be looked at has not been mended.
+    assert len(list(rounds.lines(BROKEN))) == 2
+    later = replace(CLEAN, streams=tuple(replace(one, first_seq=1000) for one in CLEAN.streams))
+    few = replace(BROKEN, findings=(replace(LOST, more=0),))
+    assert len(list(rounds.lines(few))) == 1
+    assert "not mended: VA102" in str(list(rounds.lines(later))[1])
+    unseen = replace(CLEAN, findings=(finding("unreadable", region="east", examples=("connection refused",)),))
+    assert str(list(rounds.lines(unseen))[1]).endswith("foo east: something: connection refused")
 
 
 def test_what_spark_says_is_one_line() -> None:
@@ -246,6 +272,9 @@ def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong()
 def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_folded() -> None:
     shown = page(BROKEN)
     assert bars(shown)["foo-read-east"] == "7 ranges are marked"
+    assert "<code>vstream explain VA102</code>" in shown
+    one = page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
+    assert bars(one)["foo-read-east"] == "1 range is marked"
     assert (shown.count("What is wrong"), shown.count("What could not be seen")) == (1, 0)
     assert "with nothing to mark" not in shown
     assert "<summary>1 write stream with nothing to mark</summary>" in page(CLEAN)

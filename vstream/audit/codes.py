@@ -218,8 +218,11 @@ ALL: Final = (
         before its end.
 
         ## What it means
-        The write stream still has them, so that they can arrive. If the number does not shrink, the source is
-        stalled: look at the gateway connections and at the leader of the read stream.
+        The write stream still has them, so that they can arrive.
+
+        ## What to do
+        Audit again: after an outage sources rest for a while, which `vstream resync` ends. If the number does not
+        shrink, the source is stalled: look at the gateway connections and at the leader of the read stream.
         """,
     ),
     _code(
@@ -243,7 +246,7 @@ ALL: Final = (
         """
         A region lacks messages that its read stream's limits explain: older than `max_age`, beyond `max_msgs`, or
         with enough newer messages of their subject. Where roll-ups are allowed, a message that all regions lack may
-        have been rolled up by a newer one of its subject.
+        have been rolled up by a newer one of its subject, or of all subjects.
 
         ## What it means
         Nothing is wrong as far as can be seen. That they ever arrived cannot be proven any more.
@@ -325,7 +328,7 @@ ALL: Final = (
         "reused",
         "VA204",
         "reused",
-        "`{stream}` has {n:message|messages} of `{origin}` under sequences that now belong to others",
+        "`{stream}` has {n:message|messages} of `{origin}` whose sequence now belongs to another",
         """
         A region and the write stream hold different messages under one sequence, and the region's came before the
         other was written.
@@ -365,7 +368,7 @@ ALL: Final = (
         "overwritten",
         "VA207",
         "overwritten",
-        "{n:acknowledged publish|acknowledged publishes} under sequences of `{origin}` that now hold something else",
+        "{n:acknowledged publish|acknowledged publishes} of `{origin}` whose sequence now holds something else",
         """
         A client was told the sequence of its message, and the write stream holds another one there.
 
@@ -415,7 +418,7 @@ ALL: Final = (
         "misordered",
         "VA302",
         "misordered",
-        "`{stream}` has {n:message|messages} at other sequences than other regions",
+        "`{stream}` has {n:message|messages} at another sequence than other regions",
         """
         A virtual stream with one order everywhere (`ordered`, `stretch` or `homed`) has another message at a sequence
         in one region than in others.
@@ -462,7 +465,7 @@ ALL: Final = (
         "deduplicated",
         "VA403",
         "deduplicated",
-        "`{stream}` dropped {n:message|messages} of `{origin}` for others with the same id and payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` for another with the same id and payload",
         """
         A read stream has another message with the same `Nats-Msg-Id` and payload instead of this one.
 
@@ -476,7 +479,7 @@ ALL: Final = (
         "displaced",
         "VA404",
         "displaced",
-        "`{stream}` dropped {n:message|messages} of `{origin}` for others with the same id and another payload",
+        "`{stream}` dropped {n:message|messages} of `{origin}` for another with the same id and another payload",
         """
         A read stream has a message with the same `Nats-Msg-Id` but another payload instead of this one.
 

@@ -31,6 +31,7 @@ RANGES: Final = 100
 _RUN: Final = 10
 """Copies side by side on average, from which on they are no single accidents."""
 _ANEW: Final = "whole ranges repeat: its source has begun anew, as after a restart in the published layout"
+_LATELY: Final = "only what was stored lately was looked at: with a longer `--since` there may be something"
 _LIMITS: Final = frozenset(
     {"max_age", "max_msgs", "max_bytes", "max_msgs_per_subject", "allow_msg_ttl", "allow_rollup_hdrs", "retention"}
 )
@@ -150,7 +151,7 @@ def _about_streams(
         if unfinished is not None:
             yield _finding("unfinished", virtual, 0, examples=(unfinished,))
         if not any(one.rows for one in some):
-            yield _finding("nothing", virtual, 0)
+            yield _finding("nothing", virtual, 0, examples=(_LATELY,) if evidence.cut.is_narrow else ())
         for one in some:
             place = {"region": one.region, "stream": one.stream}
             if one.error is not None:

@@ -13,6 +13,7 @@ import typer
 from vstream.cli import inputs
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.accounts import AUDIT_USER
+from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -180,30 +181,35 @@ class Live(Source):
                 console.say(f"· reading broke off, and begins again: {error.message}", style="dim")
                 with explained():
                     found = self._extracted(spark, scratch)
-            return self._run(spark, found, self._context(), progress, scratch)
+            return self._run(spark, found, self._context(self._wanted.since_ns), progress, scratch)
 
     def follower(self, spark: Any, scratch: Path) -> Follower:
         """What audits again and again."""
         from vstream.audit.follow import WINDOW_NS, Follower  # noqa: PLC0415
 
+        window_ns = self._wanted.since_ns or WINDOW_NS
         return Follower(
             spark=spark,
             streams=self._streams,
             endpoints=self._endpoints,
             scratch=scratch,
-            context=self._context(),
-            window_ns=self._wanted.since_ns or WINDOW_NS,
+            context=self._context(window_ns),
+            window_ns=window_ns,
         )
 
-    def _context(self) -> Context:
+    def _context(self, since_ns: int | None) -> Context:
+        """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
         from vstream.audit.stages import Context  # noqa: PLC0415
 
-        wanted, names = self._wanted, {one.virtual for one in self._streams}
+        sample, names = self._wanted.sample, {one.virtual for one in self._streams}
+        # A part that passes is not the whole: whoever reads the verdict sees what it is about.
+        part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
+        part += f", {sample} of the subjects" if sample is not None else ""
         return Context(
-            subject=f"{self._topology.name} on {self._target.description}",
+            subject=f"{self._topology.name} on {self._target.description}{part}",
             models={one.name: one.consistency.value for one in self._topology.streams if one.name in names},
-            is_narrow=wanted.since_ns is not None,
-            is_sampled=wanted.sample is not None,
+            is_narrow=since_ns is not None,
+            is_sampled=sample is not None,
         )
 
     def _extracted(self, spark: Any, scratch: Path) -> Tables:

@@ -10,13 +10,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from vstream.audit.codes import Many
 from vstream.audit.report import Verdict
 from vstream.diagnostics import Severity
 from vstream.ui import console
 from vstream.ui.diagnostics import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
     from rich.progress import Progress as Bar
@@ -32,15 +33,16 @@ _WEIGHTS = {
     Severity.NOTE: ("·", "dim"),
 }
 _CHAPTERS = {
-    "VA004": "{n} rows that cannot be",
-    "VA006": "{n} streams that do not exist",
-    "VA1": "{n} messages missing",
-    "VA2": "{n} too many, or not what they were",
-    "VA3": "{n} out of order",
-    "VA401": "regions disagree for good on {n} keys",
-    "VA404": "{n} dropped for others with their id",
+    "VA004": "{n:row that cannot be|rows that cannot be}",
+    "VA006": "{n:stream that does|streams that do} not exist",
+    "VA1": "{n:message|messages} missing",
+    "VA105": "{n:message|messages} late",
+    "VA2": "{n:message|messages} too many or changed",
+    "VA3": "{n:message|messages} out of order",
+    "VA401": "regions disagree for good on {n:key|keys}",
+    "VA404": "{n:message|messages} dropped for another with the same id",
 }
-"""What errors of codes that begin so mean."""
+"""What errors of codes that begin so mean; of several beginnings, the longest counts."""
 _SHOWN = 40
 """Findings of one severity."""
 _EXPLAINED = 3
@@ -123,32 +125,42 @@ def headline(report: Report) -> Text:
 
 def summary(report: Report) -> str:
     """What was found in what, in one sentence."""
-    counts = {severity: sum(one.severity is severity for one in report.findings) for severity in Severity}
+    unseen = [one for one in report.findings if one.leaves_open]
+    seen = [one for one in report.findings if not one.leaves_open]
+    counts = {severity: sum(one.severity is severity for one in seen) for severity in Severity}
     found = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    not_seen = f"not everything could be seen{_where(unseen)}"
     match report.verdict():
         case Verdict.PASS:
             said = "every region holds every message, once, in order"
         case Verdict.UNKNOWN:
-            said = "nothing is known to be wrong, and not everything could be seen"
+            said = f"nothing is known to be wrong, and {not_seen}"
         case Verdict.FAIL:
-            said = "; ".join(_wrong(report))
+            said = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
     return (
-        f"{' · '.join([said, *found])} · {report.messages:,} stored messages in "
-        f"{len(report.streams)} streams of {len(report.regions)} regions"
+        f"{' · '.join([said, *found])} · {Many(report.messages):stored message|stored messages} in "
+        f"{Many(len(report.streams)):stream|streams} of {Many(len(report.regions)):region|regions}"
     )
 
 
 def _wrong(report: Report) -> Iterator[str]:
     """What the errors come to, for those who read nothing else."""
+    errors = [one for one in report.findings if one.severity is Severity.ERROR]
     for chapter, said in _CHAPTERS.items():
-        some = [one for one in report.findings if one.severity is Severity.ERROR and one.code.startswith(chapter)]
-        count, regions = sum(one.count for one in some), dict.fromkeys(one.region for one in some if one.region)
+        some = [one for one in errors if max(filter(one.code.startswith, _CHAPTERS), key=len, default=None) == chapter]
+        count = sum(one.count for one in some)
         if count:
-            yield said.format(n=f"{count:,}") + (f" ({', '.join(regions)})" if regions else "")
+            yield said.format(n=Many(count)) + _where(some)
+
+
+def _where(some: Iterable[Finding]) -> str:
+    """The regions that *some* findings are about, as ` (west, east)`."""
+    regions = dict.fromkeys(one.region for one in some if one.region)
+    return f" ({', '.join(regions)})" if regions else ""
 
 
 def _finding(one: Finding) -> Iterator[Text]:
-    mark, style = _WEIGHTS[one.severity]
+    mark, style = MARKS[Verdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
     where = f"{one.region}: " if one.region else ""
     yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.detail}"))
     for line in evidence(one):
@@ -164,7 +176,7 @@ def evidence(one: Finding) -> Iterator[str]:
             place = f" at {part.seq}" if part.seq is not None and one.origin is not None else ""
             texts.append(f"{part.text}{several}{place}")
         rest = one.more + len(one.ranges[_RANGES:])
-        more = f", and {rest:,} more ranges" if rest else ""
+        more = f", and {Many(rest):more range|more ranges}" if rest else ""
         what = f"sequences of {one.origin}" if one.origin else "sequences"
         yield clean(f"{what}: {', '.join(texts)}{more}")
         if one.ranges[0].key:

@@ -41,11 +41,19 @@ class Rounds:
             before = self._known.get(about)
             if before is None or before.count < one.count:
                 where = f"{one.region}: " if one.region else ""
-                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.detail}"), style="bold")
+                why = f": {one.examples[0]}" if one.leaves_open and one.examples else ""
+                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.detail}{why}"), style="bold")
         for about, one in self._known.items():
             if about not in found:
-                yield Text(clean(f"    over: {one.code} {one.virtual} {one.detail}"), style="dim")
+                how = "older than what is followed, and not mended" if _is_left_behind(one, report) else "over"
+                yield Text(clean(f"    {how}: {one.code} {one.virtual} {one.detail}"), style="dim")
         self._known = found
+
+
+def _is_left_behind(one: Finding, report: Report) -> bool:
+    """Whether all messages that a finding of an earlier round is about are older than what this round looks at."""
+    first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
+    return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
 
 
 def _about(one: Finding) -> tuple[str | None, ...]:

@@ -35,7 +35,7 @@ _THINNEST = 0.6
 """Percent of the width: one message of a billion is drawn so wide."""
 _KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
 _LEGEND = (
-    ("rejected", "missing"),
+    ("rejected", "missing or late"),
     ("indeterminate", "too many or changed"),
     ("moved", "out of order or dropped for another"),
     ("none", "removed by limits, or on its way"),
