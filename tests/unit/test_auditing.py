@@ -66,3 +66,19 @@ def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> No
     (tmp_path / "state").mkdir()
     assert isinstance(source(str(tmp_path), WANTED), Kept)
     assert isinstance(source("s3a://audits/2026-11-20", WANTED), Kept)
+
+
+@pytest.mark.parametrize(
+    ("routing", "step", "way_out"),
+    [("mapped", "moves_to: accounts", "without `moves_to`"), ("accounts", "moves_from: mapped", "`--since`")],
+)
+def test_a_topology_in_the_midst_of_a_move_is_refused(tmp_path: Path, routing: str, step: str, way_out: str) -> None:
+    """Its new streams source the old ones: of all messages the audit would say that they come from nowhere."""
+    topology = tmp_path / "acme.yaml"
+    topology.write_text(
+        f'version: 1\nname: acme\nserver_version: "2.12"\nrouting: {routing}\naccount: ACME\n{step}\n'
+        "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
+    )
+    with pytest.raises(VstreamError, match="this topology moves") as refused:
+        source(str(topology), WANTED)
+    assert way_out in str(refused.value.hint)

@@ -307,7 +307,11 @@ ALL: Final = (
 
         ## What it means
         Somebody publishes into the read stream, or a source was added by hand: other regions do not have these
-        messages.
+        messages. Or the virtual stream has moved here from another routing profile: its history came from the former
+        read stream of each region, as many messages in all of them, and says no more who wrote it.
+
+        ## What to do
+        After a move, audit what was written since it ended: `vstream audit --since 2h`.
         """,
     ),
     _code(

@@ -149,6 +149,7 @@ class Live(Source):
     def __init__(self, wanted: Request, path: Path) -> None:
         super().__init__(wanted)
         self._topology: Topology = inputs.load(path).require()
+        _check_no_move(self._topology)
         _check_streams(wanted.streams, {one.name for one in self._topology.streams})
         self._target = inputs.target(self._topology, wanted.lab)
         self._endpoints = inputs.endpoints_as(self._topology, self._target, AUDIT_USER)
@@ -305,6 +306,20 @@ def _files(spark: Any, found: Tables, scratch: Path) -> str | None:
         return None
     messages = sum(one.messages or 0 for one in found.streams.select("messages").collect())
     return uri_of(f"{scratch}/audit") if messages >= SMALL else None
+
+
+def _check_no_move(topology: Topology) -> None:
+    """In the midst of a move, read streams of the new layout source those of the old one: no origin is a message's own."""
+    if topology.moves_to is not None:
+        raise VstreamError(
+            f"this topology moves to `{topology.moves_to.value}`: its new streams take what the old ones hold",
+            hint="without `moves_to`, what clients use now is audited",
+        )
+    if topology.moves_from is not None:
+        raise VstreamError(
+            f"this topology moves from `{topology.moves_from.value}`: its new streams take what the old ones hold",
+            hint="finish the move, and audit what was written since with `--since` (docs/changes.md)",
+        )
 
 
 def _check_streams(given: tuple[str, ...], known: set[str]) -> None:
