@@ -19,6 +19,7 @@ from vstream.audit.failure import explained
 from vstream.audit.follow import Follower
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.source import datasource
 from vstream.audit.stages import Context, Run, Shelf
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
@@ -109,6 +110,27 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
         assert audited(spark, filled, tmp_path, since_ns=time.time_ns() + 3600 * 10**9, path=path).messages == 0
         report = audited(spark, filled, tmp_path, since_ns=time.time_ns() - 3600 * 10**9, path=path)
         assert (report.verdict(), report.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
+
+
+def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasource, "_CLOCKS", 0)
+    since_ns = time.time_ns()
+    config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
+    # Everything arrives in one region once more, long after it was written.
+    filled.api("STREAM.DELETE.r-east")
+    filled.api("STREAM.CREATE.r-east", config)
+    wait_for(filled, 2 * MESSAGES_EACH)
+    report = audited(spark, filled, tmp_path, since_ns=since_ns)
+    assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
+    # There are older messages: its limit has not taken the first of these.
+    filled.api("STREAM.UPDATE.r-east", config | {"max_msgs": 1000})
+    since_ns = time.time_ns()
+    fill_more(filled, "west", 7)
+    wait_for(filled, 2 * MESSAGES_EACH + 7)
+    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 1})
+    assert errors(audited(spark, filled, tmp_path, since_ns=since_ns)) == [("lost-prefix", "r-east", 1)]
 
 
 def test_following_reads_what_is_new_and_judges_the_last_minutes(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 SKEW_NS: Final = 1_000_000_000
 """How far the clocks of two machines may be apart before a time is taken for a proof."""
 
-_OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
+OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
+"""Limits that remove the oldest messages of a stream."""
 _ANY: Final = frozenset({"allow_msg_ttl", "retention"})
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
@@ -175,7 +176,7 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
             row.first_seq,
             row.last_seq,
             row.cut_at_ns,
-            row.limits is None or bool((_OLDEST_FIRST | _ANY | {_ROLL_UPS}) & row.limits.keys()),
+            row.limits is None or bool((OLDEST_FIRST | _ANY | {_ROLL_UPS}) & row.limits.keys()),
             row.limits is None or bool((_ANY | {_BY_SUBJECT, _ROLL_UPS}) & row.limits.keys()),
             _age(row.limits),
             readers,
@@ -202,7 +203,7 @@ def _reader(row: Any, origin: str) -> tuple[Any, ...]:
         row.path == "capture",
         row.last_seq > row.messages,
         row.first_seq > 1,
-        limits is None or bool(_OLDEST_FIRST & keys),
+        limits is None or bool(OLDEST_FIRST & keys),
         _age(limits),
         bool(_ANY & keys),
         1 if limits is None else limits.get(_BY_SUBJECT),
@@ -212,4 +213,4 @@ def _reader(row: Any, origin: str) -> tuple[Any, ...]:
 
 def _age(limits: Mapping[str, int] | None) -> int | None:
     """The age at which messages go, in nanoseconds, if nothing else removes the oldest ones."""
-    return limits["max_age"] if limits is not None and limits.keys() & _OLDEST_FIRST == {"max_age"} else None
+    return limits["max_age"] if limits is not None and limits.keys() & OLDEST_FIRST == {"max_age"} else None

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from vstream.audit import access as reaching
 from vstream.audit.cut import is_origin
 from vstream.audit.failure import explained
-from vstream.audit.frames import messages, row, some
+from vstream.audit.frames import messages, row, some, unlimited
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import cut
 from vstream.audit.source.datasource import narrowed
@@ -147,5 +147,5 @@ class Follower:
             seen = replace(
                 one, first_seq=one.last_seq + 1 if first is None else first, messages=own.messages if own else 0
             )
-            narrow.append(row(one if one.error is not None else seen))
+            narrow.append(row(one if one.error is not None else unlimited(seen, one)))
         return self.spark.createDataFrame(narrow, STREAMS)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
+from vstream.audit.cut import OLDEST_FIRST, is_origin
 from vstream.audit.failure import is_damage, said
 from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample
@@ -83,11 +84,7 @@ def live(
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     cuts = some(cut.take(wanted, access, path=path))
     if since_ns is not None:
-        cuts = [
-            replace(narrow, messages=one.messages if narrow.messages else 0)
-            for one in cuts
-            for narrow in [narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns))]
-        ]
+        cuts = [_since(one, narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns))) for one in cuts]
     read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     return Tables(
@@ -96,6 +93,26 @@ def live(
         ),
         streams=spark.createDataFrame([row(one) for one in cuts], STREAMS),
     )
+
+
+def _since(one: Cut, narrow: Cut) -> Cut:
+    """What *narrow* leaves of *one*: of what is older, an origin is not asked, nor what limits have done to a reader."""
+    if one.error is not None:
+        return one
+    # What arrives late of an origin that has written nothing since is older, too.
+    first = narrow.first_seq if narrow.messages else one.last_seq + 1
+    return unlimited(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
+
+
+def unlimited(narrow: Cut, one: Cut) -> Cut:
+    """
+    *narrow*, which begins later than *one* does, without limits that have taken nothing from it.
+
+    Those that take the oldest messages first have not come to it while there are older ones.
+    """
+    if is_origin(one.wanted) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
+        return narrow
+    return replace(narrow, limits={name: some for name, some in one.limits.items() if name not in OLDEST_FIRST})
 
 
 def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint], scratch: Path) -> int:
