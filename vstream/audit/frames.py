@@ -44,6 +44,8 @@ _COMPLETE = "complete"
 _STATE = StructType(
     [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
 )
+_BEHIND_NS = 5 * 10**9
+"""How far the clock of a reader's server may be behind that of the server where a message was written."""
 _ROWS_AT_LEAST = 20_000
 """Messages that are worth a task of their own."""
 
@@ -84,7 +86,7 @@ def live(
     access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     cuts = some(cut.take(wanted, access, path=path))
     if since_ns is not None:
-        cuts = [_since(one, narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns))) for one in cuts]
+        cuts = [_since(one, access[one.wanted.region], since_ns) for one in cuts]
     read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     return Tables(
@@ -95,10 +97,11 @@ def live(
     )
 
 
-def _since(one: Cut, narrow: Cut) -> Cut:
-    """What *narrow* leaves of *one*: of what is older, an origin is not asked, nor what limits have done to a reader."""
+def _since(one: Cut, access: Access, since_ns: int) -> Cut:
+    """What *one* has stored since a moment, with what is before it in readers: their clocks may be behind."""
     if one.error is not None:
         return one
+    narrow = narrowed(one, access, Bounds(since_ns=since_ns if is_origin(one.wanted) else since_ns - _BEHIND_NS))
     # What arrives late of an origin that has written nothing since is older, too.
     first = narrow.first_seq if narrow.messages else one.last_seq + 1
     return unlimited(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
