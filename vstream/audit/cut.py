@@ -33,6 +33,8 @@ _WRITE: Final = "write"
 _ORDER: Final = "order"
 """The role of a stream that sources all write streams, and is mirrored by the regions."""
 _READ: Final = "read"
+_CATALOG: Final = "catalog"
+"""The role of a stream that holds nothing: with `accounts`, it is found by subject beside write streams."""
 
 _ROLES = StructType(
     [
@@ -134,7 +136,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         # A capture does not say what is mirrored. Where one stream takes all publishes, it is that one.
         alone = next((row.stream for row in some if row.role == _ORIGIN), None)
         roles += [(virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in some]
-        readers = [row for row in some if not is_origin(row) and row.error is None]
+        readers = [row for row in some if not is_origin(row) and row.role != _CATALOG and row.error is None]
         known = _origins(virtual, some, len(readers))
         origins += known
         expected += [(*origin, *_reader(row, origin[1])) for origin in known for row in readers]
@@ -144,7 +146,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in own]
     spark = streams.sparkSession
     return Cut(
-        rows=rows,
+        rows=[row for row in rows if row.role != _CATALOG],
         roles=table(spark, roles, _ROLES),
         origins=table(spark, origins, _ORIGINS),
         expected=table(spark, expected, _EXPECTED),
