@@ -74,6 +74,11 @@ async def test_unmodified_clients_use_virtual_streams_and_reach_nothing_else(fil
     assert applied.code == 0, applied.out + applied.err
     planned = vstream("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out
+    drift = vstream("drift", file)
+    assert drift.code == 0, drift.out + drift.err
+    # Catalogs are streams as well.
+    made = next(line for line in applied.out.splitlines() if line.startswith("Applied: ")).split()[1]
+    assert f"NO DRIFT: {made} streams and the rules of" in drift.out
     probed = vstream("probe", file, "--forms")
     assert probed.code == 0, probed.out + probed.err
     # STREAM.INFO, and the forms and pulls that find a message.

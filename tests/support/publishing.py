@@ -13,6 +13,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error
 
+from vstream.jetstream.connection import connection_options
 from vstream.jetstream.contents import messages
 from vstream.jetstream.steady import open_steady
 from vstream.lab import lab
@@ -97,9 +98,7 @@ class Load:
 async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """*load* in every region of *endpoints*, until the end of the block. The tasks are by region."""
     clients = {
-        region: await nats.connect(
-            list(one.urls), error_cb=_quiet, user=one.user, password=one.password, user_credentials=one.creds
-        )
+        region: await nats.connect(list(one.urls), error_cb=_quiet, **connection_options(one, region))
         for region, one in endpoints.items()
     }
     tasks = {region: asyncio.create_task(load.publish(client, region)) for region, client in clients.items()}

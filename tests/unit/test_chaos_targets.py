@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ from vstream import load
 from vstream.chaos import site, targets
 from vstream.chaos.site import Site
 from vstream.cli import faulting, inputs
-from vstream.errors import UnknownNameError, VstreamError
+from vstream.cli.labs import the_lab
+from vstream.errors import LabError, UnknownNameError, VstreamError
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
 ACROSS = (
@@ -62,6 +63,13 @@ def test_a_region_has_its_member_of_the_stretch_cluster() -> None:
     assert wide().in_region("west") == ("west-1", "stretch-west")
 
 
+def known(state: Path, labs: Sequence[str]) -> None:
+    for name in labs:
+        directory = state / "labs" / name
+        directory.mkdir(parents=True)
+        (directory / "lab.json").write_text("{}")
+
+
 @pytest.mark.parametrize(
     ("labs", "end"),
     [
@@ -74,13 +82,23 @@ def test_without_a_topology_the_hint_is_of_the_one_that_servers_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
-    for name in labs:
-        directory = tmp_path / "state" / "labs" / name
-        directory.mkdir(parents=True)
-        (directory / "lab.json").write_text("{}")
+    known(tmp_path / "state", labs)
     with pytest.raises(VstreamError, match=r"^topology.yaml does not exist$") as caught:
         faulting.job(inputs.DEFAULT_FILE, None, "kill-region west", "text", force=False)
     assert caught.value.hint == f"`--topology FILE` names the topology that the servers run; {end}"
     with pytest.raises(VstreamError) as caught:
         faulting.job(Path("acme.yaml"), None, "kill-region west", "text", force=False)
     assert caught.value.hint == "check the path"
+
+
+def test_where_there_are_several_labs_the_hint_says_how_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
+    known(tmp_path, ("acme", "other"))
+    with pytest.raises(LabError, match=r"^there are several labs: acme, other$") as caught:
+        faulting.heal(None, None, 60, "text")
+    assert caught.value.hint == "name the one you mean, such as `--lab acme`"
+    with pytest.raises(LabError) as caught:
+        the_lab(None, is_argument=True)
+    assert caught.value.hint == "name the one you mean, such as `acme`"

@@ -83,7 +83,7 @@ def command(
         many = "" if examined.configs == 1 else "s"
         with_files = f", {examined.configs} configuration file{many} with what was loaded" if examined.configs else ""
         out.print(
-            f"{verdict}: {examined.streams:,} streams and the rules of {examined.servers} servers compared{with_files}",
+            f"{verdict}: {len(planned.bundle.streams):,} streams and the rules of {examined.servers} servers compared{with_files}",
             soft_wrap=True,
         )
     if is_drift:

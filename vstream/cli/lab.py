@@ -97,7 +97,7 @@ def down(
     from vstream.lab import lab  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
 
-    chosen = the_lab(name)
+    chosen = the_lab(name, is_argument=True)
     is_known = chosen in lab.names()
     run(lab.down(chosen, purge=purge))
     # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.

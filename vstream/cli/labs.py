@@ -12,8 +12,8 @@ LabArgument = Annotated[str | None, typer.Argument(help="The lab's name; not nee
 Format = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
 
 
-def the_lab(name: str | None) -> str:
-    """The lab that is meant. Raises LabError if that is not clear."""
+def the_lab(name: str | None, *, is_argument: bool = False) -> str:
+    """The lab that is meant by `--lab`, or by an argument. Raises LabError if that is not clear."""
     from vstream.errors import LabError  # noqa: PLC0415
     from vstream.lab import lab  # noqa: PLC0415
 
@@ -24,4 +24,5 @@ def the_lab(name: str | None) -> str:
         return known[0]
     if not known:
         raise LabError("there is no lab", hint="`vstream lab up TOPOLOGY` starts one")
-    raise LabError(f"there are several labs: {', '.join(known)}", hint="name the one you mean")
+    said = known[0] if is_argument else f"--lab {known[0]}"
+    raise LabError(f"there are several labs: {', '.join(known)}", hint=f"name the one you mean, such as `{said}`")

@@ -78,7 +78,7 @@ def links(name: LabArgument = None, output: Format = "text") -> None:
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui import links as view  # noqa: PLC0415
 
-    chosen = the_lab(name)
+    chosen = the_lab(name, is_argument=True)
     known = lab_links.read(chosen)
     traffic = run(_traffic(chosen))
     if output == "json":

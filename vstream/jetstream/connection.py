@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import ssl
 from contextlib import asynccontextmanager
@@ -282,7 +283,18 @@ def connection_options(endpoint: Endpoint, region: str) -> dict[str, Any]:
                 _file(endpoint.tls_key, region, "key") if endpoint.tls_key else None,
             )
         options["tls"] = context
+        logging.getLogger("asyncio").addFilter(_is_news)
     return options
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """
+    Whether what asyncio warns of is worth saying.
+
+    The library makes the stream of a TLS connection by itself (nats/aio/transport.py, `connect_tls`), which then does not
+    know that it is one. So asyncio warns at the end of each that it cannot be half closed, which nobody wants it to be.
+    """
+    return not str(record.msg).startswith("returning true from eof_received()")
 
 
 def _file(path: str, region: str, what: str) -> str:

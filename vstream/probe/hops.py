@@ -30,6 +30,7 @@ WRONG_STREAM = 10060
 _LOOKS = 3
 _PERMISSIONS = "may this user publish there? a refused publish is never answered"
 _CREATE = "`vstream plan` shows what is missing, `vstream apply` creates it"
+_CORRECT = "`vstream plan` shows what is different, `vstream apply` corrects it"
 _LEADER = "has the stream a leader, and its region a majority of its servers?"
 _MAPPINGS = "compare the mappings that this server has loaded with mappings.cfg, and reload it"
 
@@ -118,7 +119,7 @@ async def _nobody_listens(target: Target, subject: str, pattern: str) -> Check:
     if found.facts is None:
         detail = f"nobody listens: {found.problem}"
     elif not any(algebra.matches(stored_as, listened) for listened in found.facts.subjects):
-        detail, hint = f"nobody listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CREATE
+        detail, hint = f"nobody listens: `{target.write}` exists, but does not listen on `{stored_as}`", _CORRECT
     elif target.stream.consistency.has_origin:
         detail = f"nobody listens, although `{target.write}` exists: this region does not reach it"
         hint = "are the gateways to its cluster up, and does no mapping rule match the subject?"
@@ -221,7 +222,7 @@ async def _nobody_gets(target: Target, subject: str) -> Check:
     if found.facts is None:
         detail, hint = f"nobody answers: {found.problem}", found.hint
     elif not found.facts.is_direct:
-        detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CREATE
+        detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CORRECT
     elif target.stream.consistency.has_origin:
         detail = f"nobody answers, although `{target.named}` exists and allows it: this region does not reach it"
         hint = "are the gateways to its cluster up? its mirrors here join in when they take a message"
