@@ -183,6 +183,9 @@ def test_what_spark_says_is_one_line() -> None:
         assert "has no `delta.DefaultSource`" in said(
             f"{ours}Caused by: java.lang.ClassNotFoundException: {missing}\n\tat e"
         )
+    assert said(
+        "An error occurred while calling o5.sql.\n: java.lang.IncompatibleClassChangeError: not an interface\n\tat f(G.java)"
+    ) == ("not an interface")
     assert said("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
     assert said("") == "it does not say why"
 

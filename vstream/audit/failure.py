@@ -18,6 +18,8 @@ _SAID: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<text>.+?)(?: SQLSTATE:
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _NO_CLASS: Final = re.compile(r"ClassNotFoundException: (?:Class )?(?P<name>[\w.$]+)")
 """What Java says where a package is missing: of a file system, of a table format."""
+_CAUSE: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+(?:Exception|Error)): (.+)$", re.MULTILINE)
+"""What Java says, its first words and what caused them; Py4J puts a colon before the first."""
 _NO_FILE: Final = "FAILED_READ_FILE"
 """Spark's condition for a file that is damaged, or not what its name says."""
 _DAMAGED: Final = "a file of the tables is damaged: extract them again, or begin at an earlier stage with `--from`"
@@ -54,7 +56,7 @@ def said(text: str) -> str:
             return str(found[-1]).strip()
     if missing := _NO_CLASS.search(text):
         return f"this Spark has no `{missing['name']}`: a package that is missing, or another version of it"
-    causes = re.findall(r"^(?:Caused by: )?(?:[\w.$]+(?:Exception|Error)): (.+)$", text, re.MULTILINE)
+    causes = _CAUSE.findall(text)
     line = causes[-1] if causes else next((one for one in text.splitlines() if one.strip()), "it does not say why")
     line = _STATE.sub("", line).strip()
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
