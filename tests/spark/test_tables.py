@@ -116,6 +116,12 @@ def test_servers_and_what_was_written_down_are_the_same(
         frames.read_tables(spark, str(tmp_path / "nothing"))
     with pytest.raises(NotReachableError, match="no stream can be read"):
         frames.live(spark, [physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
+    # What is in the stretch cluster is in no region, and is reached by any that answers.
+    wide, ways = [physical("foo-read-west", Role.ORDER, "far")], {"east": dead, "west": Endpoint(urls=(filled.url,))}
+    assert frames.stored(wide, ways, tmp_path) == 59
+    assert [row["region"] for row in rows(frames.live(spark, wide, ways, tmp_path).messages)] == ["far"] * 59
+    with pytest.raises(NotReachableError, match="no stream can be read"):
+        frames.stored(wide, {"east": dead}, tmp_path)
 
 
 def test_since_narrows_the_cut(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:

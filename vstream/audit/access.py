@@ -8,16 +8,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vstream.audit.source.cut import answers
 from vstream.audit.source.login import context_file, find
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from vstream.audit.source.values import Wanted
     from vstream.model.topology import Endpoint
 
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
+
+
+def places(wanted: Sequence[Wanted], endpoints: Mapping[str, Endpoint], scratch: Path) -> dict[str, Access]:
+    """
+    What reads each place of *wanted* from this machine: the regions of *endpoints*, and the stretch cluster.
+
+    That is reached from any region. The first one is taken where its streams answer, because a region may be down.
+    """
+    found = {region: local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    ways = list(found.values())
+    for place in sorted({one.region for one in wanted} - found.keys()):
+        streams = [one for one in wanted if one.region == place]
+        found[place] = next((one for one in ways if answers(streams, one)), ways[0])
+    return found
 
 
 def local(endpoint: Endpoint, region: str, scratch: Path) -> Access:

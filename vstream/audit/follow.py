@@ -76,11 +76,11 @@ class Follower:
         broke off while it was read: the next round begins where this one did.
         """
         since_ns = time.time_ns() - self.window_ns
-        access = {region: reaching.local(one, region, self.scratch) for region, one in self.endpoints.items()}
         wanted = [
             Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
             for one in self.streams
         ]
+        access = reaching.places(wanted, self.endpoints, self.scratch)
         cuts = some(cut.take(wanted, access))
         with explained():
             self._read(cuts, access, since_ns)

@@ -83,7 +83,7 @@ def live(
     wanted = [
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
-    access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    access = reaching.places(wanted, endpoints, scratch)
     cuts = some(cut.take(wanted, access, path=path))
     if since_ns is not None:
         cuts = [_since(one, access[one.wanted.region], since_ns) for one in cuts]
@@ -127,7 +127,7 @@ def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint],
     wanted = [
         Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
     ]
-    access = {region: reaching.local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    access = reaching.places(wanted, endpoints, scratch)
     return sum(one.messages for one in some(cut.take(wanted, access)))
 
 

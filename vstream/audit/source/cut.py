@@ -56,6 +56,14 @@ def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | 
     return [found[one] for one in wanted]
 
 
+def answers(wanted: Sequence[Wanted], access: Access) -> bool:
+    """Whether any of *wanted*, which are in one place, can be asked by *access*, or is known there not to exist."""
+    try:
+        return any(one.error in {None, ABSENT} for one in _region(wanted, access, None))
+    except NotReachableError:
+        return False
+
+
 def _turn(one: Wanted) -> tuple[bool, str]:
     return one.role not in _TAKING, one.region
 
