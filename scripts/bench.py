@@ -14,6 +14,8 @@ Status (with --status, and nothing else then): see scripts/bench_status.py.
 Regions (with --regions, and nothing else then): a fourth region that comes and goes under load, see scripts/bench_regions.py.
 Pushes (with --pushes, and nothing else then): what publishers notice of changed accounts in operator mode, see scripts/bench_pushes.py.
 Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
+Moves (with --moves, and nothing else then): what publishers notice of a move to another profile, see scripts/bench_moves.py.
+Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be as stream imports, see scripts/bench_pulls.py.
 Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
@@ -205,7 +207,7 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         nargs="+",
         metavar="VERSION",
         default=list(bench_failures.VERSIONS),
-        help="with --failures: of nats-server",
+        help="with --failures and --moves: of nats-server",
     )
     parser.add_argument(
         "--faults",
@@ -235,6 +237,10 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
     )
     parser.add_argument(
         "--status", action="store_true", help="only `vstream status`, with all regions up and without one"
+    )
+    parser.add_argument("--moves", action="store_true", help="only a move from `mapped` to `accounts` under load")
+    parser.add_argument(
+        "--pulls", action="store_true", help="only pulls of `accounts`, as they are and as stream imports"
     )
     parser.add_argument("--created", action="store_true", help="only consumers that servers do not find at once")
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
@@ -279,6 +285,15 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         import bench_pushes  # noqa: PLC0415
 
         sys.exit(bench_pushes.main(options.profiles))
+    if options.moves:
+        import bench_moves  # noqa: PLC0415
+
+        sys.exit(bench_moves.main(options.versions))
+    if options.pulls:
+        import bench_pulls  # noqa: PLC0415
+
+        bench_pulls.main()
+        return
     if options.created:
         import bench_created  # noqa: PLC0415
 

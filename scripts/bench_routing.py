@@ -60,6 +60,8 @@ SIZES = (64, 1024)
 FETCHES = ((1, 2_000), (100, 20_000), (500, 20_000))
 """How many at a time, and how many in all."""
 FILLED = max(count for _, count in FETCHES)
+PUSHED = 0
+"""In the place of how many at a time: what a push consumer delivers by itself."""
 MARK = b"~"
 """What no other byte that a server sends to that client is."""
 
@@ -171,7 +173,33 @@ async def thin(
                 wire.close()
                 await js.delete_consumer(made_on, "thin")
             found[size, batch] = (min(one for one, _ in rounds), max(one for _, one in rounds))
+        rounds = [await pushed(process, client, endpoint, made_on, first + number * FILLED) for _ in range(ROUNDS)]
+        found[size, PUSHED] = (min(one for one, _ in rounds), max(one for _, one in rounds))
     return found
+
+
+async def pushed(
+    process: psutil.Process, client: Client, endpoint: Endpoint, made_on: str, first: int
+) -> tuple[float, float]:
+    """As `thin`, of FILLED messages that a push consumer delivers, from the request that makes it."""
+    config = ConsumerConfig(
+        durable_name="pushed",
+        deliver_subject="_INBOX.pushed",
+        ack_policy=AckPolicy.NONE,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=first,
+    )
+    wire = Wire(endpoint.urls[0], endpoint.user, endpoint.password)
+    wire.send(b"SUB _INBOX.pushed 1\r\n")
+    wire.flush()
+    before, began = cpu(process), time.perf_counter()
+    made = asyncio.create_task(client.jetstream(timeout=120).add_consumer(made_on, config))
+    await asyncio.to_thread(wire.count, MARK, FILLED)
+    taken = (cpu(process) - before) * 1e6 / FILLED, FILLED / (time.perf_counter() - began)
+    await made
+    wire.close()
+    await client.jetstream(timeout=120).delete_consumer(made_on, "pushed")
+    return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,13 +213,19 @@ class Row:
     thin: dict[tuple[int, int], tuple[float, float]]
 
 
-async def measure(layout: str, count: int, *, is_thin: bool) -> Row:
-    """One layout with *count* streams, on a server of its own; *is_thin*: fetching by a client that only counts too."""
+async def measure(
+    layout: str, count: int, *, is_thin: bool, change: Callable[[Bundle], Bundle] = lambda bundle: bundle
+) -> Row:
+    """
+    One layout with *count* streams, on a server of its own; *is_thin*: fetching by a client that only counts too.
+
+    *change* is what is tried that vstream does not render.
+    """
     wanted = load.load(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(load.bundle(wanted, addresses=addresses))
+        bundles.append(change(load.bundle(wanted, addresses=addresses)))
         return bundles[-1]
 
     await lab.up("bench-routing", wanted, render, on_progress=lambda _: None, timeout=120)
@@ -201,21 +235,21 @@ async def measure(layout: str, count: int, *, is_thin: bool) -> Row:
         client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
         if layout == "plain":
             await client.jetstream().add_stream(name="s0", subjects=["v.s0.>"], storage="memory")
-        await _create(endpoint, bundles[-1], Role.WRITE)
+        await create(endpoint, bundles[-1], Role.WRITE)
         rules = len(bundles[-1].mappings)
         many = CORE_OF_MANY if rules > MANY_RULES else CORE
         other = await cost(process, partial(publish, client, OTHER.get(layout, "other.x"), many), many)
         stored = await cost(process, partial(acked, client), ACKED)
         unanswered = await cost(process, partial(core, client), STORED)
         # Only now, as sourcing would be counted as publishing.
-        await _create(endpoint, bundles[-1], Role.READ)
-        await _read(client, ROUNDS * (ACKED + STORED))
+        await create(endpoint, bundles[-1], Role.READ)
+        await sourced(client, ROUNDS * (ACKED + STORED))
         pulled = await cost(process, partial(fetched, client, READ.get(layout, "s0")), ACKED)
         quick: dict[tuple[int, int], tuple[float, float]] = {}
         if is_thin:
             published = ROUNDS * (ACKED + STORED)
             await asyncio.to_thread(fill, endpoint)
-            await _read(client, published + len(SIZES) * FILLED)
+            await sourced(client, published + len(SIZES) * FILLED)
             quick = await thin(process, client, endpoint, READ.get(layout, "s0"), published + 1)
         await client.close()
         return Row(layout=layout, streams=count, rules=rules, costs=(other, unanswered, stored, pulled), thin=quick)
@@ -223,7 +257,8 @@ async def measure(layout: str, count: int, *, is_thin: bool) -> Row:
         await lab.down("bench-routing", purge=True)
 
 
-async def _create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:
+async def create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:
+    """Make the streams of the first virtual stream that have *role*, in memory."""
     async with connect(endpoint, "west") as connection:
         for stream in bundle.streams:
             if stream.virtual == "s0" and stream.role is role:
@@ -231,7 +266,7 @@ async def _create(endpoint: Endpoint, bundle: Bundle, role: Role) -> None:
                 await JetStreamAdmin(connection).create(replace(stream.config, fields=fields))
 
 
-async def _read(client: Client, count: int) -> None:
+async def sourced(client: Client, count: int) -> None:
     """Return once everything is where it is read: sourcing must not be counted as fetching."""
     async with asyncio.timeout(120):
         while (await client.jetstream(timeout=30).stream_info("s0")).state.messages < count:
@@ -249,7 +284,7 @@ async def _table(layouts: Sequence[str], counts: Sequence[int]) -> None:
             row = await measure(layout, count, is_thin=count == counts[0])
             _show(row, plain)
             if row.thin:
-                _show_thin(plain, row)
+                show_thin(plain, row)
 
 
 def _show(row: Row, plain: Row) -> None:
@@ -261,14 +296,16 @@ def _show(row: Row, plain: Row) -> None:
     )
 
 
-def _show_thin(plain: Row, row: Row) -> None:
+def show_thin(plain: Row, row: Row) -> None:
+    """Print what a client that only counts was given, beside what a plain stream gave it."""
     print(
         f"  fetched by a client that only counts, `plain` and `{row.layout}`: microseconds for each; messages a second"
     )
     for (size, batch), (spent, speed) in row.thin.items():
         beside = plain.thin[size, batch]
+        how = f"{batch:3} at a time" if batch != PUSHED else "      pushed"
         print(
-            f"  {size:5,} bytes, {batch:3} at a time: {beside[0]:7.2f} {spent:7.2f}; {beside[1]:9,.0f} {speed:9,.0f}, "
+            f"  {size:5,} bytes, {how}: {beside[0]:7.2f} {spent:7.2f}; {beside[1]:9,.0f} {speed:9,.0f}, "
             f"{speed / beside[1]:.2f} of plain",
             flush=True,
         )

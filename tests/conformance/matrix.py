@@ -24,7 +24,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
     "regional": MODELS,
 }
 """Each with the models that it has."""
-SIGNED = ("accounts", "regional")
+SIGNED = ("accounts", "domains", "regional")
 """Those that are tried again in operator mode, where nothing shall differ (docs/security.md)."""
 REGIONS = ("west", "central", "east")
 WORKS = "works"
