@@ -22,6 +22,7 @@ _CAUSE: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+(?:Exception|Error)):
 """What Java says, its first words and what caused them; Py4J puts a colon before the first."""
 _NO_FILE: Final = "FAILED_READ_FILE"
 """Spark's condition for a file that is damaged, or not what its name says."""
+_FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
 _DAMAGED: Final = "a file of the tables is damaged: extract them again, or begin at an earlier stage with `--from`"
 _LONGEST: Final = 400
 
@@ -59,4 +60,7 @@ def said(text: str) -> str:
     causes = _CAUSE.findall(text)
     line = causes[-1] if causes else next((one for one in text.splitlines() if one.strip()), "it does not say why")
     line = _STATE.sub("", line).strip()
+    # Of a column that is of another type, only Spark's first words name the file.
+    if (file := _FILE.search(text)) and file["name"].rpartition("/")[2] not in line:
+        line = f"{file['name']}: {line}"
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
