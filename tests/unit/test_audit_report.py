@@ -189,7 +189,9 @@ def test_what_spark_says_is_one_line() -> None:
     file = "file:///t/copies/part-00000-a.c000.snappy.parquet"
     mismatch = f"{ours}[FAILED_READ_FILE.X] Encountered error while reading file {file}. Data type mismatches. SQLSTATE: KD001\n"
     assert said(f"{mismatch}Caused by: a.b.NotSupportedException: column: [seq]\n") == f"{file}: column: [seq]"
-    assert said(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n") == f"file:/t/{file[12:]} is no"
+    assert (
+        said(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n") == f"file:/t/{file[12:]} is no"
+    )
     assert said("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
     assert said("") == "it does not say why"
 
