@@ -15,11 +15,13 @@ from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
 from vstream.audit.captured import captured
+from vstream.audit.cut import take
 from vstream.audit.failure import explained
 from vstream.audit.follow import Follower
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import datasource
+from vstream.audit.source.values import Cursor, Cut, Wanted
 from vstream.audit.stages import Context, Run, Shelf
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
@@ -177,6 +179,32 @@ def judged(spark: SparkSession, uri: str) -> Report:
     with explained():
         kept = frames.read_tables(spark, uri)
         return Run(shelf=Shelf(spark), context=Context(subject="test"))(kept.messages, kept.streams)
+
+
+def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: SparkSession) -> None:
+    """Else what is missing at its end, or all that its limits have removed, is said to be on its way for ever."""
+
+    def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
+        wanted = Wanted(stream=name, region=name, virtual="log", role=role)
+        return frames.row(Cut(wanted=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+
+    rows = [
+        stream("w", "write", 9),
+        stream("order", "order", 20, sources=(Cursor(origin="w", last_seq=8),)),
+        stream("there", "read", 20, mirror="order"),
+        stream("behind", "read", 19, mirror="order"),
+        stream("home", "origin", 30),
+        stream("copy", "read", 7, mirror="home"),
+        stream("new", "read", 0, mirror="home"),
+    ]
+    found = take(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursors = {(one.origin, one.stream): one.cursor for one in found}
+    assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
+        ("w", "order"): 8,
+        ("w", "there"): 8,
+        ("home", "copy"): 7,
+    }
+    assert {("w", "behind"), ("home", "new")} < cursors.keys()
 
 
 def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:

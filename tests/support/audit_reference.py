@@ -502,6 +502,8 @@ def reached(audit: Audit, reader: str, origin: str, former: str) -> int:
 
 
 def cursor_of(reader: dict[str, Any], origin: str) -> int | None:
+    if reader["mirror"] == origin:
+        return reader["last_seq"] or None
     found = [one["last_seq"] for one in reader["sources"] if one["origin"] == origin]
     return None if not found or None in found else min(found)
 

@@ -139,7 +139,8 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         readers = [row for row in some if not is_origin(row) and row.role != _CATALOG and row.error is None]
         known = _origins(virtual, some, len(readers))
         origins += known
-        expected += [(*origin, *_reader(row, origin[1])) for origin in known for row in readers]
+        seen = {row.stream: row for row in some if row.error is None}
+        expected += [(*origin, *_reader(row, _cursor(row, origin[1], seen))) for origin in known for row in readers]
         names = [None, *(origin[1] for origin in known)]
         for row in some:
             own = [row.stream] if is_origin(row) else names
@@ -191,16 +192,26 @@ def _origins(virtual: str, some: Sequence[Any], readers: int) -> list[tuple[Any,
     return known + [(virtual, name, None, None, None, None, True, True, None, readers) for name in sorted(names)]
 
 
-def _reader(row: Any, origin: str) -> tuple[Any, ...]:
+def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
+    """How far a reader has come with *origin*, null where that is not known; *seen* are the virtual stream's by name."""
+    if row.mirror == origin:
+        # It has its stream's sequences, and its last one stays when messages go.
+        return row.last_seq or None
+    if row.mirror is not None:
+        way = seen.get(row.mirror)
+        return _cursor(way, origin, seen) if way is not None and row.last_seq >= way.last_seq else None
+    cursors = [source.last_seq for source in row.sources if source.origin == origin]
+    # A stream may be sourced twice, with two filters.
+    return min(cursors) if cursors and None not in cursors else None
+
+
+def _reader(row: Any, cursor: int | None) -> tuple[Any, ...]:
     limits = row.limits
     keys = limits.keys() if limits is not None else frozenset()
-    cursors = [source.last_seq for source in row.sources if source.origin == origin]
-    is_known = bool(cursors) and None not in cursors
     return (
         row.stream,
         row.region,
-        # A stream may be sourced twice, with two filters.
-        min(cursors) if is_known else None,
+        cursor,
         row.cut_at_ns,
         row.path == "capture",
         row.last_seq > row.messages,
