@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vstream.diagnostics import Severity
-from vstream.lint.manual import Chapter, Page, written
+from vstream.lint.pages import Chapter, Page, written
 
 
 class Many(int):

@@ -6,7 +6,7 @@ import inspect
 from typing import Final
 
 from vstream.diagnostics import Severity
-from vstream.lint.manual import Chapter, Page, written
+from vstream.lint.pages import Chapter, Page, written
 
 _WARNING, _NOTE = Severity.WARNING, Severity.NOTE
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vstream.diagnostics import Severity
+from vstream.lint.pages import Chapter, Page, written
 from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
@@ -17,29 +17,6 @@ if TYPE_CHECKING:
     from vstream.lint.registry import Rule
 
 S = TypeVar("S")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """What one code means, why it matters, and what to do, as Markdown without a title."""
-
-    code: str
-    name: str
-    severity: Severity
-    text: str
-
-    @property
-    def summary(self) -> str:
-        """The first paragraph, on one line."""
-        return " ".join(self.text.partition("\n\n")[0].split())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
-    """Codes that belong together."""
-
-    title: str
-    pages: tuple[Page, ...]
 
 
 def _page(code: str, name: str, text: str, severity: Severity = Severity.ERROR) -> Page:
@@ -219,34 +196,3 @@ CODES: Final = frozenset(PAGES)
 def markdown() -> str:
     """The whole manual of rules, as docs/rules.md has it."""
     return written("Rules", "What `vstream validate` and `vstream lint` report.", CHAPTERS)
-
-
-def written(title: str, about: str, chapters: Sequence[Chapter]) -> str:
-    """*chapters* as one Markdown document."""
-    parts = [
-        f"# {title}\n",
-        f"{about} `vstream explain CODE` prints a page.\n",
-        f"Generated from the {title.lower()} by `scripts/docs`.\n",
-    ]
-    for chapter in chapters:
-        parts.append(f"## {chapter.title}\n")
-        parts.append("| Code | Name | Severity | |\n|---|---|---|---|")
-        parts += [
-            f"| [{page.code}](#{page.code.lower()}-{page.name}) | {page.name} | {page.severity.value} | "
-            f"{page.summary.replace('|', chr(92) + '|')} |"
-            for page in chapter.pages
-        ]
-        parts.append("")
-        for page in chapter.pages:
-            parts.append(f"### {page.code} {page.name}\n")
-            parts.append(_demoted(page.text) + "\n")
-    return "\n".join(parts)
-
-
-def _demoted(text: str) -> str:
-    """*text* with its headings two levels down, but for what is an example."""
-    lines, is_code = [], False
-    for line in text.splitlines():
-        is_code ^= line.startswith("```")
-        lines.append(f"##{line}" if line.startswith("## ") and not is_code else line)
-    return "\n".join(lines)
