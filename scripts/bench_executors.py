@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from bench_extract import fill, server
 
 from vstream.audit.session import session
+from vstream.audit.source import register
 from vstream.audit.source.values import CONSUMER
 from vstream.lab import ports
 
@@ -103,6 +104,7 @@ def main(count: int, rounds: int) -> None:
             for executors in (1, 2):
                 conf = {"spark.executor.memory": "512m", "spark.driver.memory": "1g"}
                 with session(master=f"local-cluster[{executors},1,512]", conf=conf) as spark:
+                    register(spark)
 
                     def read(port: int, spark: object = spark) -> float:
                         reader = spark.read.format("jetstream").option("servers", f"nats://127.0.0.1:{port}")  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from vstream.audit.session import session
-from vstream.audit.source import cut
+from vstream.audit.source import cut, register
 from vstream.audit.source.client import api, connect
 from vstream.audit.source.reading import read
 from vstream.audit.source.values import CONSUMER, DIRECT, Access, Wanted, ranges
@@ -194,6 +194,7 @@ def main(count: int, rounds: int) -> None:
         server(Path(directory)) as one,
         session(master="local[2,4]") as spark,
     ):
+        register(spark)
         columns = "virtual string, stream string, region string, role string, seq bigint, time_ns bigint, "
         columns += "subject string, msg_id string, source string, size int, digest bigint"
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.jetstream import JetStreamServer
 from vstream.audit.session import SMALL, interpreted, session
+from vstream.audit.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,10 +29,11 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         "spark.eventLog.dir": event_log.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.eventLog.logBlockUpdates.enabled": "true",
-        "spark.driver.extraJavaOptions": SMALL["spark.driver.extraJavaOptions"],
+        **{name: value for name, value in SMALL.items() if not name.startswith("spark.sql.")},
         "spark.driver.memory": "1g",
     }
     with session(master="local[2,4]", conf=conf) as started:
+        register(started)
         yield started
 
 

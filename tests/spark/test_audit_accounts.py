@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from vstream.audit import frames
+from vstream.audit.extract import extent
 from vstream.audit.report import Report, Verdict
 from vstream.audit.stages import Context, Run, Shelf
 from vstream.diagnostics import Severity
@@ -105,7 +106,7 @@ def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Repor
     wanted = load(file.read_bytes(), file.name).require()
     streams = bundle(wanted, addresses=lab.addresses("audited")).streams
     scratch.mkdir()
-    found = frames.live(spark, streams, lab.endpoints("audited", AUDIT_USER), scratch, **how)
+    found = frames.live(spark, extent(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch)
     models = {one.name: one.consistency.value for one in wanted.streams}
     return Run(shelf=Shelf(spark), context=Context(subject="test", models=models))(found.messages, found.streams)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.captured import captured
-from vstream.audit.frames import read_tables, write_tables
+from vstream.audit.frames import handed_over, read_tables, write_tables
 from vstream.audit.journal import journal
 from vstream.audit.publish import RESULTS, check, publish
 from vstream.audit.report import Report, Verdict
@@ -44,7 +44,7 @@ WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
 
 def audited(spark: SparkSession, history: History, path: Path) -> Report:
     capture = history.write(path)
-    found = captured(spark, capture)
+    found = handed_over(spark, captured(capture))
     context = Context(subject="test", models=capture.manifest().models, windows=WINDOWS)
     return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, capture))
 
@@ -123,7 +123,10 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     del history.streams["foo-read-east"][5]
     capture = history.write(tmp_path / "capture")
     uri = (tmp_path / "tables").as_uri()
-    found, context = captured(spark, capture), Context(subject="test", models={"foo": "virtual"}, windows=WINDOWS)
+    found, context = (
+        handed_over(spark, captured(capture)),
+        Context(subject="test", models={"foo": "virtual"}, windows=WINDOWS),
+    )
     write_tables(found, uri)
     shelf = Shelf(spark, uri)
     save_context(shelf, context)
@@ -154,7 +157,7 @@ def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -
 def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(messages=5))
     capture = history.write(tmp_path)
-    found = captured(spark, capture)
+    found = handed_over(spark, captured(capture))
     context = Context(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
     report = Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
     assert report.verdict() is Verdict.UNKNOWN
@@ -168,7 +171,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
 def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
     history.streams["foo-read-east"].pop(4)
-    found = captured(spark, history.write(tmp_path))
+    found = handed_over(spark, captured(history.write(tmp_path)))
     shelf = Shelf(spark)
     Run(shelf=shelf, context=Context(subject="test"))(found.messages, found.streams)
     spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.audit import frames
+from vstream.audit import extract, frames
 from vstream.audit.captured import captured
 from vstream.audit.cut import take
 from vstream.audit.failure import explained
@@ -81,7 +81,7 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audited(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    found = frames.live(spark, streams(), endpoints(server), scratch, **how)
+    found = frames.live(spark, extract.extent(streams(), endpoints(server), scratch, **how), scratch)
     context = Context(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
     )
@@ -119,7 +119,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
 ) -> None:
     monkeypatch.setattr(datasource, "_CLOCKS", 0)
     # Readers are read from before the moment on, for their clocks may be behind.
-    monkeypatch.setattr(frames, "_BEHIND_NS", 3600 * 10**9)
+    monkeypatch.setattr(extract, "_BEHIND_NS", 3600 * 10**9)
     since_ns = time.time_ns()
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     # Everything arrives in one region once more, long after it was written.
@@ -128,7 +128,7 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
     wait_for(filled, 2 * MESSAGES_EACH)
     report = audited(spark, filled, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * 2 * MESSAGES_EACH)
-    monkeypatch.setattr(frames, "_BEHIND_NS", 0)
+    monkeypatch.setattr(extract, "_BEHIND_NS", 0)
     report = audited(spark, filled, tmp_path, since_ns=since_ns)
     assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
     # There are older messages: its limit has not taken the first of these.
@@ -238,7 +238,7 @@ def test_tables_that_somebody_has_changed_are_refused(
     change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
     said: str,
 ) -> None:
-    found = captured(spark, clean(Shape(messages=5)).write(tmp_path / "capture"))
+    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
     frames.write_tables(found, uri)
     messages, streams = change(found.messages, found.streams)
@@ -250,7 +250,7 @@ def test_tables_that_somebody_has_changed_are_refused(
 
 
 def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
-    found = captured(spark, clean(Shape(messages=5)).write(tmp_path / "capture"))
+    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
     frames.write_tables(found, uri)
     found.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")

@@ -78,7 +78,7 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
         live = source(str(file), WANTED)
         assert isinstance(live, Live)
-        assert live.size() == 2 * sum(MESSAGES.values())
+        assert live.size(scratch) == 2 * sum(MESSAGES.values())
         report = live.audit(spark, scratch, progress)
         assert killed
         assert report.verdict() is Verdict.UNKNOWN

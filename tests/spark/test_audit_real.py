@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from tests.support.labs import running_in
 from tests.support.rehearsals import NS, rehearse, scenario
 from vstream.audit.captured import captured
+from vstream.audit.frames import handed_over
 from vstream.audit.journal import JOURNAL, journal
 from vstream.audit.local import table
 from vstream.audit.report import Report, Verdict
@@ -93,7 +94,7 @@ CHANGES: tuple[Callable[[Random, Rows, str], str], ...] = (deleted, doubled, swa
 
 
 def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: SparkSession, capture: Capture) -> None:
-    found = captured(spark, capture)
+    found = handed_over(spark, captured(capture))
     clean: Rows = [row.asDict() for row in found.messages.collect()]
     streams = [row.asDict() for row in found.streams.collect()]
     operations = [row.asDict() for row in journal(spark, capture).collect()]
@@ -132,7 +133,7 @@ def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: Spa
 
 def audited(spark: SparkSession, path: Path) -> Report:
     one = Capture(path)
-    found = captured(spark, one)
+    found = handed_over(spark, captured(one))
     context = Context(subject="test", models=one.manifest().models)
     return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, one))
 

@@ -19,6 +19,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
 from vstream.audit import frames
+from vstream.audit.extract import extent
 from vstream.audit.session import SMALL
 from vstream.audit.stages import Context, Run, Shelf
 from vstream.model.artifacts import PhysicalStream
@@ -61,7 +62,8 @@ def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None
         for role in (Role.WRITE, Role.READ)
         for region in REGIONS
     ]
-    frames.write_tables(frames.live(spark, streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch), tables)
+    wanted = extent(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
+    frames.write_tables(frames.live(spark, wanted, scratch), tables)
 
 
 def judged(spark: SparkSession, tables: str) -> dict[str, Any]:

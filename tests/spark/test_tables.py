@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
 from vstream.audit.captured import captured, digest
+from vstream.audit.extract import extent, extract
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
 from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
@@ -71,7 +72,9 @@ def test_servers_and_what_was_written_down_are_the_same(
 ) -> None:
     wanted = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
-    tables = frames.live(spark, wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    tables = frames.live(
+        spark, extent(wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
+    )
     assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
     target = str(tmp_path / "tables")
     frames.write_tables(tables, target)
@@ -115,26 +118,43 @@ def test_servers_and_what_was_written_down_are_the_same(
     with pytest.raises(VstreamError, match="holds no tables of an audit"):
         frames.read_tables(spark, str(tmp_path / "nothing"))
     with pytest.raises(NotReachableError, match="no stream can be read"):
-        frames.live(spark, [physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
+        extent([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
     # What is in the stretch cluster is in no region, and is reached by any that answers.
     wide, ways = [physical("foo-read-west", Role.ORDER, "far")], {"east": dead, "west": Endpoint(urls=(filled.url,))}
-    assert frames.stored(wide, ways, tmp_path) == 59
-    assert [row["region"] for row in rows(frames.live(spark, wide, ways, tmp_path).messages)] == ["far"] * 59
+    found = extent(wide, ways, tmp_path)
+    assert found.messages == 59
+    assert [row["region"] for row in rows(frames.live(spark, found, tmp_path).messages)] == ["far"] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
-        frames.stored(wide, {"east": dead}, tmp_path)
+        extent(wide, {"east": dead}, tmp_path)
 
 
 def test_since_narrows_the_cut(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
     fill(filled, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
     endpoints = {"west": Endpoint(urls=(filled.url,))}
-    later = frames.live(spark, STREAMS_WANTED, endpoints, tmp_path, since_ns=time.time_ns() + 60 * 10**9)
-    assert later.messages.count() == 0
-    earlier = frames.live(spark, STREAMS_WANTED, endpoints, tmp_path, since_ns=time.time_ns() - 3600 * 10**9)
-    assert earlier.messages.where("role = 'write'").count() == 65
+    now = time.time_ns()
+    later = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
+    assert frames.live(spark, later, tmp_path).messages.count() == 0
+    assert extract(later).messages.num_rows == 0
+    earlier = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
+    assert frames.live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+
+
+def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+    dead = Endpoint(urls=("nats://127.0.0.1:1",))
+    streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
+    wanted = extent(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    by_spark, here = frames.live(spark, wanted, tmp_path), frames.handed_over(spark, extract(wanted))
+    found = sorted(here.messages.collect())
+    assert len(found) == wanted.messages > 0
+    assert found == sorted(by_spark.messages.collect())
+    assert here.messages.schema == by_spark.messages.schema
+    assert sorted(here.streams.collect()) == sorted(by_spark.streams.collect())
 
 
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
-    tables = frames.live(spark, STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path, payload=True)
+    tables = frames.live(
+        spark, extent(STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path), tmp_path, payload=True
+    )
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):
@@ -185,7 +205,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamSer
             ),
         )
     )
-    found = captured(spark, capture)
+    found = frames.handed_over(spark, captured(capture))
     assert rows(found.messages.orderBy("stream", "seq")) == rows(
         tables.messages.drop("payload").orderBy("stream", "seq")
     )
@@ -207,8 +227,9 @@ from vstream.model.topology import Endpoint
 url, scratch = sys.argv[1:]
 with session(master="local-cluster[2,1,1024]") as spark:
     from vstream.audit import frames
+    from vstream.audit.extract import extent
     endpoint = Endpoint(urls=(url,), user="reader", password_env="READER_PASSWORD")
-    tables = frames.live(spark, STREAMS_WANTED, {"west": endpoint}, Path(scratch))
+    tables = frames.live(spark, extent(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
 """

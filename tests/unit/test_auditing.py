@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.frames import some
+from vstream.audit.extract import some
 from vstream.audit.source.values import ABSENT, Cut, Wanted
 from vstream.cli.auditing import Kept, Request, source, uri_of
 from vstream.errors import NotReachableError, VstreamError

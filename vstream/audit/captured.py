@@ -1,8 +1,8 @@
 """
 The tables of a scenario's capture: the same as from servers, as of the end of its run.
 
-Read on the driver, where the capture is, and handed to Spark in Arrow's form: a
-capture has some hundred thousand messages, and a line that is wrong has a number.
+Read here, where the capture is, in Arrow's form: a capture has some hundred thousand
+messages, and a line that is wrong has a number.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.frames import Tables, row
-from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.extract import Extracted, row
+from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import Cursor, Cut, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import SparkSession
 
     from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
     from vstream.capture.store import Capture
@@ -30,7 +28,7 @@ CAPTURE = "capture"
 _BATCH = 65_536
 
 
-def captured(spark: SparkSession, capture: Capture) -> Tables:
+def captured(capture: Capture) -> Extracted:
     """
     The tables of *capture*.
 
@@ -48,8 +46,7 @@ def captured(spark: SparkSession, capture: Capture) -> Tables:
         found = list(_batches(capture.stored(stream.name), wanted, schema)) if stream.error is None else []
         batches += found
         rows.append(row(_cut(wanted, stream, found, manifest, samples)))
-    table = pa.Table.from_batches(batches, schema)
-    return Tables(messages=spark.createDataFrame(table, MESSAGES), streams=spark.createDataFrame(rows, STREAMS))
+    return Extracted(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
 def _cut(

@@ -16,10 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from vstream.audit import access as reaching
 from vstream.audit.cut import is_origin
+from vstream.audit.extract import row, some, unlimited
 from vstream.audit.failure import explained
-from vstream.audit.frames import messages, row, some, unlimited
+from vstream.audit.frames import messages
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.source import cut
+from vstream.audit.source import cut, register
 from vstream.audit.source.datasource import narrowed
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Wanted
@@ -76,6 +77,8 @@ class Follower:
         broke off while it was read: the next round begins where this one did.
         """
         since_ns = time.time_ns() - self.window_ns
+        if not self._number:
+            register(self.spark)
         wanted = [
             Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
             for one in self.streams

@@ -9,24 +9,22 @@ the same cut, and finds what of it is still stored then. Write them down first
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
-from vstream.audit.cut import OLDEST_FIRST, is_origin
+from vstream.audit.extract import row
 from vstream.audit.failure import is_damage, said
-from vstream.audit.identity import identity_of
-from vstream.audit.sample import sample
+from vstream.audit.local import from_arrow
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
-from vstream.audit.source import cut
-from vstream.audit.source.datasource import NAME, narrowed
+from vstream.audit.source import register
+from vstream.audit.source.datasource import NAME
 from vstream.audit.source.options import ROWS
-from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import ABSENT, Plan, Wanted, encode
-from vstream.errors import NotReachableError, VstreamError
+from vstream.audit.source.values import Plan, encode
+from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,9 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from vstream.audit.extract import Extent, Extracted
     from vstream.audit.source.values import Access, Cut
-    from vstream.model.artifacts import PhysicalStream
-    from vstream.model.topology import Endpoint
 
 FORMAT = 2
 _WRITING = "writing"
@@ -44,8 +41,6 @@ _COMPLETE = "complete"
 _STATE = StructType(
     [StructField("format", IntegerType()), StructField("state", StringType()), StructField("messages", LongType())]
 )
-_BEHIND_NS = 5 * 10**9
-"""How far the clock of a reader's server may be behind that of the server where a message was written."""
 _ROWS_AT_LEAST = 20_000
 """Messages that are worth a task of their own."""
 
@@ -58,89 +53,28 @@ class Tables:
     streams: DataFrame
 
 
-def live(
-    spark: SparkSession,
-    streams: Sequence[PhysicalStream],
-    endpoints: Mapping[str, Endpoint],
-    scratch: Path,
-    *,
-    path: str | None = None,
-    since_ns: int | None = None,
-    subjects: int | None = None,
-    headers: bool = False,
-    payload: bool = False,
-) -> Tables:
+def live(spark: SparkSession, wanted: Extent, scratch: Path, *, headers: bool = False, payload: bool = False) -> Tables:
     """
-    What servers hold of *streams* at this moment, write streams looked at first.
+    What is *wanted* of servers, read by executors.
 
-    A stream that cannot be asked is in `streams` with its error. With *since_ns*
-    (nanoseconds since 1970) streams are read from the first message stored then, and
-    `streams` says so in `first_seq`. With *subjects*, so many subjects of each virtual
-    stream are read, chosen by chance, and `streams` counts all messages as ever. *scratch* holds secrets for as long as the tables are read. Raises
-    NotReachableError if no stream at all can be read, VstreamError for a credential
-    that is missing.
+    Of a part of the subjects, `streams` counts all messages as ever. *scratch* holds
+    what executors need to log in, for as long as the tables are read.
     """
-    wanted = [
-        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
-    ]
-    access = reaching.places(wanted, endpoints, scratch)
-    cuts = some(cut.take(wanted, access, path=path))
-    if since_ns is not None:
-        cuts = [_since(one, access[one.wanted.region], since_ns) for one in cuts]
-    read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
+    register(spark)
+    access = wanted.access if is_local(spark) else reaching.shipped(spark, wanted.access, scratch)
     return Tables(
-        messages=messages(
-            spark, read, access if is_local(spark) else reaching.shipped(spark, access, scratch), columns
-        ),
-        streams=spark.createDataFrame([row(one) for one in cuts], STREAMS),
+        messages=messages(spark, wanted.read, access, columns),
+        streams=spark.createDataFrame([row(one) for one in wanted.cuts], STREAMS),
     )
 
 
-def _since(one: Cut, access: Access, since_ns: int) -> Cut:
-    """What *one* has stored since a moment, with what is before it in readers: their clocks may be behind."""
-    if one.error is not None:
-        return one
-    narrow = narrowed(one, access, Bounds(since_ns=since_ns if is_origin(one.wanted) else since_ns - _BEHIND_NS))
-    # What arrives late of an origin that has written nothing since is older, too.
-    first = narrow.first_seq if narrow.messages else one.last_seq + 1
-    return unlimited(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
-
-
-def unlimited(narrow: Cut, one: Cut) -> Cut:
-    """
-    *narrow*, which begins later than *one* does, without limits that have taken nothing from it.
-
-    Those that take the oldest messages first have not come to it while there are older ones.
-    """
-    if is_origin(one.wanted) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
-        return narrow
-    return replace(narrow, limits={name: some for name, some in one.limits.items() if name not in OLDEST_FIRST})
-
-
-def stored(streams: Sequence[PhysicalStream], endpoints: Mapping[str, Endpoint], scratch: Path) -> int:
-    """
-    How many messages *streams* hold now, those that can be asked; needs no Spark.
-
-    Raises NotReachableError if none of them can be.
-    """
-    wanted = [
-        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
-    ]
-    access = reaching.places(wanted, endpoints, scratch)
-    return sum(one.messages for one in some(cut.take(wanted, access)))
-
-
-def some(cuts: list[Cut]) -> list[Cut]:
-    """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
-    if not cuts or not all(one.error for one in cuts):
-        return cuts
-    if all(one.error == ABSENT for one in cuts):
-        raise NotReachableError(
-            f"none of the {len(cuts)} streams exists",
-            hint="`vstream apply` creates them; or is this another topology's account or lab?",
-        )
-    raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+def handed_over(spark: SparkSession, extracted: Extracted) -> Tables:
+    """What was *extracted* without Spark."""
+    return Tables(
+        messages=from_arrow(spark, extracted.messages, MESSAGES),
+        streams=spark.createDataFrame(list(extracted.streams), STREAMS),
+    )
 
 
 def messages(
@@ -155,31 +89,6 @@ def messages(
     plan = Plan(access={region: one for region, one in access.items() if region in used}, cuts=tuple(cuts))
     reader = spark.read.schema(columns).format(NAME)
     return reader.option("plan", encode(plan)).option("rows_per_task", str(rows)).load()
-
-
-def row(one: Cut) -> tuple[Any, ...]:
-    """*one* as a row of `schema.STREAMS`."""
-    wanted = one.wanted
-    is_read = one.error is None
-    return (
-        wanted.virtual,
-        wanted.stream,
-        wanted.region,
-        wanted.role,
-        one.first_seq if is_read else None,
-        one.last_seq if is_read else None,
-        one.messages if is_read else None,
-        one.num_deleted if is_read else None,
-        one.cut_at_ns,
-        one.server_version,
-        one.path,
-        one.error,
-        [(cursor.origin, cursor.last_seq) for cursor in one.sources],
-        None if one.limits is None else dict(one.limits),
-        identity_of(one.created) if one.created else None,
-        one.mirror,
-        one.transform,
-    )
 
 
 def virtuals(tables: Tables) -> set[str]:

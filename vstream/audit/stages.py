@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -37,6 +39,8 @@ _CLOSELY = 500_000
 """Rows of buckets that differ, up to which they are gathered on the driver."""
 _HERE = 1_000_000
 """Messages up to which all are."""
+_BESIDE = 2
+"""Tables of few messages that are computed at a time, beside what this thread does."""
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
 
 SUSPECTS = StructType(
@@ -180,8 +184,16 @@ class Run:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
-        buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
-        report = self._judge(copies, cut, buckets, found, operations)
+        looks = self._looks(copies, cut, operations)
+        with ThreadPoolExecutor(_BESIDE, "vstream-audit") as threads:
+            if cut.messages <= self.here_up_to:
+                # Each takes Spark longer to plan than to do, and planning keeps one core busy.
+                looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
+            try:
+                buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
+                report = self._judge(copies, cut, buckets, found, looks)
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
         self.shelf.seal()
         return report
 
@@ -285,45 +297,82 @@ class Run:
             found = found.unionByName(faults.reordered(look.behind, backsteps))
         return found
 
+    def _looks(
+        self, copies: DataFrame, cut: Cut, operations: DataFrame | None
+    ) -> Mapping[str, Callable[..., DataFrame]]:
+        """What is found in `copies` whatever they lack: by its name, what computes a table."""
+        keep = self.shelf.keep
+
+        def late() -> DataFrame:
+            hops = delays.hops(copies, cut, one_in=_one_in(_HOPS, cut))
+            return delays.delays(keep("hops", hops, delays.HOPS))
+
+        def conflicts() -> DataFrame:
+            return keys.conflicts(copies, cut, keep("contested", keys.contested(copies), CONTESTED))
+
+        def pairs() -> DataFrame:
+            return delays.pairs(copies, one_in=_one_in(_NEIGHBOURS, cut))
+
+        found = {
+            "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
+            "delays": self._look("delays", late, delays.DELAYS),
+            "pairs": self._look("pairs", pairs, delays.PAIRS),
+            "twins": self._look("twins", lambda: keys.twins(copies, cut), keys.TWINS),
+        }
+        if operations is not None:
+            journaled = partial(journal.broken, operations, copies, cut), partial(journal.answers, operations, copies)
+            found["broken"] = self._look("broken", journaled[0], faults.FAULTS)
+            found["answers"] = self._look("answers", journaled[1], journal.ANSWERS)
+        return found
+
+    def _look(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:
+        def look(*, is_small: bool = False) -> DataFrame:
+            rows = compute()
+            if is_small:
+                rows = from_arrow(self.shelf.spark, gathered(rows.select(*schema.names)), schema)
+            return self.shelf.keep(name, rows, schema, is_here=is_small)
+
+        return look
+
     def _judge(
         self,
         copies: DataFrame,
         cut: Cut,
         buckets: DataFrame,
         found: DataFrame,
-        operations: DataFrame | None,
+        looks: Mapping[str, Callable[[], DataFrame]],
     ) -> Report:
         self.on_stage(Stage.JUDGE)
         started = time.monotonic()
-        keep = self.shelf.keep
-        hop_share, stretch_share = max(1, cut.messages // _HOPS), max(1, cut.messages // _NEIGHBOURS)
-        hops = keep("hops", delays.hops(copies, cut, one_in=hop_share), delays.HOPS)
-        contested = keep("contested", keys.contested(copies), CONTESTED)
+        keep, windows = self.shelf.keep, self.context.windows
+        table_of = {name: look() for name, look in looks.items()}
+        contested, hops = self.shelf.held("contested"), self.shelf.held("hops")
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
-            faults=found if operations is None else found.unionByName(journal.broken(operations, copies, cut)),
+            faults=found.unionByName(table_of["broken"]) if "broken" in table_of else found,
             disputes=keep("disputes", keys.disputes(copies, cut, buckets, contested), keys.DISPUTES),
-            conflicts=keep("conflicts", keys.conflicts(copies, cut, contested), keys.CONFLICTS),
-            twins=keep("twins", keys.twins(copies, cut), keys.TWINS),
-            delays=keep("delays", delays.delays(hops), delays.DELAYS),
-            settling=keep("settling", delays.settling(hops, found, cut, self.context.windows), delays.SETTLING)
-            if self.context.windows
-            else None,
-            pairs=keep("pairs", delays.pairs(copies, one_in=stretch_share), delays.PAIRS),
-            answers=keep("answers", journal.answers(operations, copies), journal.ANSWERS)
-            if operations is not None
-            else None,
+            conflicts=table_of["conflicts"],
+            twins=table_of["twins"],
+            delays=table_of["delays"],
+            settling=keep("settling", delays.settling(hops, found, cut, windows), delays.SETTLING) if windows else None,
+            pairs=table_of["pairs"],
+            answers=table_of.get("answers"),
         )
         report = judge.judge(
             evidence,
             self.context.subject,
             virtuals=tuple(self.context.models),
             unfinished=self.context.unfinished,
-            one_in=hop_share,
+            one_in=_one_in(_HOPS, cut),
         )
         self.seconds[Stage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)
+
+
+def _one_in(most: int, cut: Cut) -> int:
+    """One message in so many is looked at, so that there are about *most*."""
+    return max(1, cut.messages // most)
 
 
 def _files(rows: DataFrame) -> list[str]:

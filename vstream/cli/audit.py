@@ -112,7 +112,10 @@ def command(
     source = auditing.source(target, wanted)
     with stoppable(), tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch, view.progress() as progress:
         progress.begin("start Spark")
-        conf = session.SMALL if master is None and remote is None and source.size() < auditing.SMALL else {}
+        is_small = master is None and remote is None and source.size(Path(scratch)) < auditing.SMALL
+        conf = session.SMALL if is_small else {}
+        if not follow:
+            source.begin()
         with session.session(master=master, remote=remote, conf=conf) as spark:
             if publish is not None:
                 from vstream.audit.publish import check  # noqa: PLC0415 - imports Spark

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,10 @@ from vstream.model.accounts import AUDIT_USER
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from vstream.audit.extract import Extent, Extracted
     from vstream.audit.follow import Follower
     from vstream.audit.frames import Tables
     from vstream.audit.report import Report
@@ -28,6 +32,7 @@ STAGES = ("normalise", "reconcile", "judge")
 SMALL = 1_000_000
 """Messages below which it takes Spark longer to get fast than to get done."""
 _HERE = "file://"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +160,20 @@ class Live(Source):
         self._endpoints = inputs.endpoints_as(self._topology, self._target, AUDIT_USER)
         bundle = inputs.bundle_for(self._topology, self._target, wanted.templates)
         self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
+        self._found: Extent | None = None
+        self._few: Future[Extracted] | None = None
 
-    def size(self) -> int:
+    def size(self, scratch: Path) -> int:
         """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
-        from vstream.audit.frames import stored  # noqa: PLC0415
+        self._found = self._extent(scratch)
+        return self._found.messages
 
-        with tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch:
-            return stored(self._streams, self._endpoints, Path(scratch))
+    def begin(self) -> None:
+        """Read here, while Spark starts, what is not much."""
+        from vstream.audit.extract import FEW, extract  # noqa: PLC0415
+
+        if self._found is not None and self._found.messages <= FEW:
+            self._few = _beside(extract, self._found)
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Read the streams, and judge what they hold."""
@@ -213,14 +225,24 @@ class Live(Source):
             is_sampled=sample is not None,
         )
 
-    def _extracted(self, spark: Any, scratch: Path) -> Tables:
-        from vstream.audit.frames import held, live, read_tables, write_tables  # noqa: PLC0415
+    def _extent(self, scratch: Path) -> Extent:
+        from vstream.audit.extract import extent  # noqa: PLC0415
 
-        wanted = self._wanted
-        since_ns = time.time_ns() - wanted.since_ns if wanted.since_ns else None
-        found = live(spark, self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=wanted.sample)
+        since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
+        return extent(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
+
+    def _extracted(self, spark: Any, scratch: Path) -> Tables:
+        from vstream.audit.frames import handed_over, held, live, read_tables, write_tables  # noqa: PLC0415
+
+        place = self._wanted.tables
+        few, self._few = self._few, None
+        if few is not None:
+            found = handed_over(spark, few.result())
+            if place is None:
+                return found
+        else:
+            found = live(spark, self._extent(scratch), scratch)
         # Servers are read once: what is judged twice has to be the same.
-        place = wanted.tables
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
             return held(found, uri_of(f"{scratch}/messages"))
         if place is None:
@@ -238,14 +260,21 @@ class Captured(Source):
         super().__init__(wanted)
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
+        self._read: Future[Extracted]
 
-    def size(self) -> int:
+    def size(self, _scratch: Path) -> int:
         """How many messages there are to read."""
         return sum(one.messages or 0 for one in self._manifest.streams)
 
+    def begin(self) -> None:
+        """Read it while Spark starts."""
+        from vstream.audit.captured import captured  # noqa: PLC0415
+
+        self._read = _beside(captured, self._capture)
+
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Judge what the capture holds, and what clients were told."""
-        from vstream.audit.captured import captured  # noqa: PLC0415
+        from vstream.audit.frames import handed_over  # noqa: PLC0415
         from vstream.audit.journal import journal  # noqa: PLC0415
         from vstream.audit.stages import Context  # noqa: PLC0415
 
@@ -266,9 +295,8 @@ class Captured(Source):
             unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
             has_journal=True,
         )
-        return self._run(
-            spark, captured(spark, self._capture), context, progress, scratch, journal(spark, self._capture)
-        )
+        found = handed_over(spark, self._read.result())
+        return self._run(spark, found, context, progress, scratch, journal(spark, self._capture))
 
 
 class Kept(Source):
@@ -284,9 +312,12 @@ class Kept(Source):
             )
         self._uri = uri_of(uri)
 
-    def size(self) -> int:
+    def size(self, _scratch: Path) -> int:
         """In doubt, it is large."""
         return SMALL
+
+    def begin(self) -> None:
+        """Spark reads it."""
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Do again what comes after what was kept."""
@@ -298,6 +329,14 @@ class Kept(Source):
         # What another audit has left beside them is none of theirs.
         journal = read_journal(shelf) if context.has_journal else None
         return self._run(spark, found, context, progress, scratch, journal, reads=self._uri)
+
+
+def _beside(work: Callable[[T], Extracted], what: T) -> Future[Extracted]:
+    """Begin to do *work*; its result, or what it raises, is asked for later."""
+    thread = ThreadPoolExecutor(1, "vstream-extract")
+    future = thread.submit(work, what)
+    thread.shutdown(wait=False)
+    return future
 
 
 def _files(spark: Any, found: Tables, scratch: Path) -> str | None:

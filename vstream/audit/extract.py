@@ -1,0 +1,178 @@
+"""
+Stage 1 without Spark: what is to be read, and few messages of it in Arrow's form.
+
+Executors read the rest (`frames`). What this process reads itself it can read while Spark starts.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from vstream.audit import access as reaching
+from vstream.audit.cut import OLDEST_FIRST, is_origin
+from vstream.audit.identity import identity_of
+from vstream.audit.sample import sample
+from vstream.audit.schema import MESSAGES
+from vstream.audit.source import cut, reading
+from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.pushdown import Bounds
+from vstream.audit.source.values import ABSENT, Wanted, ranges
+from vstream.errors import NotReachableError, VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vstream.audit.source.values import Access, Cut, Range
+    from vstream.model.artifacts import PhysicalStream
+    from vstream.model.topology import Endpoint
+
+FEW: Final = 200_000
+"""Messages that this process has read before Spark has started."""
+_BEHIND_NS: Final = 5 * 10**9
+"""How far the clock of a reader's server may be behind that of the server where a message was written."""
+_ROWS: Final = 20_000
+"""Messages that one thread reads in one go."""
+_THREADS: Final = 8
+"""Mostly they wait for servers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What is to be read."""
+
+    cuts: tuple[Cut, ...]
+    """Of all streams, those too that cannot be asked."""
+    read: tuple[Cut, ...]
+    """Those whose messages are wanted, and which of them."""
+    access: Mapping[str, Access]
+    """By region."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are to read."""
+        return sum(one.messages for one in self.read if one.is_readable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """The tables `messages` (of `schema.MESSAGES`) and `streams` (rows of `schema.STREAMS`), before Spark has them."""
+
+    messages: pa.Table
+    streams: Sequence[tuple[Any, ...]]
+
+
+def extent(
+    streams: Sequence[PhysicalStream],
+    endpoints: Mapping[str, Endpoint],
+    scratch: Path,
+    *,
+    path: str | None = None,
+    since_ns: int | None = None,
+    subjects: int | None = None,
+) -> Extent:
+    """
+    What there is to read of *streams* at this moment, write streams looked at first.
+
+    A stream that cannot be asked is among the cuts with its error. With *since_ns*
+    (nanoseconds since 1970) streams are read from the first message stored then. With
+    *subjects*, so many subjects of each virtual stream are read, chosen by chance.
+    *scratch* holds secrets for as long as streams are read. Raises NotReachableError if
+    no stream at all can be read, VstreamError for a credential that is missing.
+    """
+    wanted = [
+        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
+    ]
+    access = reaching.places(wanted, endpoints, scratch)
+    cuts = some(cut.take(wanted, access, path=path))
+    if since_ns is not None:
+        cuts = [_since(one, access[one.wanted.region], since_ns) for one in cuts]
+    read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
+    return Extent(cuts=tuple(cuts), read=tuple(read), access=access)
+
+
+def extract(wanted: Extent) -> Extracted:
+    """
+    All messages of *wanted*, in memory: about a hundred bytes for each.
+
+    Raises VstreamError if a stream cannot be read to its end.
+    """
+    schema = to_arrow_schema(MESSAGES)
+    jobs = ranges(wanted.read, wanted.access, rows=_ROWS)
+
+    def batches(job: Range) -> list[pa.RecordBatch]:
+        return list(reading.read(job, schema))
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        begun = [threads.submit(batches, job) for job in jobs]
+        try:
+            found = [batch for one in begun for batch in one.result()]
+        except NotReachableError as error:
+            # Others could be read: it is not that there is nothing to audit.
+            raise VstreamError(error.message, hint=error.hint) from error
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+    return Extracted(messages=pa.Table.from_batches(found, schema), streams=[row(one) for one in wanted.cuts])
+
+
+def _since(one: Cut, access: Access, since_ns: int) -> Cut:
+    """What *one* has stored since a moment, with what is before it in readers: their clocks may be behind."""
+    if one.error is not None:
+        return one
+    narrow = narrowed(one, access, Bounds(since_ns=since_ns if is_origin(one.wanted) else since_ns - _BEHIND_NS))
+    # What arrives late of an origin that has written nothing since is older, too.
+    first = narrow.first_seq if narrow.messages else one.last_seq + 1
+    return unlimited(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
+
+
+def unlimited(narrow: Cut, one: Cut) -> Cut:
+    """
+    *narrow*, which begins later than *one* does, without limits that have taken nothing from it.
+
+    Those that take the oldest messages first have not come to it while there are older ones.
+    """
+    if is_origin(one.wanted) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
+        return narrow
+    return replace(narrow, limits={name: some for name, some in one.limits.items() if name not in OLDEST_FIRST})
+
+
+def some(cuts: list[Cut]) -> list[Cut]:
+    """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
+    if not cuts or not all(one.error for one in cuts):
+        return cuts
+    if all(one.error == ABSENT for one in cuts):
+        raise NotReachableError(
+            f"none of the {len(cuts)} streams exists",
+            hint="`vstream apply` creates them; or is this another topology's account or lab?",
+        )
+    raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
+
+
+def row(one: Cut) -> tuple[Any, ...]:
+    """*one* as a row of `schema.STREAMS`."""
+    wanted = one.wanted
+    is_read = one.error is None
+    return (
+        wanted.virtual,
+        wanted.stream,
+        wanted.region,
+        wanted.role,
+        one.first_seq if is_read else None,
+        one.last_seq if is_read else None,
+        one.messages if is_read else None,
+        one.num_deleted if is_read else None,
+        one.cut_at_ns,
+        one.server_version,
+        one.path,
+        one.error,
+        [(cursor.origin, cursor.last_seq) for cursor in one.sources],
+        None if one.limits is None else dict(one.limits),
+        identity_of(one.created) if one.created else None,
+        one.mirror,
+        one.transform,
+    )
