@@ -186,7 +186,7 @@ def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: 
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
         wanted = Wanted(stream=name, region=name, virtual="log", role=role)
-        return frames.row(Cut(wanted=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+        return extract.row(Cut(wanted=wanted, cut_at_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
