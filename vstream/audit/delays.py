@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from vstream.audit.faults import MISSING
+from vstream.audit.local import table
 from vstream.audit.reconcile import BUCKET, MESSAGE
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ PAIRS = StructType(
 )
 """Messages that stand side by side in *region*, and how many of them stand the other way round in *other*."""
 
+_WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("ended", LongType())])
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
@@ -135,7 +137,7 @@ def delays(hops: DataFrame) -> DataFrame:
 
 def settling(hops: DataFrame, faults: DataFrame, cut: Cut, windows: Sequence[tuple[str, int, int]]) -> DataFrame:
     """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970. *faults* say what is missing."""
-    of = F.broadcast(hops.sparkSession.createDataFrame(list(windows), "window string, begun_ns long, ended long"))
+    of = F.broadcast(table(hops.sparkSession, windows, _WINDOWS))
     pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
     arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
         of, (F.col("written_ns") <= F.col("ended")) & (F.col("arrived_ns") >= F.col("begun_ns"))

@@ -19,6 +19,7 @@ from vstream.audit.cut import is_origin
 from vstream.audit.extract import row, some, unlimited
 from vstream.audit.failure import explained
 from vstream.audit.frames import messages
+from vstream.audit.local import table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import cut, register
 from vstream.audit.source.datasource import narrowed
@@ -151,4 +152,4 @@ class Follower:
                 one, first_seq=one.last_seq + 1 if first is None else first, messages=own.messages if own else 0
             )
             narrow.append(row(one if one.error is not None else unlimited(seen, one)))
-        return self.spark.createDataFrame(narrow, STREAMS)
+        return table(self.spark, narrow, STREAMS)

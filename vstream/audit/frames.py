@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from vstream.audit import access as reaching
 from vstream.audit.extract import row
 from vstream.audit.failure import is_damage, said
-from vstream.audit.local import from_arrow
+from vstream.audit.local import from_arrow, table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
 from vstream.audit.source import register
@@ -65,7 +65,7 @@ def live(spark: SparkSession, wanted: Extent, scratch: Path, *, headers: bool = 
     access = wanted.access if is_local(spark) else reaching.shipped(spark, wanted.access, scratch)
     return Tables(
         messages=messages(spark, wanted.read, access, columns),
-        streams=spark.createDataFrame([row(one) for one in wanted.cuts], STREAMS),
+        streams=table(spark, [row(one) for one in wanted.cuts], STREAMS),
     )
 
 
@@ -73,7 +73,7 @@ def handed_over(spark: SparkSession, extracted: Extracted) -> Tables:
     """What was *extracted* without Spark."""
     return Tables(
         messages=from_arrow(spark, extracted.messages, MESSAGES),
-        streams=spark.createDataFrame(list(extracted.streams), STREAMS),
+        streams=table(spark, extracted.streams, STREAMS),
     )
 
 

@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
 from vstream.audit.faults import FAULTS
+from vstream.audit.local import table
 from vstream.capture.records import Kind, Outcome
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def journal(spark: SparkSession, capture: Capture) -> DataFrame:
         for one in capture.operations()
         if one.kind is Kind.PUBLISH
     ]
-    return spark.createDataFrame(rows, JOURNAL)
+    return table(spark, rows, JOURNAL)
 
 
 def answers(journal: DataFrame, copies: DataFrame) -> DataFrame:

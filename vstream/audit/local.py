@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 
 def table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
-    """*rows* as a table that Spark knows the size of, and need not compute."""
+    """
+    *rows* as a table that Spark knows the size of, and need not compute.
+
+    Of Python's own rows, which `createDataFrame` takes too, it takes Spark seconds to learn how to read them.
+    """
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrow = to_arrow_schema(schema)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, arrow, strict=True)]
+    arrays = [
+        pa.array([list(one.items()) if isinstance(one, dict) else one for one in column], type=field.type)
+        for column, field in zip(columns, arrow, strict=True)
+    ]
     return from_arrow(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
 
 

@@ -393,7 +393,7 @@ def save_context(shelf: Shelf, context: Context) -> None:
             "has_journal": context.has_journal,
         }
     )
-    shelf.keep("context", shelf.spark.createDataFrame([(text,)], _CONTEXT), _CONTEXT)
+    shelf.keep("context", table(shelf.spark, [(text,)], _CONTEXT), _CONTEXT)
 
 
 def read_context(shelf: Shelf, subject: str) -> Context:
