@@ -239,6 +239,7 @@ async def test_a_read_stream_that_is_gone(world: World) -> None:
 
 async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
     await world.create_all(changes={"foo-read-east": {"allow_direct": False}})
+    await world.sourcing()
     report = await world.probe(deadline=3.0, all_forms=True)
     assert set(bad(report)) == {("direct_get", None, "east"), *(("canary", one, "east") for one in REGIONS)}
     skipped = {check.detail for check in of(report, Hop.FORM) if check.region == "east"}
@@ -255,6 +256,7 @@ async def test_a_read_stream_that_refuses_direct_get(world: World) -> None:
 async def test_a_source_that_one_read_stream_misses(world: World) -> None:
     sources = [one for one in world.config("foo-read-east")["sources"] if one["name"] != "foo-write-west"]
     await world.create_all(changes={"foo-read-east": {"sources": sources}})
+    await world.sourcing()
     report = await world.probe(deadline=4.0)
     assert set(bad(report)) == {("canary", "west", "east")}
     check = bad(report)["canary", "west", "east"]
