@@ -29,12 +29,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit import cut as cutting
+from vstream.audit.context import Context
 from vstream.audit.local import table
 from vstream.audit.normalise import COPIES, track
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import session
+from vstream.audit.shelf import Shelf
 from vstream.audit.source.hashing import mixed
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.stages import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

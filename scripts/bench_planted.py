@@ -16,10 +16,12 @@ from bench_audit import EPOCH, REGIONS, measured, report
 from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit.codes import BY_KIND
+from vstream.audit.context import Context
 from vstream.audit.local import table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import session
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.shelf import Shelf
+from vstream.audit.stages import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from vstream.audit import frames
+from vstream.audit.context import Context
 from vstream.audit.extract import extent
 from vstream.audit.report import Report, Verdict
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.shelf import Shelf
+from vstream.audit.stages import Run
 from vstream.diagnostics import Severity
 from vstream.lab import lab
 from vstream.load import bundle, load

@@ -11,20 +11,13 @@ import pytest
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.captured import captured
+from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
 from vstream.audit.frames import handed_over, read_tables, write_tables
 from vstream.audit.journal import journal
 from vstream.audit.publish import RESULTS, check, publish
 from vstream.audit.report import Report, Verdict
-from vstream.audit.stages import (
-    Context,
-    Run,
-    Shelf,
-    Stage,
-    read_context,
-    read_journal,
-    save_context,
-    save_journal,
-)
+from vstream.audit.shelf import Shelf
+from vstream.audit.stages import Run, Stage
 from vstream.capture.records import Outcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from vstream.audit.codes import BY_KIND
+from vstream.audit.context import Context
 from vstream.audit.local import table
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.shelf import Shelf
+from vstream.audit.stages import Run
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:

@@ -15,14 +15,16 @@ from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import extract, frames
 from vstream.audit.captured import captured
+from vstream.audit.context import Context
 from vstream.audit.cut import take
 from vstream.audit.failure import explained
 from vstream.audit.follow import Follower
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.shelf import Shelf
 from vstream.audit.source import datasource
 from vstream.audit.source.values import Cursor, Cut, Wanted
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.stages import Run
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.artifacts import PhysicalStream

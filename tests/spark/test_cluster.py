@@ -19,9 +19,11 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
 from vstream.audit import frames
+from vstream.audit.context import Context
 from vstream.audit.extract import extent
 from vstream.audit.session import SMALL
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.shelf import Shelf
+from vstream.audit.stages import Run
 from vstream.model.artifacts import PhysicalStream
 from vstream.model.streams import StreamConfig
 from vstream.model.topology import Endpoint, Role

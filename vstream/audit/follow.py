@@ -21,11 +21,12 @@ from vstream.audit.failure import explained
 from vstream.audit.frames import messages
 from vstream.audit.local import table
 from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.shelf import Shelf
 from vstream.audit.source import cut, register
 from vstream.audit.source.datasource import narrowed
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Wanted
-from vstream.audit.stages import Context, Run, Shelf
+from vstream.audit.stages import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from vstream.audit.context import Context
     from vstream.audit.report import Report
     from vstream.audit.source.values import Access, Cut
     from vstream.model.artifacts import PhysicalStream

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from vstream.audit.stages import Shelf
+    from vstream.audit.shelf import Shelf
 
 RESULTS: Final[Mapping[str, StructType]] = {
     "faults": faults.FAULTS,

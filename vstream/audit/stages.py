@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
 from vstream.audit import delays, faults, folding, journal, judge, keys, looking, normalise, order, reconcile
-from vstream.audit.frames import checked
 from vstream.audit.local import from_arrow, gathered, table
 from vstream.audit.session import interpreted
-from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from vstream.audit.context import Context
     from vstream.audit.cut import Cut
     from vstream.audit.report import Report
+    from vstream.audit.shelf import Shelf
 
 _HOPS = 1_000_000
 """Delays are taken from about so many messages at most."""
@@ -50,9 +45,6 @@ SUSPECTS = StructType(
     ]
 )
 CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])
-_JOURNAL = "journal"
-_CONTEXT = StructType([StructField("context", StringType())])
-_FILES = StructType([StructField("name", StringType()), StructField("files", ArrayType(StringType()))])
 
 
 class Stage(Enum):
@@ -63,108 +55,6 @@ class Stage(Enum):
     NORMALISE = "normalise"
     RECONCILE = "reconcile"
     JUDGE = "judge"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What an audit knows besides messages."""
-
-    subject: str
-    """What is audited, for people."""
-    models: Mapping[str, str] = field(default_factory=dict)
-    """By virtual stream, what it promises: a value of `model.topology.Consistency`."""
-    windows: tuple[tuple[str, int, int], ...] = ()
-    """Faults: their names, with beginning and end in nanoseconds since 1970."""
-    is_narrow: bool = False
-    """Whether streams were read from a moment on only."""
-    is_sampled: bool = False
-    """Whether only messages of some subjects were read."""
-    unfinished: str | None = None
-    """Why what is audited was not recorded to its end, if it was not."""
-    has_journal: bool = False
-    """Whether it is known what clients did and were told."""
-
-
-class Shelf:
-    """
-    Where tables of an audit are kept: below *uri*, which any Spark file system can be, or in Spark's memory.
-
-    *reads* is where those are that an earlier audit kept; without it, they are below *uri*.
-    Of these, only what is about *virtuals* is read, if some are named.
-    """
-
-    def __init__(
-        self, spark: SparkSession, uri: str | None = None, *, reads: str | None = None, virtuals: Sequence[str] = ()
-    ) -> None:
-        self.spark = spark
-        self._uri = uri
-        self._reads = reads or uri
-        self._virtuals = list(virtuals)
-        self._held: dict[str, DataFrame] = {}
-        self._written: dict[str, list[str]] = {}
-        self._known: dict[str, list[str]] | None = None
-
-    def keep(self, name: str, rows: DataFrame, schema: StructType, *, is_here: bool = False) -> DataFrame:
-        """Compute *rows* once, and give back what is kept of them under *name*; those that are on the driver stay there."""
-        rows = rows.select(*schema.names)
-        if self._uri is None:
-            kept = rows if is_here else rows.persist()
-        else:
-            place = f"{self._uri}/{name}"
-            rows.write.mode("overwrite").parquet(place)
-            written = self.spark.read.schema(schema).parquet(place)
-            self._written[name] = _files(written)
-            kept = rows if is_here else written
-        self._held[name] = kept
-        return kept
-
-    def seal(self) -> None:
-        """Keep of which files the tables are that were written, so that one which is gone is noticed."""
-        if self._written and self._uri is not None:
-            known = self._files_at(self._uri) | self._written
-            rows = table(self.spark, sorted(known.items()), _FILES)
-            rows.coalesce(1).write.mode("overwrite").json(f"{self._uri}/files")
-
-    def expects(self, name: str) -> bool:
-        """Whether an earlier audit, which came to its end, has kept the table *name*."""
-        return name in self._expected()
-
-    def _expected(self) -> Mapping[str, list[str]]:
-        if self._known is None:
-            self._known = self._files_at(self._reads)
-        return self._known
-
-    def _files_at(self, place: str | None) -> dict[str, list[str]]:
-        try:
-            return {one.name: one.files for one in self.spark.read.schema(_FILES).json(f"{place}/files").collect()}
-        except PySparkException:
-            return {}
-
-    def has(self, name: str) -> bool:
-        """Whether this audit has computed the table *name*."""
-        return name in self._held
-
-    def held(self, name: str) -> DataFrame:
-        """The table *name* of this audit. Raises KeyError if it was not computed."""
-        return self._held[name]
-
-    def files(self, name: str) -> Sequence[str] | None:
-        """The files that hold the table *name*, and perhaps rows of other virtual streams; None where it is in memory."""
-        place = self._uri if name in self._held else self._reads
-        return None if place is None else self.spark.read.parquet(f"{place}/{name}").inputFiles()
-
-    def read(self, name: str, schema: StructType) -> DataFrame:
-        """The table *name* as an earlier audit kept it, all of it. Raises VstreamError if it is not there."""
-        rows = checked(self.spark, f"{self._reads}/{name}", schema)
-        found = _files(rows)
-        if found != self._expected().get(name, found):
-            raise VstreamError(
-                f"the table `{self._reads}/{name}` has other files than were written",
-                hint="begin at an earlier stage with `--from`",
-            )
-        if self._virtuals and "virtual" in schema.names:
-            rows = rows.where(F.col("virtual").isin(self._virtuals))
-        return rows
 
 
 @dataclass(slots=True)
@@ -373,56 +263,3 @@ class Run:
 def _one_in(most: int, cut: Cut) -> int:
     """One message in so many is looked at, so that there are about *most*."""
     return max(1, cut.messages // most)
-
-
-def _files(rows: DataFrame) -> list[str]:
-    """The names of the files that *rows* are read from."""
-    return sorted(PurePosixPath(urlsplit(one).path).name for one in rows.inputFiles())
-
-
-def save_context(shelf: Shelf, context: Context) -> None:
-    """Keep *context* beside the tables, so that they can be judged again."""
-    text = json.dumps(
-        {
-            "subject": context.subject,
-            "models": dict(context.models),
-            "windows": [list(one) for one in context.windows],
-            "is_narrow": context.is_narrow,
-            "is_sampled": context.is_sampled,
-            "unfinished": context.unfinished,
-            "has_journal": context.has_journal,
-        }
-    )
-    shelf.keep("context", table(shelf.spark, [(text,)], _CONTEXT), _CONTEXT)
-
-
-def read_context(shelf: Shelf, subject: str) -> Context:
-    """The context that was kept; one that knows nothing but *subject* if there is none."""
-    try:
-        rows = shelf.read("context", _CONTEXT).collect()
-    except VstreamError:
-        if shelf.expects("context"):
-            raise
-        rows = []
-    if not rows:
-        return Context(subject=subject)
-    kept = json.loads(rows[0]["context"])
-    return Context(
-        subject=subject,
-        models=kept["models"],
-        windows=tuple((one[0], one[1], one[2]) for one in kept["windows"]),
-        is_narrow=kept["is_narrow"],
-        is_sampled=kept["is_sampled"],
-        unfinished=kept["unfinished"],
-        has_journal=kept["has_journal"],
-    )
-
-
-def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:
-    """Keep the operations of a scenario beside the tables."""
-    return shelf.keep(_JOURNAL, operations, journal.JOURNAL)
-
-
-def read_journal(shelf: Shelf) -> DataFrame:
-    """The operations that were kept. Raises VstreamError if there are none."""
-    return shelf.read(_JOURNAL, journal.JOURNAL)

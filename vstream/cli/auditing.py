@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from vstream.audit.context import Context
     from vstream.audit.extract import Extent, Extracted
     from vstream.audit.follow import Follower
     from vstream.audit.frames import Tables
     from vstream.audit.report import Report
-    from vstream.audit.stages import Context, Run
+    from vstream.audit.stages import Run
     from vstream.capture.store import Capture
     from vstream.model.topology import Topology
 
@@ -107,8 +108,10 @@ class Source:
         reads: str | None = None,
     ) -> Report:
         """Judge the tables *found*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
+        from vstream.audit.context import save_context, save_journal  # noqa: PLC0415
         from vstream.audit.frames import read_tables, write_tables  # noqa: PLC0415
-        from vstream.audit.stages import Run, Shelf, Stage, save_context, save_journal  # noqa: PLC0415
+        from vstream.audit.shelf import Shelf  # noqa: PLC0415
+        from vstream.audit.stages import Run, Stage  # noqa: PLC0415
 
         place = self._wanted.tables
         shelf = Shelf(spark, place or _files(spark, found, scratch), reads=reads, virtuals=self._wanted.streams)
@@ -212,7 +215,7 @@ class Live(Source):
 
     def _context(self, since_ns: int | None) -> Context:
         """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
-        from vstream.audit.stages import Context  # noqa: PLC0415
+        from vstream.audit.context import Context  # noqa: PLC0415
 
         sample, names = self._wanted.sample, {one.virtual for one in self._streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
@@ -274,9 +277,9 @@ class Captured(Source):
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Judge what the capture holds, and what clients were told."""
+        from vstream.audit.context import Context  # noqa: PLC0415
         from vstream.audit.frames import handed_over  # noqa: PLC0415
         from vstream.audit.journal import journal  # noqa: PLC0415
-        from vstream.audit.stages import Context  # noqa: PLC0415
 
         progress.begin("extract")
         from vstream.capture.records import FaultOutcome  # noqa: PLC0415
@@ -321,8 +324,9 @@ class Kept(Source):
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Do again what comes after what was kept."""
+        from vstream.audit.context import read_context, read_journal  # noqa: PLC0415
         from vstream.audit.frames import read_tables  # noqa: PLC0415
-        from vstream.audit.stages import Shelf, read_context, read_journal  # noqa: PLC0415
+        from vstream.audit.shelf import Shelf  # noqa: PLC0415
 
         shelf = Shelf(spark, reads=self._uri)
         found, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
