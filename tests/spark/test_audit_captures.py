@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit.captured import captured
 from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
+from vstream.audit.failure import explained
 from vstream.audit.frames import handed_over, read_tables, write_tables
 from vstream.audit.journal import journal
 from vstream.audit.publish import RESULTS, check, publish
@@ -105,6 +109,20 @@ def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSessio
     assert {one.stream for one in report.findings if one.name == "misordered"} == {"foo-read-east"}
 
 
+def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing in them says how far: what was mirrored, and how far that had come, was recorded."""
+    history = clean(Shape(model="ordered", consumers=False))
+    writes = {name: len(rows) for name, rows in history.streams.items() if history.is_published_to(name)}
+    history.samples = [replace(one, sourced={"foo-order-stretch": writes}) for one in history.samples]
+    for name in ("foo-order-stretch", *history.reads()):
+        history.streams[name].clear()
+        history.roles[name] = replace(history.roles[name], limits={"max_age": SECOND // 10})
+    report = audited(spark, history, tmp_path)
+    assert (report.verdict(), kinds(report)) == (Verdict.PASS, Counter())
+
+
 def again(spark: SparkSession, uri: str, stage: Stage) -> Report:
     shelf, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
     run = Run(shelf=shelf, context=read_context(shelf, "test"), begin=stage)
@@ -129,11 +147,52 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     assert first.verdict() is Verdict.FAIL
     for stage in (Stage.RECONCILE, Stage.JUDGE):
         assert replace(again(spark, uri, stage), seconds={}) == replace(first, seconds={})
-    # A file that is gone is no message that is.
-    for name in ("faults", "copies", "journal", "messages"):
-        next((tmp_path / "tables" / name).glob("part-*.parquet")).unlink()
-        with pytest.raises(VstreamError, match=f"`{uri}/{name}`"):
-            again(spark, uri, Stage.JUDGE)
+    tables, whole = tmp_path / "tables", tmp_path / "whole"
+    shutil.copytree(tables, whole)
+
+    def refused(stage: Stage = Stage.JUDGE) -> tuple[str, str | None]:
+        with pytest.raises(VstreamError) as caught, explained():
+            again(spark, uri, stage)
+        assert "\n" not in caught.value.message
+        shutil.rmtree(tables)
+        shutil.copytree(whole, tables)
+        return caught.value.message, caught.value.hint
+
+    extract = "extract the tables again"
+    ways = {"faults": "`--from reconcile` makes it again", "copies": "`--from normalise` makes it again"}
+    # A file that is gone is no message that is, and a table that is gone is made by its stage.
+    for name, way in {**ways, "journal": extract, "messages": extract, "context": extract}.items():
+        next((tables / name).glob("part-*.parquet")).unlink()
+        message, hint = refused()
+        assert (f"`{uri}/{name}`" in message, hint) == (True, way)
+    for name, way in (("faults", ways["faults"]), ("messages", extract)):
+        spoil(tables / name, b"nothing of the kind")
+        assert refused()[1] == f"a file of the table `{name}` is damaged: {way}"
+    for text in (None, "no JSON", '{"subject": "test", "models": {"foo": "none of ours"}}'):
+        written = pa.BufferOutputStream()
+        parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
+        spoil(tables / "context", written.getvalue().to_pybytes())
+        assert refused(Stage.NORMALISE) == (
+            "the table `context` does not say what was audited: it is damaged, or of another version",
+            extract,
+        )
+    spoil(tables / "files", b"no JSON")
+    assert refused()[1] == extract
+    # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
+    write_tables(found, uri)
+    for stage in (Stage.RECONCILE, Stage.JUDGE):
+        with pytest.raises(VstreamError, match="/copies` is not among") as caught:
+            Run(shelf=Shelf(spark, reads=uri), context=context, begin=stage)(found.messages, found.streams)
+        assert caught.value.hint == ways["copies"]
+    assert refused(Stage.NORMALISE)[1] == extract
+
+
+def spoil(table: Path, data: bytes) -> None:
+    """Write *data* over the files of *table*, with nothing left that says what they were."""
+    for file in table.glob(".part-*"):
+        file.unlink()
+    for file in table.glob("part-*"):
+        file.write_bytes(data)
 
 
 def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ class Shape:
     consumers: bool = True
     has_digests: bool = True
     has_origins: bool = True
+    has_mirrors: bool = True
+    """Whether it says what is mirrored, which captures did not always."""
 
 
 def clean(shape: Shape | None = None) -> History:
@@ -227,7 +229,12 @@ def _replicate(history: History, shape: Shape, writes: Mapping[str, list[Stored]
         if shape.model == "homed" and region == shape.regions[0]:
             continue  # the origin is there
         name = f"foo-read-{region}"
-        history.roles[name] = CapturedStream(name=name, virtual="foo", region=region, role="read", messages=0)
+        mirror = (
+            {"ordered": "foo-order-stretch", "virtual": None}.get(shape.model, "foo") if shape.has_mirrors else None
+        )
+        history.roles[name] = CapturedStream(
+            name=name, virtual="foo", region=region, role="read", messages=0, mirror=mirror
+        )
         order = one_order
         if shape.model == "virtual":
             delays = {write: random_.randrange(5, 200) * MILLISECOND for write in sorted(writes)}
@@ -282,7 +289,7 @@ def _sample(history: History, end: int) -> None:
             last = {
                 name: bisect_right(rows, WALL + at, key=lambda row: row.time)
                 for name, rows in history.streams.items()
-                if history.roles[name].region == region
+                if history.roles[name].region in {region, "stretch"}
             }
             history.samples.append(
                 Sample(at=at, region=region, control_plane=3 * MILLISECOND, error=None, last_seq=last)

@@ -71,6 +71,7 @@ def _cut(
         path=CAPTURE,
         limits=dict(stream.limits),
         sources=_cursors(stream, samples),
+        mirror=stream.mirror,
         error=error,
     )
 

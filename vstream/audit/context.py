@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping  # noqa: TC003 - pydantic looks at it
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import journal
+from vstream.audit.failure import way_out
 from vstream.audit.local import table
 from vstream.errors import VstreamError
+from vstream.model.topology import Consistency
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame
 
     from vstream.audit.shelf import Shelf
@@ -43,42 +44,33 @@ class Context:
     """Whether it is known what clients did and were told."""
 
 
+_SHAPE = TypeAdapter(Context)
+
+
 def save_context(shelf: Shelf, context: Context) -> None:
     """Keep *context* beside the tables, so that they can be judged again."""
-    text = json.dumps(
-        {
-            "subject": context.subject,
-            "models": dict(context.models),
-            "windows": [list(one) for one in context.windows],
-            "is_narrow": context.is_narrow,
-            "is_sampled": context.is_sampled,
-            "unfinished": context.unfinished,
-            "has_journal": context.has_journal,
-        }
-    )
-    shelf.keep("context", table(shelf.spark, [(text,)], _CONTEXT), _CONTEXT)
+    shelf.keep("context", table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
 
 
 def read_context(shelf: Shelf, subject: str) -> Context:
-    """The context that was kept; one that knows nothing but *subject* if there is none."""
+    """
+    The context that was kept, of an audit of *subject*.
+
+    Without it, an audit would hold streams to nothing that they promise. Raises VstreamError if there is none, or
+    it is damaged.
+    """
+    rows = shelf.read("context", _CONTEXT).collect()
     try:
-        rows = shelf.read("context", _CONTEXT).collect()
-    except VstreamError:
-        if shelf.expects("context"):
-            raise
-        rows = []
-    if not rows:
-        return Context(subject=subject)
-    kept = json.loads(rows[0]["context"])
-    return Context(
-        subject=subject,
-        models=kept["models"],
-        windows=tuple((one[0], one[1], one[2]) for one in kept["windows"]),
-        is_narrow=kept["is_narrow"],
-        is_sampled=kept["is_sampled"],
-        unfinished=kept["unfinished"],
-        has_journal=kept["has_journal"],
-    )
+        [(text,)] = rows
+        kept = _SHAPE.validate_json(text or "", strict=True)
+        for model in kept.models.values():
+            Consistency(model)
+    except ValueError as error:
+        raise VstreamError(
+            "the table `context` does not say what was audited: it is damaged, or of another version",
+            hint=way_out("context"),
+        ) from error
+    return replace(kept, subject=subject)
 
 
 def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:

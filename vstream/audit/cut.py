@@ -133,7 +133,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         by_virtual.setdefault(row.virtual, []).append(row)
     roles, origins, expected, tracks = [], [], [], []
     for virtual, some in by_virtual.items():
-        # A capture does not say what is mirrored. Where one stream takes all publishes, it is that one.
+        # Old captures do not say what is mirrored. Where one stream takes all publishes, it is that one.
         alone = next((row.stream for row in some if row.role == _ORIGIN), None)
         roles += [(virtual, row.stream, is_origin(row), row.mirror or (None if row.sources else alone)) for row in some]
         readers = [row for row in some if not is_origin(row) and row.role != _CATALOG and row.error is None]
@@ -165,7 +165,7 @@ def is_origin(row: Any) -> bool:
 
 
 def _mirrors(some: Sequence[Any]) -> list[Any]:
-    """Those of one virtual stream's streams that mirror another; a capture does not say it, but roles do."""
+    """Those of one virtual stream's streams that mirror another; old captures do not say it, but roles do."""
     is_mirrored = any(row.role in {_ORIGIN, _ORDER} for row in some)
     return [row for row in some if row.mirror is not None or (is_mirrored and row.role == _READ and not row.sources)]
 

@@ -23,7 +23,12 @@ _CAUSE: Final = re.compile(r"^(?:: |Caused by: )?(?:[\w.$]+(?:Exception|Error)):
 _NO_FILE: Final = "FAILED_READ_FILE"
 """Spark's condition for a file that is damaged, or not what its name says."""
 _FILE: Final = re.compile(r"while reading file (?P<name>\S+?)\.?(?:\s|$)")
-_DAMAGED: Final = "a file of the tables is damaged: extract them again, or begin at an earlier stage with `--from`"
+_OF_TABLE: Final = re.compile(r"/(?P<name>[a-z]+)/[^/\s]+\.parquet\b")
+"""A table is a directory."""
+_MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
+    ("tracks", "buckets", "backsteps", "suspects", "faults"), "reconcile"
+)
+"""Of tables that an earlier audit kept, and that are read again, the stage. The others come with the extraction."""
 _LONGEST: Final = 400
 
 
@@ -40,13 +45,24 @@ def explained() -> Iterator[None]:
             "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
         ) from error
     except (PySparkException, Py4JError) as error:
-        hint = _DAMAGED if is_damage(error) else None
+        hint = _damaged(str(error)) if is_damage(error) else None
         raise VstreamError(f"Spark could not do it: {said(str(error))}", hint=hint) from error
 
 
 def is_damage(error: Exception) -> bool:
     """Whether Spark failed at a file that is damaged."""
     return _NO_FILE in str(error)
+
+
+def way_out(table: str) -> str:
+    """What makes *table*, one that an audit kept, anew."""
+    stage = _MADE_BY.get(table)
+    return f"`--from {stage}` makes it again" if stage else "extract the tables again"
+
+
+def _damaged(text: str) -> str:
+    found = _OF_TABLE.findall(text)
+    return f"a file of the table `{found[-1]}` is damaged: {way_out(found[-1])}" if found else "a file is damaged"
 
 
 def said(text: str) -> str:

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from vstream.audit import access as reaching
+from vstream.audit import inventory
 from vstream.audit.extract import row
-from vstream.audit.failure import is_damage, said
+from vstream.audit.failure import is_damage, said, way_out
 from vstream.audit.local import from_arrow, table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
@@ -107,10 +108,12 @@ def write_tables(tables: Tables, uri: str) -> None:
     Write *tables* as Parquet below *uri*, any place that Spark can write to, over what was there.
 
     Each file of `messages` holds a range of one stream, so that its statistics tell
-    readers what they can skip. Until everything is written, `read_tables` refuses it.
+    readers what they can skip. Until everything is written, `read_tables` refuses it. What
+    later stages have made of messages that were there before is not read again (`Shelf.read`).
     """
     spark = tables.messages.sparkSession
     _mark(spark, uri, _WRITING)
+    inventory.clear(spark, uri)
     tables.messages.write.mode("overwrite").parquet(f"{uri}/messages")
     tables.streams.coalesce(1).write.mode("overwrite").parquet(f"{uri}/streams")
     _mark(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
@@ -159,20 +162,19 @@ def checked(spark: SparkSession, place: str, schema: StructType, optional: Seque
     Spark would read a column that is not there as null, and all messages would be alike.
     Raises VstreamError if there is no table, or another one; of a file that is damaged, Spark's own error.
     """
+    name = place.rpartition("/")[2]
     try:
         found = {one.name: one.dataType for one in spark.read.parquet(place).schema.fields}
     except Exception as error:
         if is_damage(error):
             raise
-        raise VstreamError(f"there is no table `{place}`", hint="begin at an earlier stage with `--from`") from error
+        raise VstreamError(f"there is no table `{place}`", hint=way_out(name)) from error
     for one in schema.fields:
         if one.name not in found:
-            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint="extract the tables again")
+            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint=way_out(name))
         if found[one.name].simpleString() != one.dataType.simpleString():
             kinds = f"{found[one.name].simpleString()}, not {one.dataType.simpleString()}"
-            raise VstreamError(
-                f"column `{one.name}` of the table `{place}` is {kinds}", hint="extract the tables again"
-            )
+            raise VstreamError(f"column `{one.name}` of the table `{place}` is {kinds}", hint=way_out(name))
     more = [one for one in optional if one.name in found]
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 

@@ -6,20 +6,18 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
+from vstream.audit import inventory
+from vstream.audit.failure import way_out
 from vstream.audit.frames import checked
-from vstream.audit.local import table
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-_FILES = StructType([StructField("name", StringType()), StructField("files", ArrayType(StringType()))])
+    from pyspark.sql.types import StructType
 
 
 class Shelf:
@@ -56,26 +54,13 @@ class Shelf:
         return kept
 
     def seal(self) -> None:
-        """Keep of which files the tables are that were written, so that one which is gone is noticed."""
-        if self._written and self._uri is not None:
-            known = self._files_at(self._uri) | self._written
-            rows = table(self.spark, sorted(known.items()), _FILES)
-            rows.coalesce(1).write.mode("overwrite").json(f"{self._uri}/files")
-
-    def expects(self, name: str) -> bool:
-        """Whether an earlier audit, which came to its end, has kept the table *name*."""
-        return name in self._expected()
-
-    def _expected(self) -> Mapping[str, list[str]]:
-        if self._known is None:
-            self._known = self._files_at(self._reads)
-        return self._known
-
-    def _files_at(self, place: str | None) -> dict[str, list[str]]:
-        try:
-            return {one.name: one.files for one in self.spark.read.schema(_FILES).json(f"{place}/files").collect()}
-        except PySparkException:
-            return {}
+        """Keep of which files the tables are that were written since the last time: only these can be read again."""
+        written = {}
+        while self._written:  # other threads may be writing
+            name, files = self._written.popitem()
+            written[name] = files
+        if written and self._uri is not None:
+            inventory.add(self.spark, self._uri, written)
 
     def has(self, name: str) -> bool:
         """Whether this audit has computed the table *name*."""
@@ -93,11 +78,16 @@ class Shelf:
     def read(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* as an earlier audit kept it, all of it. Raises VstreamError if it is not there."""
         rows = checked(self.spark, f"{self._reads}/{name}", schema)
-        found = _files(rows)
-        if found != self._expected().get(name, found):
+        if self._known is None:
+            self._known = inventory.known(self.spark, self._reads) if self._reads is not None else {}
+        if name not in self._known:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` has other files than were written",
-                hint="begin at an earlier stage with `--from`",
+                f"the table `{self._reads}/{name}` is not among its `files`: the audit was ended, or that is damaged",
+                hint=way_out(name),
+            )
+        if _files(rows) != self._known[name]:
+            raise VstreamError(
+                f"the table `{self._reads}/{name}` has other files than were written", hint=way_out(name)
             )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))

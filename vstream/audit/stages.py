@@ -74,6 +74,7 @@ class Run:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
         cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
+        self.shelf.seal()
         looks = self._looks(copies, cut, operations)
         with ThreadPoolExecutor(_BESIDE, "vstream-audit") as threads:
             if cut.messages <= self.here_up_to:
@@ -81,6 +82,7 @@ class Run:
                 looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
             try:
                 buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
+                self.shelf.seal()
                 report = self._judge(copies, cut, buckets, found, looks)
             finally:
                 threads.shutdown(wait=False, cancel_futures=True)

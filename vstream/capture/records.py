@@ -226,6 +226,8 @@ class CapturedStream:
     `max_msgs_per_subject`, `max_msgs`, `max_bytes` and `max_age`, those that are set. Under such
     a limit, a message that is absent beside later ones of its subject is not lost.
     """
+    mirror: str | None = None
+    """The stream that it mirrors. A capture in which nothing mirrors may be one of before this was written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

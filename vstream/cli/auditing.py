@@ -121,6 +121,7 @@ class Source:
                 found = read_tables(spark, place)
             save_context(shelf, context)
             journal = save_journal(shelf, journal) if journal is not None else None
+            shelf.seal()
         run = Run(
             shelf=shelf,
             context=context,

@@ -12,6 +12,7 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.origins import STREAM_SOURCE, origin_of
+from vstream.model.streams import taken_from
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -103,5 +104,6 @@ def _captured(stream: PhysicalStream, *, messages: int | None = None, error: str
         role=stream.role.value,
         messages=messages,
         error=error,
+        mirror=taken_from(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
         limits={name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
     )

@@ -1,0 +1,63 @@
+"""
+Of which files the tables below a place are.
+
+A table that is not in it was being written when an audit was ended, or belongs to
+messages that were there before; one that is of other files has lost some.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from vstream.audit.failure import said
+from vstream.audit.local import table
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from pyspark.sql import SparkSession
+
+_FILES: Final = StructType(
+    [
+        StructField("name", StringType()),
+        StructField("files", ArrayType(StringType())),
+        StructField("number", LongType()),
+    ]
+)
+"""*number* rises: of two rows of one name, the greater one holds."""
+
+
+def clear(spark: SparkSession, uri: str) -> None:
+    """Forget all tables below *uri*."""
+    table(spark, [], _FILES).write.mode("overwrite").json(f"{uri}/files")
+
+
+def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> None:
+    """
+    The *tables* below *uri* are of these files from now on.
+
+    A file is added, and none replaced: whatever ends this process, it leaves what was known.
+    """
+    number = max((one.number or 0 for one in _rows(spark, uri)), default=0) + 1
+    rows = table(spark, [(name, list(files), number) for name, files in sorted(tables.items())], _FILES)
+    rows.coalesce(1).write.mode("append").json(f"{uri}/files")
+
+
+def known(spark: SparkSession, uri: str) -> dict[str, list[str]]:
+    """By table, its files. Raises VstreamError if it cannot be read; where nothing is, nothing is known."""
+    return {one.name: one.files for one in sorted(_rows(spark, uri), key=lambda one: one.number or 0)}
+
+
+def _rows(spark: SparkSession, uri: str) -> list[Any]:
+    try:
+        rows = spark.read.schema(_FILES).json(f"{uri}/files").collect()
+    except Exception as error:
+        why = str(error)
+        if "PATH_NOT_FOUND" in why:
+            return []
+        raise VstreamError(f"`{uri}/files` cannot be read: {said(why)}", hint="extract the tables again") from error
+    return [one for one in rows if one.name is not None and one.files is not None]
