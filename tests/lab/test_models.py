@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import nats
+import nats.js.errors
 import psutil
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
+from tests.support import labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from tests.support.probing import until
@@ -25,6 +30,7 @@ pytestmark = pytest.mark.lab
 
 VERSIONS = ["2.12.8", "2.15.1"]
 REGIONS = ("west", "central", "east")
+PATIENCE = 60.0
 HEAD = """\
 version: 1
 name: models
@@ -40,13 +46,16 @@ LEDGER = (
 STOCK = "  stock: {subjects: [stock.>], consistency: stretch, canary: stock._canary.*}\n"
 PRICES = "  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}\n"
 SENSORS = "  sensors: {subjects: [sensors.>], canary: sensors._canary.*}\n"
+JOURNAL = "  journal: {subjects: [journal.>], consistency: ordered, virtual_name: order, canary: journal._canary.*}\n"
+MODELS = HEAD + SENSORS + LEDGER + STOCK + PRICES
+USERS = "kv:\n  users: {consistency: ordered, virtual_name: order, writers: one-per-key}\n"
 WRONG_LAST_SEQUENCE = 10071
 
 
 @pytest.fixture
 def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "models.yaml"
-    path.write_text(HEAD + SENSORS + LEDGER + STOCK + PRICES)
+    path.write_text(MODELS)
     yield path
     assert vstream("lab", "down", "models", "--purge").code == 0
     assert running_in(state) == []
@@ -61,7 +70,9 @@ async def connected() -> AsyncIterator[Mapping[str, Connection]]:
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
 
-def started(file: Path, version: str = "2.15.1") -> None:
+def started(file: Path, version: str = "2.15.1", text: str | None = None) -> None:
+    if text is not None:
+        file.write_text(text)
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
     applied = vstream("apply", file, "--yes")
@@ -87,7 +98,7 @@ async def contents(connection: Connection, stream: str, pattern: str) -> list[Di
 @pytest.mark.versions
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
-    started(file, version)
+    started(file, version, MODELS + JOURNAL)
     again = vstream("plan", file, "--detailed-exitcode")
     assert again.code == 0, again.out
     probed = vstream("probe", file, "--forms", "--format", "json")
@@ -98,19 +109,28 @@ async def test_every_model_keeps_its_promise(file: Path, version: str) -> None:
         (one["stream"], one["detail"]) for one in report["checks"] if one["form"] == "create by the virtual name"
     }
     mapped = "10056: by the physical name"
-    assert created == {("sensors", mapped), ("ledger", mapped), ("stock", "created"), ("prices", "created")}
+    assert created == {
+        ("sensors", mapped),
+        ("ledger", mapped),
+        ("stock", "created"),
+        ("prices", "created"),
+        ("journal", "created"),
+    }
     pairs = [check for check in report["checks"] if check["hop"] == "canary"]
-    assert len(pairs) == 4 * len(REGIONS) ** 2
+    assert len(pairs) == 5 * len(REGIONS) ** 2
     async with connected() as connections:
         listed = await connections["west"].request_json("$JS.API.STREAM.LIST")
         # The probe has left nothing: neither where canaries were stored first, nor in the order, nor in mirrors.
         assert {one["config"]["name"]: one["state"]["messages"] for one in listed["streams"]} == dict.fromkeys(
             (stream for check in report["checks"] if (stream := check["answered_by"]) and check["hop"] == "cleanup"), 0
         )
-        assert len(listed["streams"]) == 20
+        assert len(listed["streams"]) == 27
         await _stretch_compares_and_sets(connections)
         await _ordered_agrees_everywhere(connections)
         await _homed_takes_all_and_is_read_locally(connections)
+        await _order_that_carries_the_name_is_consumed_by_it(connections)
+    changed(file, MODELS + JOURNAL + USERS)
+    await _bucket_is_read_by_its_name()
 
 
 async def _stretch_compares_and_sets(connections: Mapping[str, Connection]) -> None:
@@ -179,6 +199,75 @@ async def _homed_takes_all_and_is_read_locally(connections: Mapping[str, Connect
         return None
 
     await until(missing)
+
+
+async def _order_that_carries_the_name_is_consumed_by_it(connections: Mapping[str, Connection]) -> None:
+    each = 40
+
+    async def write(client: Client, region: str) -> None:
+        for number in range(each):
+            ack = await client.jetstream(timeout=PATIENCE).publish(f"journal.{region}", f"acked {number}".encode())
+            assert ack.stream == f"journal-write-{region}", ack
+            await client.publish(f"journal.{region}", f"core {number}".encode())
+        await client.flush()
+
+    async with AsyncExitStack() as stack:
+        clients = {region: await stack.enter_async_context(labs.client("models", region)) for region in REGIONS}
+        await asyncio.gather(*(write(client, region) for region, client in clients.items()))
+        ways = [way for client in clients.values() for way in await _consumed(client, 2 * each * len(REGIONS))]
+    assert ways == [ways[0]] * len(ways)
+    order = [(subject, data) for _, subject, data in ways[0]]
+    for region in REGIONS:
+        mine = [data.decode() for subject, data in order if subject == f"journal.{region}"]
+        assert mine == [f"{kind} {number}" for number in range(each) for kind in ("acked", "core")]
+
+    async def differs() -> str | None:
+        for region, connection in connections.items():
+            copy = await contents(connection, "journal", "journal.>")
+            if [(one.seq, one.subject, one.data) for one in copy] != ways[0]:
+                return f"{region}: {len(copy)}"
+            if {one.stream for one in copy} != {f"journal-read-{region}"}:
+                return f"{region}: answered by { ({one.stream for one in copy}) }"
+        return None
+
+    await until(differs)
+
+
+async def _consumed(client: Client, count: int) -> list[list[tuple[int, str, bytes]]]:
+    """Sequence, subject and data of all *count* messages, by each kind of consumer; the stream is found by its subject."""
+    js = client.jetstream(timeout=PATIENCE)
+    pull = await js.pull_subscribe("journal.>")
+    subscribed = [await js.subscribe("journal.>"), await js.subscribe("journal.>", ordered_consumer=True)]
+    fetched: list[Msg] = []
+
+    async def incomplete() -> str | None:
+        try:
+            fetched.extend(await pull.fetch(count - len(fetched), timeout=1))
+        except (nats.errors.TimeoutError, nats.js.errors.ServiceUnavailableError) as error:
+            return repr(error)  # gateways hear of a new consumer a moment after its client
+        return None if len(fetched) == count else str(len(fetched))
+
+    await until(incomplete, within=PATIENCE)
+    pushed = [[await one.next_msg(timeout=PATIENCE) for _ in range(count)] for one in subscribed]
+    await asyncio.gather(pull.unsubscribe(), *(one.unsubscribe() for one in subscribed))
+    return [[(one.metadata.sequence.stream, one.subject, one.data) for one in some] for some in (fetched, *pushed)]
+
+
+async def _bucket_is_read_by_its_name() -> None:
+    async with AsyncExitStack() as stack:
+        clients = {region: await stack.enter_async_context(labs.client("models", region)) for region in REGIONS}
+        buckets = [await client.jetstream(timeout=PATIENCE).key_value("users") for client in clients.values()]
+        for region, bucket in zip(REGIONS, buckets, strict=True):
+            await bucket.put(region, region.encode())
+
+        async def unread() -> str | None:
+            try:
+                found = [{key: (await one.get(key)).value for key in await one.keys()} for one in buckets]
+            except (nats.js.errors.NoKeysError, nats.js.errors.KeyNotFoundError) as error:
+                return repr(error)
+            return None if found == [{one: one.encode() for one in REGIONS}] * len(REGIONS) else str(found)
+
+        await until(unread)
 
 
 async def test_a_stretch_stream_and_the_order_outlive_a_region(file: Path) -> None:

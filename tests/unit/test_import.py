@@ -324,3 +324,21 @@ def test_what_is_written_reads_back(value: Any) -> None:
 def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
     written = text({"streams": streams}, [comment], {f"streams.{one}": comment for one in streams}, [comment])
     assert yaml.parse(written.encode(errors="replace"), "x.yaml").data == {"streams": streams}
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) -> None:
+    topology = load((ROOT / "tests" / "golden" / "named.yaml").read_bytes(), "named.yaml").require()
+    found = imports.running(topology)
+    written, read = again(found if is_marked else without_marks(found), "acme")
+    assert written.leftovers == ()
+    assert {one.name: (one.consistency, one.is_order_named, one.regions) for one in read.streams} == {
+        one.name: (one.consistency, one.is_order_named, one.regions) for one in topology.streams
+    }
+    assert (planned(written).blocked, planned(written).rules) == ((), ())
+    assert {
+        field.field.partition(".")[0]
+        for one in planned(written).changes
+        if isinstance(one, Update)
+        for field in one.fields
+    } == (set() if is_marked else {"metadata"})

@@ -18,6 +18,7 @@ from vstream.plan.changes import Create, Delete, Phase, Update, phase_of, risk_o
 from vstream.plan.diff import diff
 from vstream.plan.gates import GateKind
 from vstream.plan.risk import Risk
+from vstream.subjects import overlaps
 from vstream.topology import naming
 
 WIDE = {"stretch": {"members": "all"}}
@@ -251,3 +252,75 @@ async def test_an_origin_that_somebody_made_is_not_taken() -> None:
     servers.streams_by_name["foo"] = replace(mine, config=bare)
     (blocked,) = plan(wanted, servers.observed()).blocked
     assert (blocked.name, blocked.reason) == ("foo", "it exists, and vstream did not create it")
+
+
+def named(**more: Any) -> Bundle:
+    return streams("ordered", virtual_name="order", **more)
+
+
+def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -> None:
+    found = named(regions=["west", "east"])
+    names = {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "east")}
+    assert {one.config.name for one in found.streams} == {*names, "foo"}
+    assert fields(found, "foo-read-west")["mirror"] == {"name": "foo"}
+    (rule,) = found.mappings
+    assert rule.source == "foo.>"
+    # Elsewhere, and at members of the stretch cluster, publishes would end in the order: nobody takes them.
+    led = {
+        one.cluster: {name for name in names if overlaps(fields(found, name).get("subjects", ["-"])[0], one.subject)}
+        for one in rule.destinations
+    }
+    assert led == {"west": {"foo-write-west"}, "east": {"foo-write-east"}, None: set()}
+    assert not overlaps("foo.>", rule.destinations[-1].subject)
+
+
+async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:
+    wanted = named()
+    servers = await world(rendered({}, **WIDE))
+    steps = [
+        one
+        for one in plan(wanted, servers.observed()).changes
+        if isinstance(one, Create | Update) and one.config.name == "foo"
+    ]
+    assert [(phase_of(one), one.config.fields.get("subjects")) for one in steps] == [
+        (Phase.ORDER_STREAMS, None),
+        (Phase.NAMED_STREAMS, ["foo.>"]),
+    ]
+    assert Phase.NAMED_STREAMS > Phase.MAPPINGS
+    # Whoever was stopped in between goes on.
+    servers = await world(wanted)
+    await servers.update(steps[0].config)
+    (rest,) = plan(wanted, servers.observed()).changes
+    assert isinstance(rest, Update)
+    assert (rest.config.fields["subjects"], phase_of(rest)) == (["foo.>"], Phase.NAMED_STREAMS)
+    await servers.update(rest.config)
+    assert plan(wanted, servers.observed()).is_empty
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_the_name_of_an_order_stays(is_named: bool) -> None:
+    before, after = (named(), streams("ordered"))[:: 1 if is_named else -1]
+    made = plan(after, (await world(before)).observed())
+    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("name of the order" in one.reason and "another name" in one.hint for one in made.blocked)
+
+
+async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other() -> None:
+    made = diff(
+        "acme",
+        (virtual := streams("virtual")).streams,
+        virtual.mappings,
+        (await world(named())).observed(),
+        server_version=(2, 12),
+    )
+    assert made.blocked == ()
+    deleted = [one for one in made.changes if isinstance(one, Delete)]
+    assert [(one.config.name, phase_of(one)) for one in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
+
+
+async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:
+    wanted = named()
+    servers = await world(wanted)
+    others = {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}
+    servers.rules = {name: {**rules, **others} for name, rules in servers.rules.items()}
+    assert plan(wanted, servers.observed()).is_empty

@@ -82,7 +82,7 @@ async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirr
     plan = diff("acme", bundle.streams, bundle.mappings, Observed(streams={}), durables=bundle.consumers)
     phases = {one.config.name: phase_of(one) for one in plan.changes if isinstance(one, Create)}
     consumers = {one.config.stream: phase_of(one) for one in plan.changes if isinstance(one, CreateConsumer)}
-    assert phases["APP_west/foo"] is Phase.NAMED_READ_STREAMS
+    assert phases["APP_west/foo"] is Phase.NAMED_STREAMS
     assert phases["APP_west/foo-write"] is Phase.WRITE_STREAMS
     assert phases["APP_west/log"] is phases["APP_west/prices"] is Phase.READ_STREAMS
     assert consumers["APP_west/foo"] is Phase.NAMED_CONSUMERS

@@ -127,13 +127,15 @@ def _instead(site: Site, name: str) -> str:
 
 def stream(topology: Topology, name: str, region: str | None) -> str:
     """
-    The physical stream that is meant by *name*: of a virtual one, the write stream of *region*.
+    The physical stream that is meant by *name*: of a virtual one, the write stream of *region*; without, what is called so.
 
     Raises UnknownNameError if the virtual stream is not in that region, or no region was given.
     """
     virtual = next((one for one in topology.streams if one.name == name), None)
-    if virtual is None or virtual.consistency.has_origin:
-        return (naming.origin_name(virtual) if virtual else None) or name
+    if virtual is None:
+        return name
+    if virtual.consistency.has_origin or (virtual.is_order_named and region is None):
+        return naming.mirrored(virtual) or name
     if region not in virtual.regions:
         raise UnknownNameError(
             f"virtual stream `{name}` has a stream in each region: which one?"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from vstream.model.streams import ObservedStream
 
 _NAMED = (Role.WRITE, Role.READ, Role.ORDER)
-"""Roles that are part of a physical stream's name. An origin is called like its virtual stream."""
+"""Roles that are part of a physical stream's name. An origin is called like its virtual stream; an ordering stream can be."""
 AT_ITS_CLUSTER = ""
-"""The place of an unmarked origin: nothing but its cluster says where it is."""
+"""The place of an unmarked stream that is called so: nothing but its cluster says where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def claims(streams: Mapping[str, ObservedStream], owner: str | None) -> tuple[li
 
 
 def named(virtual: str, role: Role, place: str) -> str:
-    """What a physical stream of *virtual* is called."""
+    """What a physical stream of *virtual* is called. An ordering stream can be called like the virtual one instead."""
     return virtual if role is Role.ORIGIN else f"{virtual}-{role.value}-{place}"
 
 
@@ -69,7 +69,10 @@ def _marked(one: ObservedStream) -> Part | None:
     marks = one.config.metadata
     role = next((role for role in Role if role.value == marks.get(ROLE_KEY)), None)
     virtual, place = marks.get(STREAM_KEY), marks.get(REGION_KEY)
-    if role is None or not virtual or not place or named(virtual, role, place) != one.config.name:
+    if role is None or not virtual or not place:
+        return None
+    names = {named(virtual, role, place), *([virtual] if role is Role.ORDER else [])}
+    if one.config.name not in names:
         return None
     return Part(virtual=virtual, role=role, place=place, stream=one)
 
@@ -77,9 +80,15 @@ def _marked(one: ObservedStream) -> Part | None:
 def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[Part]:
     """What is called and wired as physical streams are: a name alone says nothing."""
     readers = [part for name, one in sorted(streams.items()) if (part := _reader(name, one))]
+    mirrored = {part.stream.config.mirror_name for part in readers}
+    readers += [
+        Part(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=one)
+        for name, one in sorted(streams.items())
+        if name in mirrored
+        and any(source.startswith(f"{name}-{Role.WRITE.value}-") for source in one.config.source_names)
+    ]
     yield from readers
     sourced = {source for part in readers for source in part.stream.config.source_names}
-    mirrored = {part.stream.config.mirror_name for part in readers}
     for name, one in sorted(streams.items()):
         if one.config.source_names or one.config.mirror_name:
             continue

@@ -226,6 +226,7 @@ def _stream(one: Virtual, seen: Recognised, said: Mapping[tuple[Role, str], Data
         "subjects": list(one.subjects),
         **({"consistency": one.consistency.value} if one.consistency is not Consistency.VIRTUAL else {}),
         **({"home": one.home} if one.home else {}),
+        **({"virtual_name": "order"} if one.is_order_named else {}),
         **({} if everywhere else {"regions": list(one.regions)}),
         **({"takes_over": one.takes_over} if one.takes_over else {}),
         **({"counters": True} if _counts(one) else {}),

@@ -78,7 +78,7 @@ def places(found: Found, parts: Sequence[Part]) -> tuple[Places, list[Leftover]]
 
 
 def settled(part: Part, where: Places) -> Part:
-    """*part* with its place: an unmarked origin is in the region, or the stretch cluster, whose cluster it is in."""
+    """*part* with its place: an unmarked origin or order is in the region, or the stretch cluster, whose cluster it is in."""
     if part.place != AT_ITS_CLUSTER:
         return part
     cluster = cluster_of(part.stream)

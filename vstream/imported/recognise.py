@@ -36,6 +36,7 @@ class Virtual:
     regions: tuple[str, ...]
     parts: tuple[Part, ...]
     home: str | None = None
+    is_order_named: bool = False
     takes_over: str | None = None
 
 
@@ -82,7 +83,7 @@ def _virtual(
     origin = next((part for part in parts if part.role is Role.ORIGIN), None)
     mirrored = {part.stream.config.mirror_name for part in parts if part.role is Role.READ}
     if Role.WRITE in roles and (Role.READ in roles or Role.ORDER in roles):
-        ordered = any(one and one.startswith(f"{name}-{Role.ORDER.value}-") for one in mirrored)
+        ordered = any(one and (one == name or one.startswith(f"{name}-{Role.ORDER.value}-")) for one in mirrored)
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
         subjects = _subjects(parts, where, kind, led)
     elif origin is not None:
@@ -98,6 +99,7 @@ def _virtual(
         regions=tuple(region for region in where.regions if region in has),
         parts=tuple(parts),
         home=origin.place if origin is not None and model is Consistency.HOMED else None,
+        is_order_named=model is Consistency.ORDERED and name in mirrored,
         takes_over=_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
     )
 

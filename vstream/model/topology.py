@@ -252,6 +252,8 @@ class VirtualStream:
     order: Mapping[str, StreamSettings] = field(default_factory=dict)
     """By place, one at most: the stretch cluster."""
     consistency: Consistency = Consistency.VIRTUAL
+    is_order_named: bool = False
+    """Whether the ordering stream carries the virtual name, instead of nobody: with `routing: mapped` alone."""
     routing: Routing = Routing.MAPPED
     """As of the whole topology: what its physical streams are called depends on it."""
     is_former: bool = False
@@ -267,6 +269,11 @@ class VirtualStream:
     """Whether clients hear what is published without JetStream too."""
     is_bucket: bool = False
     """Whether it is a key-value bucket or an object store, from which clients purge what was deleted."""
+
+    @property
+    def has_namesake(self) -> bool:
+        """Whether one physical stream is what all regions mean by the virtual name, and mirrors answer Direct Get for it."""
+        return self.consistency.has_origin or self.is_order_named
 
     @property
     def physical(self) -> tuple[PhysicalPart, ...]:

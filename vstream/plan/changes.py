@@ -37,8 +37,8 @@ class Phase(IntEnum):
     CONSUMERS = 6
     """Before the mappings: whoever is sent to a stream finds its consumers there."""
     MAPPINGS = 7
-    NAMED_READ_STREAMS = 8
-    """Read streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
+    NAMED_STREAMS = 8
+    """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
     NAMED_CONSUMERS = 9
     """Consumers of those."""
     DELETED_CONSUMERS = 10
@@ -291,7 +291,7 @@ def _phase_of_stream(change: StreamChange) -> Phase:
         case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
             return Phase.DROPPED_SOURCES
         case _ if _is_named(change):
-            return Phase.NAMED_READ_STREAMS
+            return Phase.NAMED_STREAMS
         case _:
             return created
 
@@ -306,6 +306,8 @@ def _is_named(change: Create | Update) -> bool:
 
 def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
+    if role is Role.ORDER:
+        return bool(config.fields.get("subjects"))
     routing = config.metadata.get(ROUTING_KEY, Routing.MAPPED.value)
     if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
         return False  # a mirror lists none

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.model.streams import FORMER, REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 from vstream.model.topology import Role
-from vstream.plan import begin, closing, consumers, copies, models, profiles, resourcing, rules, takeover
+from vstream.plan import begin, closing, consumers, copies, models, order, profiles, resourcing, rules, takeover
 from vstream.plan.canonical import canonical, is_known
 from vstream.plan.changes import (
     Blocked,
@@ -189,7 +189,9 @@ def _toward(
             yield from copies.resumed(stream, found, others)
         return
     outcome = _compare(topology, stream, observed, forms, adopt, notes)
-    if isinstance(outcome, Update) and found is not None:
+    if isinstance(outcome, Create) and stream.role is Role.ORDER:
+        yield from order.created(outcome)
+    elif isinstance(outcome, Update) and found is not None:
         yield from _handed_over(stream, found, outcome, observed.streams)
     elif outcome is not None:
         yield outcome

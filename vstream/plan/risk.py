@@ -143,7 +143,7 @@ IMMUTABLE: tuple[tuple[str, Callable[[Json, Json], bool], str], ...] = (
     (
         "mirror",
         _always,
-        "that is another consistency model, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
+        "that is another consistency model, or name of the order, and servers cannot turn a stream into a mirror or point a mirror elsewhere",
     ),
     ("deny_delete", _turned_off, "servers never allow deletes again once they are denied"),
     ("deny_purge", _turned_off, "servers never allow purges again once they are denied"),

@@ -23,9 +23,10 @@ def ours(
     desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
 ) -> Ours:
     """What tells the rules of *desired* and of the streams *owned*, whose canonical *forms* these are, from others'."""
-    # Nothing of ours maps to an origin: clients publish on its subjects, and whoever maps to them is a client.
-    mapped = {name for name, one in owned.items() if one.config.metadata.get(ROLE_KEY) != Role.ORIGIN.value}
-    names = {stream.config.name for stream in desired if stream.role is not Role.ORIGIN}
+    # Nothing of ours maps to an origin or an order: if they list subjects, whoever maps to these is a client.
+    unmapped = {Role.ORIGIN.value, Role.ORDER.value}
+    mapped = {name for name, one in owned.items() if one.config.metadata.get(ROLE_KEY) not in unmapped}
+    names = {stream.config.name for stream in desired if stream.role.value not in unmapped}
     return Ours(names | mapped, [forms[name] for name in mapped])
 
 

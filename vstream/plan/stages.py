@@ -22,7 +22,7 @@ _TITLES = {
     Phase.SOURCED_COPIES: "readers source on",
     Phase.CONSUMERS: "consumers",
     Phase.MAPPINGS: "mappings",
-    Phase.NAMED_READ_STREAMS: "read streams",
+    Phase.NAMED_STREAMS: "streams are named",
     Phase.NAMED_CONSUMERS: "consumers",
     Phase.DELETED_CONSUMERS: "consumers go",
     Phase.CLOSED_WRITE_STREAMS: "write streams close",

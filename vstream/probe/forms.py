@@ -307,11 +307,11 @@ def _named(target: Target, answer: Reply) -> str | None:
 
 
 def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
-    """What is wrong with who answered: it has to be this region's copy; of a stream with an origin, any."""
+    """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
     found = _named(target, answers[0])
     if found is None or found == target.read:
         return None
-    if target.stream.consistency.has_origin and naming.is_copy(target.stream, found):
+    if target.stream.has_namesake and naming.is_copy(target.stream, found):
         return None
     return f"answered by {target.whose(found)}, not by `{target.read}`"
 

@@ -174,7 +174,7 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
     """
     Whether Direct Get by the virtual name is answered by this region's copy. *facts* are of what answers STREAM.INFO.
 
-    An origin and all of its mirrors may answer: one that is not here is correct, and only slower.
+    What is called so and all of its mirrors may answer: one that is not here is correct, and only slower.
     """
     subject = f"$JS.API.DIRECT.GET.{target.stream.name}"
     try:
@@ -207,7 +207,7 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
     answered_by = naming.answered_as(message.stream, target.read)
     if answered_by == target.read:
         status, detail, hint = Status.OK, f"answered by `{answered_by}`", None
-    elif target.stream.consistency.has_origin and naming.is_copy(target.stream, message.stream):
+    elif target.stream.has_namesake and naming.is_copy(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
         status, hint = Status.OK, None
@@ -223,7 +223,7 @@ async def _nobody_gets(target: Target, subject: str) -> Check:
         detail, hint = f"nobody answers: {found.problem}", found.hint
     elif not found.facts.is_direct:
         detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CORRECT
-    elif target.stream.consistency.has_origin:
+    elif target.stream.has_namesake:
         detail = f"nobody answers, although `{target.named}` exists and allows it: this region does not reach it"
         hint = "are the gateways to its cluster up? its mirrors here join in when they take a message"
     else:

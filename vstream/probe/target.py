@@ -53,21 +53,21 @@ class Target:
 
     @property
     def named(self) -> str:
-        """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else the origin."""
-        return self.write if self._is_called_by_origin else self.read
+        """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else what is called so."""
+        return (naming.mirrored(self.stream) or self.read) if self._has_namesake else self.read
 
     @property
-    def _is_called_by_origin(self) -> bool:
-        return self.stream.consistency.has_origin and self.stream.routing is Routing.MAPPED
+    def _has_namesake(self) -> bool:
+        return self.stream.has_namesake and self.stream.routing is Routing.MAPPED
 
     @property
     def read_by(self) -> str:
         """
         The name by which canaries are looked for here.
 
-        An origin's name may be answered by any copy: what has arrived here is asked of the one here.
+        The name of an origin, or of an order, may be answered by any copy: what has arrived here is asked of the one here.
         """
-        return self.read if self._is_called_by_origin else self.stream.name
+        return self.read if self._has_namesake else self.stream.name
 
     async def timed(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
         """

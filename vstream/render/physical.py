@@ -119,10 +119,12 @@ def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> t
     """
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
-    In an account of its own it can: there clients that look a stream up by subject find it. In a domain it can once
-    every server maps publishes away from it (`Phase.NAMED_READ_STREAMS`), unless it publishes them again for core
-    subscribers: these it would store once more.
+    In an account of its own it can: there clients that look a stream up by subject find it. In a domain, and where it gives
+    the order its name, it can once every server maps publishes away from it (`Phase.NAMED_STREAMS`), unless it publishes
+    them again for core subscribers: these it would store once more.
     """
+    if part.role is Role.ORDER and stream.is_order_named:
+        return stream.subjects
     if part.role is not Role.READ or topology.routing is Routing.MAPPED:
         return ()
     return () if topology.routing.is_written_aside and stream.core_subscribers else stream.subjects

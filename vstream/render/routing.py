@@ -91,8 +91,11 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
                     subject=naming.physical_subject(topology.naming, stream.name, region, spelled), cluster=cluster
                 )
                 for region, cluster in clusters
-            ),
+            )
+            + (_nowhere(topology, stream, spelled) if stream.is_order_named else ()),
         )
+    if stream.has_namesake:
+        return
     for source, destination in READ_RULES:
         yield Mapping(
             source=source.replace("<stream>", stream.name),
@@ -104,3 +107,12 @@ def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping
                 for region, cluster in clusters
             ),
         )
+
+
+def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[Destination, ...]:
+    """
+    Where publishes go in clusters that have no write stream, such as that of the stretch cluster's members.
+
+    An order that lists the subjects itself would take what is not mapped.
+    """
+    return (Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NOWHERE, spelled)),)

@@ -126,6 +126,7 @@ def _stream(
         subjects=tuple(subjects),
         consistency=bucket.consistency,
         home=bucket.home,
+        virtual_name=bucket.virtual_name,
         regions=bucket.regions,
         max_age=bucket.ttl,
         max_msgs=-1,

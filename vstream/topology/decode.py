@@ -97,6 +97,7 @@ def _routing(document: TopologyDocument) -> Routing:
         or any(
             (stream.core_subscribers or buckets.is_object_store(document, name))
             and not Consistency(stream.consistency).has_origin
+            and not (buckets.is_object_store(document, name) and _names_order(stream))
             for name, stream in document.streams.items()
         )
     )
@@ -203,6 +204,7 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         origin=settings(Role.ORIGIN, (home, wide) if consistency.has_origin else ()),
         order=settings(Role.ORDER, () if consistency.has_origin else (wide,)),
         consistency=consistency,
+        is_order_named=_names_order(stream) and Routing(document.routing) is Routing.MAPPED,
         routing=Routing(document.routing),
         follows_former=document.moves_from is not None,
         canary=stream.canary,
@@ -211,6 +213,10 @@ def _stream(document: TopologyDocument, name: str, stream: StreamDocument) -> Vi
         is_bucket=buckets.is_bucket(document, name),
         consumers=tuple(_consumer(one, consumer, regions) for one, consumer in stream.consumers.items()),
     )
+
+
+def _names_order(stream: StreamDocument) -> bool:
+    return stream.virtual_name == "order" and Consistency(stream.consistency) is Consistency.ORDERED
 
 
 def _consumer(name: str, consumer: ConsumerDocument, regions: tuple[str, ...]) -> Consumer:

@@ -261,6 +261,11 @@ class StreamDocument(LevelDocument):
     """
     home: Name | None = None
     """The region of a `homed` stream."""
+    virtual_name: Literal["read", "order"] = "read"
+    """
+    What clients of an `ordered` stream mean by its name, with `routing: mapped`. read: their region's copy, by mapping rules. order: the
+    ordering stream, which is called so; clients can create consumers, which live in the stretch cluster.
+    """
     regions: RegionNames = "all"
     """Where the stream exists."""
     canary: Text | None = None
@@ -286,6 +291,8 @@ class BucketDocument(_Closed):
     """As of streams. With `stretch` and `homed`, `create` and `update` are exact."""
     home: Name | None = None
     """The region of a `homed` bucket."""
+    virtual_name: Literal["read", "order"] = "read"
+    """As of streams: with `order`, clients can read an `ordered` bucket in every way with `routing: mapped`, too."""
     regions: RegionNames = "all"
     """Where it exists."""
     writers: Literal["one-per-key"] | None = None

@@ -52,6 +52,8 @@ MARK = f"{PHYSICAL_PREFIX}.text"
 """An export that nobody uses is called `_vs.text.<digest>`: of what servers do not tell of the accounts they have loaded."""
 WRITTEN = f"{PHYSICAL_PREFIX}.w"
 """With `routing: domains` and `regional`, what clients publish goes to `_vs.w.<subject>` of their region."""
+NOWHERE = "_"
+"""Stands for a region in a physical subject that no stream listens on. No region is called so."""
 API = "$JS.API"
 
 
@@ -160,7 +162,8 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     """
     The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
 
-    An origin is called like the virtual stream, so that every client operation reaches it as it is.
+    An origin is called like the virtual stream, so that every client operation reaches it as it is; so is an ordering stream
+    where the topology says so.
     In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains, and in accounts of
     regions, what is read is: `west/foo`, and `west/foo-write`; `APP_west/foo`, and `APP_west/foo-write`.
     """
@@ -169,7 +172,8 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
         return in_account(account, f"{stream.name}-{role.value}")
     if account is not None and stream.routing is not Routing.MAPPED:
         return in_account(account, stream.name)
-    return in_account(account, stream.name if role is Role.ORIGIN else f"{stream.name}-{role.value}-{place}")
+    is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_order_named)
+    return in_account(account, stream.name if is_namesake else f"{stream.name}-{role.value}-{place}")
 
 
 def server_name(region: str, number: int) -> str:

@@ -114,7 +114,12 @@ def routing(topology: Topology, bundle: Bundle) -> str:
         f"about {acknowledged_cost(topology.routing, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
     )
     if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
-        return f"{said}: `routing: accounts` needs 3 and one for each root (docs/routing.md)"
+        said += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
+    if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
+        said += (
+            f"\nconsumers on {', '.join(named)} live in the stretch cluster: their messages and acknowledgements cross regions, "
+            "and a region that is cut off has none (docs/consistency.md)"
+        )
     return said
 
 

@@ -58,8 +58,8 @@ def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
     """
     topology = workspace.topology
     origins = [stream for stream in topology.streams if stream.consistency.has_origin] if topology else []
-    names = {stream.name for stream in origins}
-    for block in workspace.blocks if origins else ():
+    names = {stream.name for stream in topology.streams if stream.has_namesake} if topology else set()
+    for block in workspace.blocks if names else ():
         trie, entries = sources(block)
         found: dict[str, tuple[MappingEntry, str]] = {}
         for stream in origins:
@@ -73,7 +73,8 @@ def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
         for entry, name in found.values():
             yield Finding(
                 at=entry.key_span,
-                message=f"`{entry.source}` is mapped, but `{name}` has an origin that takes it as it is",
+                message=f"`{entry.source}` is mapped, but `{name}` has "
+                f"{'an origin' if name in {one.name for one in origins} else 'an order of that name'} that takes it as it is",
                 hint="remove the rule, or render the topology again",
             )
 

@@ -29,6 +29,7 @@ from vstream.lint.rules.topology.models import (
     key_value_diverges,
     model_cannot,
     model_needs_stretch,
+    order_not_named,
 )
 from vstream.lint.rules.topology.moves import move_unfit
 from vstream.lint.rules.topology.names import name_collision, names_differ_in_case, reserved_name
@@ -100,6 +101,7 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     counter_forgets,
     bucket_twice,
     core_subscribers_unfit,
+    order_not_named,
     security_unfit,
     region_users_shared,
     move_unfit,

@@ -162,8 +162,9 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
     """
     if subject.topology.routing is not Routing.MAPPED:
         return
+    by_name = {stream.name: stream for stream in subject.topology.streams}
     for at, what, _, model in _buckets(subject):
-        if model.has_origin:
+        if by_name[_STREAMS[str(at[0])](str(at[1]))].has_namesake:
             continue
         is_objects = at[0] == "objects"
         lacking = (
@@ -172,7 +173,8 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
         yield Finding(
             at=at,
             message=f"of the {what}, {lacking} do not work with `routing: mapped`: clients cannot create the consumer (10056)",
-            hint="use `routing: accounts`, or make it `stretch` or `homed`",
+            hint="use `routing: accounts`, or make it `stretch` or `homed`"
+            + (", or say `virtual_name: order`" if model is Consistency.ORDERED else ""),
             on_key=True,
             severity=None if is_objects else Severity.WARNING,
         )

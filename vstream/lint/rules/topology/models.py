@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Consistency, Role, Routing
+from vstream.model.topology import Consistency, Naming, Role, Routing
 from vstream.topology.decode import levels
 
 if TYPE_CHECKING:
@@ -182,6 +182,59 @@ def home_missing(subject: TopologySubject) -> Iterator[Finding]:
                 message=f"stream `{stream.name}` does not exist in its home `{home}`",
                 hint=f"add `{home}` to the stream's `regions`, or name one of them",
             )
+
+
+@rule("VS150", "order-not-named", Severity.ERROR)
+def order_not_named(subject: TopologySubject) -> Iterator[Finding]:
+    """
+    An ordering stream is to carry the virtual name where it cannot.
+
+    ## Why is this bad?
+    With `routing: mapped` clients and streams share an account, so an ordering stream that is called like the virtual
+    one is what clients mean by that name. With `accounts` and `regional` it is in an account of its own, where clients do
+    not look: they mean their region's copy, on which they can create consumers anyway. With `naming: blog` the write streams
+    list subjects below the virtual ones, and servers refuse an ordering stream that lists these.
+
+    ## Example
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: accounts
+    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+    stretch: {members: all}
+    streams:
+      foo: {subjects: [foo.>], consistency: ordered, virtual_name: order, write: {max_age: 1h}}
+    ```
+    ## Use instead
+    ```yaml
+    version: 1
+    name: acme
+    server_version: "2.12"
+    routing: mapped
+    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
+    stretch: {members: all}
+    streams:
+      foo: {subjects: [foo.>], consistency: ordered, virtual_name: order, write: {max_age: 1h}}
+    ```
+    """
+    topology = subject.topology
+    for name, stream in subject.document.streams.items():
+        if stream.virtual_name != "order" or stream.consistency != Consistency.ORDERED.value:
+            continue  # of another model, it has no effect (VS123)
+        if topology.routing is not Routing.MAPPED:
+            message = (
+                f"with `routing: {topology.routing.value}`, the ordering stream of `{name}` is not where clients look"
+            )
+            hint = (
+                "remove `virtual_name`: clients can create consumers on their region's copy; or use `routing: mapped`"
+            )
+        elif topology.naming is Naming.BLOG:
+            message = f"with `naming: blog`, the write streams of `{name}` list subjects that its ordering stream would list too"
+            hint = "use `naming: isolated`, or remove `virtual_name`"
+        else:
+            continue
+        yield Finding(at=("streams", name, "virtual_name"), message=message, hint=hint, on_key=True)
 
 
 @rule("VS125", "key-value-diverges", Severity.WARNING)

@@ -198,6 +198,13 @@ def _unused_words(document: TopologyDocument) -> Iterator[Finding]:
                 hint="write `consistency: homed`, or remove `home`",
                 on_key=True,
             )
+        if stream.virtual_name == "order" and stream.consistency != "ordered":
+            yield Finding(
+                at=("streams", name, "virtual_name"),
+                message=f"stream `{name}` is `{stream.consistency}` and has no ordering stream, so this has no effect",
+                hint="write `consistency: ordered`, or remove `virtual_name`",
+                on_key=True,
+            )
         has_origin = stream.consistency in {"stretch", "homed"}
         for region, override in stream.overrides.items():
             if has_origin and region != stream.home and override.write.model_fields_set:
