@@ -117,7 +117,7 @@ def test_markers_are_left_where_values_are_written_and_are_stored_everywhere() -
         ("kv: {a: {historie: 5}}", "6:10: error VS006: unknown key `historie`\n    hint: did you mean `history`?\n"),
         ("objects: {a: {history: 5, writers: one-per-key}}",
          ("6:15: error VS006: unknown key `history`\n    hint: known here: `compression`, `consistency`, `description`, `home`, `max_bytes`, "
-         "`metadata`, `placement_tags`, `regions`, `replicas`, `storage`, `ttl`, `writers`\n")),
+         "`metadata`, `placement_tags`, `regions`, `replicas`, `storage`, `ttl`, `virtual_name`, `writers`\n")),
         ("kv: {a.b: {}}", ("6:6: error VS005: `a.b` is no name\n    hint: letters, digits, `-` and `_` only\n")),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.plans import rendered, topology
 from tests.unit.test_plan_diff import plan, world
+from vstream.chaos import targets
 from vstream.model.artifacts import Bundle
 from vstream.model.streams import TOPOLOGY_KEY, StreamConfig
 from vstream.model.topology import Role
@@ -272,6 +273,12 @@ def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -
     }
     assert led == {"west": {"foo-write-west"}, "east": {"foo-write-east"}, None: set()}
     assert not overlaps("foo.>", rule.destinations[-1].subject)
+
+
+def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
+    wide = topology({"foo": {**FOO, "consistency": "ordered", "virtual_name": "order"}}, **WIDE)
+    assert targets.stream(wide, "foo", None) == "foo"
+    assert targets.stream(wide, "foo", "west") == "foo-write-west"
 
 
 async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:

@@ -183,6 +183,12 @@ def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
         "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
         "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
     )
+    ordered = {"foo": {"subjects": ["foo.>"], "consistency": "ordered", "virtual_name": "order"}}
+    named = topology(ordered, stretch={"members": "all"})
+    assert view.routing(named, bundle(named)).endswith(
+        "\nconsumers on `foo` live in the stretch cluster: their messages and acknowledgements cross regions, "
+        "and a region that is cut off has none (docs/consistency.md)"
+    )
 
 
 SIGNED = {"security": {"mode": "operator"}}
