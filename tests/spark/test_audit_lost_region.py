@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.unit.test_auditing import WANTED
+from vstream.audit.extract import extent, extract
 from vstream.audit.report import Verdict
+from vstream.cli import inputs
 from vstream.cli.auditing import Live, source
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
+from vstream.model.accounts import AUDIT_USER
 from vstream.ui import audit as view
 
 pytestmark = [
@@ -63,8 +71,14 @@ def servers(tmp_path: Path) -> Iterator[dict[str, JetStreamServer]]:
             one.stop()
 
 
+@pytest.mark.parametrize("is_early", [True, False], ids=["while Spark starts", "by Spark's tasks"])
 def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_judged(
-    spark: SparkSession, servers: dict[str, JetStreamServer], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    servers: dict[str, JetStreamServer],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    is_early: bool,
 ) -> None:
     killed = []
 
@@ -79,6 +93,8 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         live = source(str(file), WANTED)
         assert isinstance(live, Live)
         assert live.size(scratch) == 2 * sum(MESSAGES.values())
+        if is_early:
+            live.begin()
         report = live.audit(spark, scratch, progress)
         assert killed
         assert report.verdict() is Verdict.UNKNOWN
@@ -90,3 +106,59 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
         servers["east"].stop(signal.SIGKILL)
         with pytest.raises(NotReachableError, match="no stream can be read"):
             live.audit(spark, scratch, progress)
+
+
+def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
+    servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    broken: list[int] = []
+
+    def breaks(port: int) -> None:
+        if len(broken) < len(MESSAGES):
+            broken.append(port)
+            raise ConnectionResetError
+
+    with relay(servers["west"].port, breaks, much=MUCH) as port:
+        (tmp_path / "two.yaml").write_text(
+            TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
+        )
+        topology = inputs.load(tmp_path / "two.yaml").require()
+        target = inputs.target(topology, None)
+        streams = inputs.bundle_for(topology, target, None).streams
+        found = extract(extent(streams, inputs.endpoints_as(topology, target, AUDIT_USER), tmp_path)).messages
+    assert len(broken) == len(MESSAGES)
+    rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
+    assert rows == {
+        (f"foo-{kind}-{region}", seq): 1
+        for region, number in MESSAGES.items()
+        for kind in ("write", "read")
+        for seq in range(1, number + 1)
+    }
+
+
+def test_ctrl_c_while_a_server_says_nothing_ends_an_audit_and_leaves_nothing_running(
+    servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    silent, over = threading.Event(), threading.Event()
+
+    def stalls(_: int) -> None:
+        silent.set()
+        over.wait()
+
+    file = tmp_path / "two.yaml"
+    with relay(servers["west"].port, stalls, much=MUCH) as port:
+        file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
+        command = [sys.executable, "-m", "vstream", "audit", str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as audit:
+            try:
+                assert silent.wait(60)
+                started = psutil.Process(audit.pid)
+                family = [started, *started.children(recursive=True)]
+                audit.send_signal(signal.SIGINT)
+                # The server would be asked again for longer than this.
+                said, _ = audit.communicate(timeout=60)
+                assert (audit.returncode, said.strip().splitlines()[-1]) == (130, "interrupted")
+                assert psutil.wait_procs(family, timeout=60)[1] == []
+            finally:
+                over.set()
+                audit.kill()

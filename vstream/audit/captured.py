@@ -7,7 +7,7 @@ messages, and a line that is wrong has a number.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from vstream.audit.source.values import Cursor, Cut, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from threading import Event
 
     from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
     from vstream.capture.store import Capture
@@ -28,9 +29,9 @@ CAPTURE = "capture"
 _BATCH = 65_536
 
 
-def captured(capture: Capture) -> Extracted:
+def captured(capture: Capture, given_up: Event | None = None) -> Extracted:
     """
-    The tables of *capture*.
+    The tables of *capture*. Once *given_up* is set, nobody wants them any more.
 
     A capture does not say what the servers' state was, so that `first_seq` and
     `num_deleted` follow from the messages; a `last_seq` above them was seen while the
@@ -43,7 +44,8 @@ def captured(capture: Capture) -> Extracted:
     rows = []
     for stream in manifest.streams:
         wanted = Wanted(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
-        found = list(_batches(capture.stored(stream.name), wanted, schema)) if stream.error is None else []
+        read = _batches(capture.stored(stream.name), wanted, schema) if stream.error is None else iter(())
+        found = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
         batches += found
         rows.append(row(_cut(wanted, stream, found, manifest, samples)))
     return Extracted(messages=pa.Table.from_batches(batches, schema), streams=rows)

@@ -6,8 +6,9 @@ Executors read the rest (`frames`). What this process reads itself it can read w
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import access as reaching
 from vstream.audit.cut import OLDEST_FIRST, is_origin
+from vstream.audit.daemons import Daemons
 from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample
 from vstream.audit.schema import MESSAGES
@@ -96,27 +98,29 @@ def extent(
     return Extent(cuts=tuple(cuts), read=tuple(read), access=access)
 
 
-def extract(wanted: Extent) -> Extracted:
+def extract(wanted: Extent, given_up: Event | None = None) -> Extracted:
     """
     All messages of *wanted*, in memory: about a hundred bytes for each.
 
-    Raises VstreamError if a stream cannot be read to its end.
+    Once *given_up* is set, nobody wants them any more. Raises VstreamError if a stream cannot be read to its end.
     """
+    is_over = given_up or Event()
     schema = to_arrow_schema(MESSAGES)
     jobs = ranges(wanted.read, wanted.access, rows=_ROWS)
 
     def batches(job: Range) -> list[pa.RecordBatch]:
-        return list(reading.read(job, schema))
+        return list(takewhile(lambda _: not is_over.is_set(), reading.read(job, schema)))
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        begun = [threads.submit(batches, job) for job in jobs]
-        try:
-            found = [batch for one in begun for batch in one.result()]
-        except NotReachableError as error:
-            # Others could be read: it is not that there is nothing to audit.
-            raise VstreamError(error.message, hint=error.hint) from error
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+    threads = Daemons(_THREADS)
+    begun = [threads.submit(batches, job) for job in jobs]
+    try:
+        found = [batch for one in begun for batch in one.result()]
+    except NotReachableError as error:
+        # Others could be read: it is not that there is nothing to audit.
+        raise VstreamError(error.message, hint=error.hint) from error
+    finally:
+        is_over.set()
+        threads.shutdown(wait=False, cancel_futures=True)
     return Extracted(messages=pa.Table.from_batches(found, schema), streams=[row(one) for one in wanted.cuts])
 
 

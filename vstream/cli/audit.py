@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -110,7 +111,12 @@ def command(
         _check_follow(target, wanted, output, is_elsewhere=bool(master or remote))
     session.require()
     source = auditing.source(target, wanted)
-    with stoppable(), tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch, view.progress() as progress:
+    with (
+        stoppable(),
+        tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch,
+        view.progress() as progress,
+        closing(source),
+    ):
         progress.begin("start Spark")
         is_small = master is None and remote is None and source.size(Path(scratch)) < auditing.SMALL
         conf = session.SMALL if is_small else {}

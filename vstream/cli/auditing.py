@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -17,7 +18,6 @@ from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from vstream.audit.context import Context
     from vstream.audit.extract import Extent, Extracted
@@ -33,6 +33,8 @@ STAGES = ("normalise", "reconcile", "judge")
 SMALL = 1_000_000
 """Messages below which it takes Spark longer to get fast than to get done."""
 _HERE = "file://"
+_SOON = 1.0
+"""Seconds."""
 T = TypeVar("T")
 
 
@@ -91,11 +93,38 @@ def _check_place(uri: str) -> None:
         raise VstreamError(f"{kind} `{place}`: tables of an audit have a directory of their own", hint="name a new one")
 
 
+class Beside:
+    """Extraction in a thread of its own."""
+
+    def __init__(self, work: Callable[[T, Event], Extracted], what: T) -> None:
+        from vstream.audit.daemons import Daemons  # noqa: PLC0415 - what audits alone need
+
+        self._given_up = Event()
+        thread = Daemons(1)
+        self._future = thread.submit(work, what, self._given_up)
+        thread.shutdown(wait=False)
+
+    def result(self) -> Extracted:
+        """What was extracted. Raises what that raised."""
+        return self._future.result()
+
+    def give_up(self) -> None:
+        """Nobody wants it any more. Returns when it has ended, and soon if it waits for a server that says nothing."""
+        self._given_up.set()
+        wait([self._future], timeout=_SOON)
+
+
 class Source:
     """What is audited."""
 
     def __init__(self, wanted: Request) -> None:
         self._wanted = wanted
+        self._beside: Beside | None = None
+
+    def close(self) -> None:
+        """Read no more of what `begin` has begun to read. Does nothing where all is read."""
+        if self._beside is not None:
+            self._beside.give_up()
 
     def _run(
         self,
@@ -165,7 +194,6 @@ class Live(Source):
         bundle = inputs.bundle_for(self._topology, self._target, wanted.templates)
         self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
         self._found: Extent | None = None
-        self._few: Future[Extracted] | None = None
 
     def size(self, scratch: Path) -> int:
         """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
@@ -177,7 +205,7 @@ class Live(Source):
         from vstream.audit.extract import FEW, extract  # noqa: PLC0415
 
         if self._found is not None and self._found.messages <= FEW:
-            self._few = _beside(extract, self._found)
+            self._beside = Beside(extract, self._found)
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Read the streams, and judge what they hold."""
@@ -196,6 +224,7 @@ class Live(Source):
 
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
                 console.say(f"· reading broke off, and begins again: {error.message}", style="dim")
+                self._beside = None
                 with explained():
                     found = self._extracted(spark, scratch)
             return self._run(spark, found, self._context(self._wanted.since_ns), progress, scratch)
@@ -239,9 +268,9 @@ class Live(Source):
         from vstream.audit.frames import handed_over, held, live, read_tables, write_tables  # noqa: PLC0415
 
         place = self._wanted.tables
-        few, self._few = self._few, None
-        if few is not None:
-            found = handed_over(spark, few.result())
+        if self._beside is not None:
+            found = handed_over(spark, self._beside.result())
+            self._beside = None
             if place is None:
                 return found
         else:
@@ -264,7 +293,6 @@ class Captured(Source):
         super().__init__(wanted)
         self._capture: Capture = Capture(path)
         self._manifest = self._capture.manifest()
-        self._read: Future[Extracted]
 
     def size(self, _scratch: Path) -> int:
         """How many messages there are to read."""
@@ -274,7 +302,7 @@ class Captured(Source):
         """Read it while Spark starts."""
         from vstream.audit.captured import captured  # noqa: PLC0415
 
-        self._read = _beside(captured, self._capture)
+        self._beside = Beside(captured, self._capture)
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Judge what the capture holds, and what clients were told."""
@@ -299,7 +327,8 @@ class Captured(Source):
             unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
             has_journal=True,
         )
-        found = handed_over(spark, self._read.result())
+        assert self._beside is not None
+        found = handed_over(spark, self._beside.result())
         return self._run(spark, found, context, progress, scratch, journal(spark, self._capture))
 
 
@@ -334,14 +363,6 @@ class Kept(Source):
         # What another audit has left beside them is none of theirs.
         journal = read_journal(shelf) if context.has_journal else None
         return self._run(spark, found, context, progress, scratch, journal, reads=self._uri)
-
-
-def _beside(work: Callable[[T], Extracted], what: T) -> Future[Extracted]:
-    """Begin to do *work*; its result, or what it raises, is asked for later."""
-    thread = ThreadPoolExecutor(1, "vstream-extract")
-    future = thread.submit(work, what)
-    thread.shutdown(wait=False)
-    return future
 
 
 def _files(spark: Any, found: Tables, scratch: Path) -> str | None:

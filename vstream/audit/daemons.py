@@ -1,0 +1,58 @@
+"""Threads that nobody waits for when this process ends: a server that says nothing keeps one of them for minutes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Daemons(Executor):
+    """As a `ThreadPoolExecutor`, whose threads Python joins before it exits: these end with the process."""
+
+    def __init__(self, number: int) -> None:
+        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._run, daemon=True) for _ in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Do it as soon as a thread is free."""
+        future: Future[T] = Future()
+        self._waiting.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as it is
+        """Begin nothing more: what is waiting is done first, or is cancelled."""
+        while cancel_futures:
+            try:
+                left = self._waiting.get_nowait()
+            except Empty:
+                break
+            if left is not None:
+                left[0].cancel()
+        for _ in self._threads:
+            self._waiting.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _run(self) -> None:
+        while (one := self._waiting.get()) is not None:
+            future, work = one
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the result is told
+                future.set_exception(error)
+            else:
+                future.set_result(result)
