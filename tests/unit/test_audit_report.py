@@ -319,3 +319,14 @@ def test_the_audit_says_kindly_what_is_not_installed() -> None:
 def test_the_manual_of_findings_is_up_to_date() -> None:
     file = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
     assert file.read_text(encoding="utf-8") == codes.markdown(), "run scripts/docs"
+
+
+def test_the_stretch_cluster_is_no_region() -> None:
+    ordering = stream("foo-order-stretch", "stretch")
+    route = replace(CLEAN.routes[0], stream=ordering.stream, region="stretch")
+    one = replace(CLEAN, streams=(*CLEAN.streams, ordering), routes=(*CLEAN.routes, route), stretch="stretch")
+    assert view.summary(one).endswith("in 4 streams of 2 regions and the stretch cluster")
+    assert "stretch cluster" in text(one)
+    assert "stretch cluster" in page(one)
+    assert (one.as_dict()["regions"], one.as_dict()["stretch"]) == (["west", "east"], "stretch")
+    assert "stretch cluster" not in text(CLEAN) + page(CLEAN)

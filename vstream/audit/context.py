@@ -42,6 +42,8 @@ class Context:
     """Why what is audited was not recorded to its end, if it was not."""
     has_journal: bool = False
     """Whether it is known what clients did and were told."""
+    stretch: str | None = None
+    """The name of the stretch cluster, which is no region."""
 
 
 _SHAPE = TypeAdapter(Context)

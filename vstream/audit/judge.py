@@ -60,19 +60,20 @@ def judge(
     virtuals: Sequence[str] = (),
     unfinished: str | None = None,
     one_in: int = 1,
+    stretch: str | None = None,
 ) -> Report:
     """
     The report on *evidence*.
 
     *virtuals* are the virtual streams that should be there, *unfinished* says why what
-    is audited was not recorded to its end.
+    is audited was not recorded to its end. *stretch* is the name of the cluster that is no region.
     """
     streams = _streams(evidence)
-    regions = tuple(dict.fromkeys(one.region for one in streams))
-    places = {(one.virtual, one.stream): one for one in streams}
+    places = dict.fromkeys(one.region for one in streams)
+    states = {(one.virtual, one.stream): one for one in streams}
     found = [
         *_about_streams(evidence, streams, virtuals, unfinished),
-        *_ranges(evidence.faults, places),
+        *_ranges(evidence.faults, states),
         *_about_keys(evidence),
     ]
     delays = evidence.delays.collect()
@@ -82,10 +83,11 @@ def judge(
     found.sort(key=lambda one: (one.severity is not Severity.ERROR, one.virtual, by_code[one.code], one.stream or ""))
     return Report(
         subject=subject,
-        regions=regions,
+        regions=tuple(one for one in places if one != stretch),
+        stretch=stretch if stretch in places else None,
         streams=streams,
         findings=tuple(found),
-        routes=_routes(evidence, places, found),
+        routes=_routes(evidence, states, found),
         delays=_delays(delays),
         one_in=one_in,
         settled=tuple(Settled(**row.asDict()) for row in _sorted(evidence.settling)),

@@ -198,6 +198,8 @@ class Report:
     settled: tuple[Settled, ...] = ()
     orders: tuple[Order, ...] = ()
     answers: tuple[Answers, ...] = ()
+    stretch: str | None = None
+    """The stretch cluster, if streams of it were audited: it stands in several regions, and is none."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage, how long it took."""
 
@@ -210,6 +212,10 @@ class Report:
     def messages(self) -> int:
         """Stored messages that were looked at."""
         return sum(one.rows for one in self.streams)
+
+    def place(self, name: str) -> str:
+        """What a region, or the stretch cluster, is called."""
+        return "stretch cluster" if name == self.stretch else name
 
     def of(self, virtual: str | None = None) -> tuple[Finding, ...]:
         """The findings about one virtual stream, or all."""
@@ -231,6 +237,7 @@ class Report:
             "verdict": self.verdict().value,
             "messages": self.messages,
             "regions": list(self.regions),
+            "stretch": self.stretch,
             "verdicts": {name: self.verdict(name).value for name in self.virtuals},
             "findings": [one.as_dict() for one in self.findings],
             "streams": [asdict(one) for one in self.streams],

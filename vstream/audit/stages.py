@@ -257,6 +257,7 @@ class Run:
             virtuals=tuple(self.context.models),
             unfinished=self.context.unfinished,
             one_in=_one_in(_HOPS, cut),
+            stretch=self.context.stretch,
         )
         self.seconds[Stage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)

@@ -256,6 +256,7 @@ class Live(Source):
             models={one.name: one.consistency.value for one in self._topology.streams if one.name in names},
             is_narrow=since_ns is not None,
             is_sampled=sample is not None,
+            stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
     def _extent(self, scratch: Path) -> Extent:
@@ -326,6 +327,7 @@ class Captured(Source):
             windows=tuple(windows),
             unfinished=None if manifest.is_complete else manifest.stopped_by or "the run was killed, or goes on",
             has_journal=True,
+            stretch=next((one.region for one in manifest.streams if one.region not in manifest.regions), None),
         )
         assert self._beside is not None
         found = handed_over(spark, self._beside.result())

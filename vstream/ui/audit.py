@@ -140,6 +140,7 @@ def summary(report: Report) -> str:
     return (
         f"{' · '.join([said, *found])} · {Many(report.messages):stored message|stored messages} in "
         f"{Many(len(report.streams)):stream|streams} of {Many(len(report.regions)):region|regions}"
+        f"{' and the stretch cluster' if report.stretch else ''}"
     )
 
 
@@ -202,7 +203,7 @@ def matrix(report: Report, virtual: str) -> Table | None:
     table.add_column("", no_wrap=True)
     readers = list(dict.fromkeys((one.region, one.stream) for one in routes))
     for region, _ in readers:
-        table.add_column(clean(region), justify="right")
+        table.add_column(clean(report.place(region)), justify="right")
     for origin, place in dict.fromkeys((one.origin, one.origin_region) for one in routes):
         cells = []
         for reader, stream in readers:
@@ -210,7 +211,7 @@ def matrix(report: Report, virtual: str) -> Table | None:
             late = delays.get((place or "", reader))
             text = f"\n{spelled(late.p50_ns)} {spelled(late.p99_ns)} {spelled(late.max_ns)}" if late else ""
             cells.append(Text.assemble(_arrived(route), (text, "dim")))
-        table.add_row(Text(clean(place or origin), style="bold"), *cells)
+        table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
     return table
 
 

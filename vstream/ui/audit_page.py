@@ -182,10 +182,10 @@ def _matrix(report: Report, virtual: str) -> dict[str, Any]:
     return {
         "virtual": virtual,
         "verdict": report.verdict(virtual),
-        "readers": readers,
+        "readers": [(report.place(region), stream) for region, stream in readers],
         "rows": [
             (
-                place or origin,
+                report.place(place) if place else origin,
                 origin,
                 [(cells[origin, stream], late.get((place or "", region))) for region, stream in readers],
             )
