@@ -32,6 +32,10 @@ _MADE_BY: Final = {"copies": "normalise"} | dict.fromkeys(
 _LONGEST: Final = 400
 
 
+class SparkEndedError(VstreamError):
+    """Nothing can be done with this Spark any more."""
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
@@ -41,12 +45,21 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Py4JNetworkError as error:
-        raise VstreamError(
-            "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
-        ) from error
+        if not _is_java_running():
+            raise SparkEndedError(
+                "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
+            ) from error
+        raise VstreamError(f"the connection to Spark's Java process broke: {said(str(error))}") from error
     except (PySparkException, Py4JError) as error:
         hint = _damaged(str(error)) if is_damage(error) else None
         raise VstreamError(f"Spark could not do it: {said(str(error))}", hint=hint) from error
+
+
+def _is_java_running() -> bool:
+    from pyspark import SparkContext  # noqa: PLC0415 - optional
+
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - there is no other way to ask
+    return process is not None and process.poll() is None
 
 
 def is_damage(error: Exception) -> bool:

@@ -151,6 +151,7 @@ def _check_follow(target: str, wanted: auditing.Request, output: str, *, is_else
 
 def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
     """A round every few seconds, until somebody stops it."""
+    from vstream.audit.failure import SparkEndedError  # noqa: PLC0415
     from vstream.ui import console  # noqa: PLC0415
     from vstream.ui.audit_follow import Rounds  # noqa: PLC0415
 
@@ -159,6 +160,8 @@ def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
         begun = time.monotonic()
         try:
             report = follower.round()
+        except SparkEndedError:
+            raise
         except VstreamError as error:
             console.say(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
         else:
