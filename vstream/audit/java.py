@@ -63,9 +63,9 @@ def java_home(environment: Mapping[str, str] | None = None) -> str | None:
         ) from None
 
 
-def prepare(scratch: Path) -> None:
+def prepare(scratch: Path) -> Path:
     """
-    Set this process's JAVA_HOME so that Spark's launcher can start.
+    Set this process's JAVA_HOME so that Spark's launcher can start; gives back where Java is.
 
     A runtime without a module that the launcher insists on is put behind a script
     in *scratch*, which must last as long as Spark. Raises VstreamError without Java.
@@ -74,14 +74,15 @@ def prepare(scratch: Path) -> None:
     if home is None:
         found = shutil.which("java")
         home = str(Path(found).resolve().parent.parent) if found else ""
+    os.environ["JAVA_HOME"] = home
     if _lacks_module(Path(home)):
         program = scratch / "java" / "bin" / "java"
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(_WITHOUT, encoding="utf-8")
         program.chmod(0o755)
         os.environ["VSTREAM_JAVA_HOME"] = home
-        home = str(scratch / "java")
-    os.environ["JAVA_HOME"] = home
+        os.environ["JAVA_HOME"] = str(scratch / "java")
+    return Path(home)
 
 
 def _lacks_module(home: Path) -> bool:

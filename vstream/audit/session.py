@@ -14,30 +14,32 @@ import sys
 import tempfile
 import threading
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from vstream.audit import java
+from vstream.audit import classes, java
 from vstream.audit.failure import explained
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOCAL = "local[*,4]"
 """All cores, and four tries for each task: `local[*]` alone would give up at the first."""
 SMALL = {
     "spark.buffer.pageSize": "1m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
+    _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn256m",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.shuffle.partitions": "2",
 }
 """
@@ -69,15 +71,21 @@ def require() -> None:
 
 @contextmanager
 def session(
-    *, master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    on_keeping: Callable[[Path], None] | None = None,
 ) -> Iterator[SparkSession]:
     """
     A session whose executors can read streams (`source.register`); stopped on exit if it was started here.
 
     Without *master* and *remote* it is the one of `spark-submit` where that runs us,
-    else one on this machine. *conf* goes over our own settings. Raises VstreamError
-    if Spark is missing or fails inside of the block, NotReachableError if it cannot be
-    started or reached.
+    else one on this machine. *conf* goes over our own settings. With *on_keeping*, a Java
+    that is started here takes Spark's classes from an archive in the user's cache
+    (`classes`); if that has to be made first, which begins at the end, *on_keeping* is
+    called with its file. Raises VstreamError if Spark is missing or fails inside of the
+    block, NotReachableError if it cannot be started or reached.
     """
     require()
     if master and remote:
@@ -95,12 +103,22 @@ def session(
             finally:
                 spark.stop()
             return
-        spark = _started(_settings(master, scratch) | dict(conf or {}), scratch / "spark.log", submitted=submitted)
-        try:
-            with explained():
-                yield _prepared(spark, scratch)
-        finally:
-            _stop(spark, submitted=submitted)
+        settings = _settings(master, scratch) | dict(conf or {})
+        home = java.prepare(scratch) if not submitted and not _is_running() else None
+        with classes.kept(home) if home and on_keeping else nullcontext() as archive:
+            if archive:
+                settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {archive.options}".strip()
+            spark = _started(settings, scratch / "spark.log", submitted=submitted)
+            try:
+                with explained():
+                    yield _prepared(spark, scratch)
+                if archive:
+                    system: Any = spark._jvm.System  # type: ignore[union-attr]  # noqa: SLF001
+                    archive.classpath = system.getProperty("java.class.path")
+            finally:
+                _stop(spark, submitted=submitted)
+        if archive and on_keeping and not archive.is_there:
+            on_keeping(archive.file)
 
 
 @contextmanager
@@ -129,6 +147,8 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        # It tells Java which line of Python each expression comes from: a call more for each.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     if master:
         settings["spark.master"] = master
@@ -139,7 +159,7 @@ def _settings(master: str | None, scratch: Path) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{_heap_mib()}m",
-            "spark.driver.extraJavaOptions": FAST,
+            _JAVA_OPTIONS: FAST,
             "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
             "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
             "spark.local.dir": str(scratch),
@@ -160,7 +180,7 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    if not submitted:
+    if not submitted and not _is_running():
         _launch(conf, log)
     # Else py4j prints the stack of whatever was interrupted.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -184,15 +204,19 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
     return spark  # type: ignore[no-any-return]
 
 
+def _is_running() -> bool:
+    """Whether this process has started Spark's Java process before."""
+    from pyspark import SparkContext  # noqa: PLC0415 - optional
+
+    return SparkContext._gateway is not None  # noqa: SLF001 - there is no other way to ask
+
+
 def _launch(conf: Any, log: Path) -> None:
-    """Start Spark's Java process with a log of its own, unless this process has one. What it says is no talk of ours."""
+    """Start Spark's Java process with a log of its own. What it says is no talk of ours."""
     from pyspark import SparkContext  # noqa: PLC0415 - optional
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
     start: Any = launch_gateway  # it has no types
-    if SparkContext._gateway is not None:  # noqa: SLF001 - there is no other way to ask
-        return
-    java.prepare(log.parent)
     if (conf.get("spark.master") or "").startswith("local"):
         # Spark's own default is whatever `python3` is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

