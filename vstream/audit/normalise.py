@@ -124,12 +124,13 @@ def _told(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: Cut
     spark = taken.sparkSession
 
     def saying(rows: DataFrame) -> DataFrame:
-        said = _read(rows, hidden).where(F.col("filters").isNotNull())
-        return said.join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
+        return _read(rows, hidden).join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
 
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     some = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    rows = saying(taken).groupBy(*_SAYING).agg(some, F.max("time_ns").alias("time_ns")).collect()
+    said = saying(taken).groupBy(*_SAYING).agg(some, F.max("time_ns").alias("time_ns")).collect()
+    # Spark would take each header apart once more to leave these out before it groups them.
+    rows = [row for row in said if row.filters is not None]
     picked = table(spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _PICKED)
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     if rows:
