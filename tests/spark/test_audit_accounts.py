@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from vstream.diagnostics import Severity
 from vstream.lab import lab
 from vstream.load import bundle, load
 from vstream.model.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
-from vstream.model.topology import Consistency, Routing
+from vstream.model.topology import Consistency, Routing, Topology
 from vstream.topology import naming
 
 pytestmark = [
@@ -42,12 +43,19 @@ name: audited
 server_version: "2.12"
 routing: {routing}
 roots: [v.>]
-regions: {{west: {{servers: 1}}, east: {{servers: 1}}}}
+regions: {{{regions}}}
 defaults: {{write: {{max_age: 1h}}}}
 streams:
   foo: {{subjects: [v.foo.>]}}
   prices: {{subjects: [prices.>]{homed}}}
 """
+HOMED = ", consistency: homed, home: east"
+REGIONS = "west: {servers: 1}, east: {servers: 1}"
+ALL_MODELS = """  ledger: {subjects: [ledger.>], consistency: ordered}
+  stock: {subjects: [stock.>], consistency: stretch}
+stretch: {members: all}
+"""
+"""With these, a lab has a stretch cluster, and a region in which nothing is at home."""
 EACH = 20
 
 
@@ -55,17 +63,21 @@ EACH = 20
 def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A lab whose streams hold what clients of each region published."""
     routing: Routing = request.param
-    homed = "" if routing is Routing.DOMAINS else ", consistency: homed, home: east"
     state = tmp_path / "state"
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(state))
     file = tmp_path / "audited.yaml"
-    file.write_text(TOPOLOGY.format(routing=routing.value, homed=homed))
+    text = TOPOLOGY.format(
+        routing=routing.value,
+        regions=f"{REGIONS}, central: {{servers: 1}}" if routing is Routing.ACCOUNTS else REGIONS,
+        homed="" if routing is Routing.DOMAINS else HOMED,
+    )
+    file.write_text(text + ALL_MODELS if routing is Routing.ACCOUNTS else text)
     try:
         up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         applied = vstream("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
-        asyncio.run(everybody_publishes())
+        asyncio.run(everybody_publishes(load(file.read_bytes(), file.name).require()))
         yield file
     finally:
         down = vstream("lab", "down", "audited", "--purge")
@@ -78,26 +90,28 @@ async def as_user(region: str, user: str) -> Any:
     return await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
 
 
-async def everybody_publishes() -> None:
-    for region in ("west", "east"):
+async def everybody_publishes(wanted: Topology) -> None:
+    regions = [one.name for one in wanted.regions]
+    subjects = [one.subjects[0].removesuffix(".>") for one in wanted.streams]
+    for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
-        for subject in ("v.foo", "prices"):
+        for subject in subjects:
             await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
         await connection.close()
     deadline = time.monotonic() + 60
-    for region in ("west", "east"):
+    for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
-        for stream in ("foo", "prices"):
-            while (await js.stream_info(stream)).state.messages < 2 * EACH:
+        for stream in wanted.streams:
+            while (await js.stream_info(stream.name)).state.messages < len(regions) * EACH:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)
         await connection.close()
 
 
 async def delete(name: str, seq: int) -> None:
-    connection = await as_user("east", VSTREAM_USER)
+    connection = await as_user("west", VSTREAM_USER)
     asked = naming.asked("STREAM.MSG.DELETE", name)
     answer = json.loads((await connection.request(asked, json.dumps({"seq": seq}).encode(), timeout=30)).data)
     await connection.close()
@@ -124,12 +138,33 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     report = audited(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
     assert (report.verdict(), report.findings) == (Verdict.PASS, ()), report.as_dict()
-    # Two write streams and two read streams of each virtual one, or the origin and its mirror.
-    per_stream = [6 if one.consistency is Consistency.VIRTUAL else 4 for one in wanted.streams]
-    assert len(report.streams) == sum(4 if one.consistency is Consistency.VIRTUAL else 2 for one in wanted.streams)
-    assert report.messages == EACH * sum(per_stream)
-    read = naming.read_in(wanted.streams[0], "east")
-    asyncio.run(delete(read, 11))
+    regions = {one.name for one in wanted.regions}
+    held = defaultdict[tuple[str, str], dict[str, int]](dict)
+    for one in report.streams:
+        held[one.virtual, one.role][one.region] = one.rows
+    all_of = dict.fromkeys(regions, EACH * len(regions))
+    copies = {"write": dict.fromkeys(regions, EACH), "read": all_of}
+    expected: dict[tuple[str, str], dict[str, int]] = {}
+    for stream in wanted.streams:
+        match stream.consistency:
+            case Consistency.VIRTUAL:
+                roles = copies
+            case Consistency.ORDERED:
+                roles = {**copies, "order": {"stretch": EACH * len(regions)}}
+            case Consistency.STRETCH:
+                roles = {"origin": {"stretch": EACH * len(regions)}, "read": all_of}
+            case Consistency.HOMED:
+                roles = {
+                    "origin": {"east": all_of["east"]},
+                    "read": {name: all_of[name] for name in regions - {"east"}},
+                }
+        expected |= {(stream.name, role): rows for role, rows in roles.items()}
+    assert held == expected
+    removed = [naming.read_in(stream, "west") for stream in wanted.streams]
+    for name in removed:
+        asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
-    assert report.verdict() is Verdict.FAIL
-    assert [(stream, count) for _, stream, count in errors(report)] == [(read, 1)], errors(report)
+    assert {one.name: report.verdict(one.name) for one in wanted.streams} == dict.fromkeys(
+        (one.name for one in wanted.streams), Verdict.FAIL
+    )
+    assert sorted((stream, count) for _, stream, count in errors(report)) == sorted((name, 1) for name in removed)
