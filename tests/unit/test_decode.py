@@ -49,6 +49,9 @@ def test_a_document_that_is_none(text: str, expected: str) -> None:
         ("zzz: {}", ("5:1: error VS006: unknown key `zzz`\n    hint: known here: `account`, `connect`, `defaults`, `hubs`, `jetstream`, `kv`, `links`, "
          "`moves_from`, `moves_to`, `name`, `naming`, `objects`, `presets`, `regions`, `roots`, `routing`, `security`, `server_version`, `streams`, "
          "`stretch`, `version`\n")),
+        ("profile: accounts", "5:1: error VS006: unknown key `profile`\n    hint: did you mean `routing`?\n"),
+        ("streams: {foo: {subjects: x, model: ordered}}", ("5:30: error VS006: unknown key `model`\n"
+            "    hint: did you mean `consistency`?\n")),
         ("defaults: {zzz: 1}", ("5:12: error VS006: unknown key `zzz`\n"
          "    hint: a setting of the JetStream API that vstream has no word for goes under `config`\n")),
         ("streams: {foo: {subjects: x, retention: workqueue}}", ("5:30: error VS006: unknown key `retention`\n"

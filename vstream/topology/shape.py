@@ -52,11 +52,17 @@ def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return message, hint
 
 
+_CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
+"""What people call keys, whose spelling is not close."""
+
+
 def _unknown_key(key: str, known: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(known)
     cannot = owned.OF_STREAMS if is_stream else owned.OF_CONSUMERS if {"ack_wait", "config"} <= set(known) else {}
     if key in cannot:
         return f"{cannot[key]}; {owned.way_out(key)}"
+    if _CALLED.get(key) in known:
+        return f"did you mean `{_CALLED[key]}`?"
     return did_you_mean(key, known) or (
         "a setting of the JetStream API that vstream has no word for goes under `config`" if is_stream else None
     )
