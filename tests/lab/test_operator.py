@@ -113,6 +113,7 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     run("plan", file, "--detailed-exitcode")
     probed = run("probe", file, "--forms")
     assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
+    another_mode_is_refused(tmp_path, run)
 
     for region in ("west", "east"):
         await applications_use_virtual_streams_and_nothing_else(region, ("foo", "v.one", "prices"), BEYOND["accounts"])
@@ -212,6 +213,16 @@ async def applications_use_virtual_streams_and_nothing_else(
             with pytest.raises(nats.errors.Error):
                 await connection.request(subject, b"{}", timeout=0.5)
             assert len(refused) > before, subject
+
+
+def another_mode_is_refused(tmp_path: Path, run: partial[Ran]) -> None:
+    """A plan of accounts in configurations would take the streams for those of an account before them."""
+    file = tmp_path / "passwords.yaml"
+    file.write_text(TOPOLOGY.replace("security: {mode: operator}\n", ""))
+    for command in ("plan", "apply", "doctor"):
+        refused = run(command, file, code=3)
+        assert "the servers are in operator mode" in refused.err
+        assert "say `security: {mode: operator}`" in refused.err
 
 
 async def publish_until(stop: asyncio.Event, js: JetStreamContext) -> int:

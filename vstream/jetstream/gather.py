@@ -49,6 +49,8 @@ _SCOUTING = 1.0
 """Seconds that they are waited for."""
 _IN_FLIGHT = 128
 _CONNECTING = 0.4
+_NOT_TOLD = "$G"
+"""The account where no server has said one: that of clients without a user."""
 """The share of the deadline that a connection may take: what is reached is still to be asked."""
 
 
@@ -59,7 +61,8 @@ async def gather(
     What all servers say, not later than *deadline* seconds from now.
 
     With *is_deep* also the configuration of every stream, the mapping rules of every
-    server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers.
+    server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
+    with *is_deep* VstreamError where servers and topology have different modes of security.
     """
     round_ = _Round(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
     try:
@@ -95,6 +98,9 @@ class _Round:
                 "no region can be reached: " + "; ".join(self._problems.values()),
                 hint="are the servers running, and is `connect` right?",
             )
+        account = self._account.result()
+        if self._is_deep and account != _NOT_TOLD:
+            observe.check_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
         regions, found, astray, consumers, seen, refused = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
@@ -107,7 +113,7 @@ class _Round:
         return Facts(
             at=at,
             took=time.monotonic() - self._began,
-            account=self._account.result(),
+            account=account,
             regions=tuple(regions),
             servers=tuple(servers),
             streams=self._streams,
@@ -169,7 +175,7 @@ class _Round:
     async def _connect(self) -> None:
         await asyncio.gather(*(self._connect_to(region.name) for region in self._topology.regions))
         if not self._account.done():
-            self._account.set_result("$G")
+            self._account.set_result(_NOT_TOLD)
 
     async def _connect_to(self, region: str) -> None:
         endpoint = self._endpoints.get(region)

@@ -165,6 +165,30 @@ def any_connection(connections: Mapping[str, Connection | NotReachableError]) ->
     )
 
 
+def check_mode(topology: Topology, account: str) -> None:
+    """
+    Raises VstreamError where servers are in operator mode and *topology* is not, or the other way round.
+
+    *account* is what servers call the account of whoever connects. An account of one's own may be in either.
+    """
+    is_signed = PUBLIC_KEY.fullmatch(account) is not None
+    if not topology.has_accounts or is_signed is (topology.security is Security.OPERATOR):
+        return
+    if is_signed:
+        raise VstreamError(
+            f"the servers are in operator mode: the user of `connect` is in account `{account}`, and the topology says "
+            f"`mode: {topology.security.value}`",
+            hint="say `security: {mode: operator}`; servers whose accounts stand in their configuration are other ones: "
+            "a lab begins anew after `vstream lab down --purge`",
+        )
+    raise VstreamError(
+        f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which stands in "
+        "their configuration",
+        hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
+        "a lab begins anew after `vstream lab down --purge`",
+    )
+
+
 async def observe(
     topology: Topology,
     connections: Mapping[str, Connection | NotReachableError],
@@ -177,13 +201,7 @@ async def observe(
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
     accounts = naming.accounts_of(topology)
     is_signed = topology.security is Security.OPERATOR
-    if is_signed and not PUBLIC_KEY.fullmatch(account):
-        raise VstreamError(
-            f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which stands in "
-            "their configuration",
-            hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
-            "a lab begins anew after `vstream lab down --purge`",
-        )
+    check_mode(topology, account)
     if is_signed:
         await _check_signed(topology, connections, endpoints)
     if topology.has_accounts and account != naming.client_account(topology, connection.region) and not is_signed:
