@@ -328,13 +328,22 @@ def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) -> None:
-    topology = load((ROOT / "tests" / "golden" / "named.yaml").read_bytes(), "named.yaml").require()
+    text = (ROOT / "tests" / "golden" / "named.yaml").read_text(encoding="utf-8")
+    full = text.replace("users: {", "users: {history: 5, ttl: 2h, max_bytes: 1GiB, marker_ttl: 1m, ")
+    topology = load(full.encode(), "named.yaml").require()
     found = imports.running(topology)
     written, read = again(found if is_marked else without_marks(found), "acme")
     assert written.leftovers == ()
     assert {one.name: (one.consistency, one.is_order_named, one.regions) for one in read.streams} == {
         one.name: (one.consistency, one.is_order_named, one.regions) for one in topology.streams
     }
+    # Buckets are said as such; that somebody has to look where their keys are written, too.
+    data = yaml.parse(written.text.encode(), "found.yaml").data
+    bucket = {"consistency": "ordered", "virtual_name": "order", "writers": "one-per-key"}
+    assert isinstance(data, dict)
+    assert data["kv"] == {"users": {**bucket, "history": 5, "ttl": "2h", "max_bytes": "1GiB", "marker_ttl": "1m"}}
+    assert data["objects"] == {"files": bucket}
+    assert written.text.count("writers: one-per-key   # LOOK") == 2
     assert (planned(written).blocked, planned(written).rules) == ((), ())
     assert {
         field.field.partition(".")[0]
@@ -342,3 +351,6 @@ def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) 
         if isinstance(one, Update)
         for field in one.fields
     } == (set() if is_marked else {"metadata"})
+    # The order says its subjects, too, where nobody says what servers have loaded.
+    _, unheard = again(replace(found, rules={}), "acme")
+    assert {one.name: one.subjects for one in unheard.streams} == {one.name: one.subjects for one in topology.streams}

@@ -211,6 +211,17 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
     assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
 
 
+@pytest.mark.parametrize("name", ["read", "order"])
+async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) -> None:
+    """`takes_over` is for an origin, and there, too, only where servers can."""
+    wanted = streams("virtual")
+    for before in (streams("ordered", virtual_name=name), streams("stretch")):
+        observed = (await world(before)).observed()
+        old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+        assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+        assert all("servers of 2.12" in one.hint and "takes_over" not in one.hint for one in old.blocked)
+
+
 @pytest.mark.parametrize("before", ["stretch", "homed"])
 async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(before: str) -> None:
     origin = streams(before, **({"home": "west"} if before == "homed" else {}))

@@ -91,6 +91,30 @@ def test_a_file_of_the_users_templates_wins_and_the_others_stay(tmp_path: Path) 
     assert ours.streams == theirs.streams
 
 
+NAMED = (GOLDEN / "named.yaml").read_text(encoding="utf-8").replace("account: APP\n", "")
+"""An order that carries the virtual name, whose rules lead nowhere where no region says better."""
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "{destination: << destination.subject | q >><% if destination.cluster %>, cluster: << destination.cluster | q >><% endif %>}",
+        "<% if destination.cluster %>{dest: << destination.subject | q >>, cluster: << destination.cluster | q >>},<% else %><< destination.subject | q >>,<% endif %>",
+    ],
+)
+def test_a_destination_for_everywhere_else_can_be_said_in_templates_of_the_users(tmp_path: Path, spelled: str) -> None:
+    """And one that cannot be meant is refused: it would let publishes past the write streams."""
+    (line,) = (one for one in shipped(MAPPINGS, "", "").splitlines() if "{destination: " in one)
+    ours = rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, spelled)))
+    assert ours.mappings == rendered(NAMED).mappings
+    former = "{destination: << destination.subject | q >>, cluster: << destination.cluster | q >>}"
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, former)))
+    assert [one.message for one in caught.value.diagnostics] == [
+        "the rule for `ledger.*` lacks the destination without a cluster"
+    ]
+
+
 WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
     "streams/write.json.j2",
     "streams/read.json.j2",

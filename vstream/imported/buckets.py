@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from vstream.imported.recognise import Virtual
 
 Data = dict[str, Any]
-_SAME = ("consistency", "home", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip
+_SAME = ("consistency", "home", "virtual_name", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip
 """What is said of a bucket as of its stream."""
+_TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
 def place(one: Virtual) -> tuple[str, str] | None:
     """Where the language says the bucket that *one* may be: `kv` or `objects`, and its name. None if it is a stream."""
-    # Streams that are reached by mappings are no buckets for clients (VS144).
-    if not one.consistency.has_origin:
+    # Streams that are read by mappings are no buckets for clients (VS144).
+    if not one.consistency.has_origin and not one.is_order_named:
         return None
     for part, prefix in (("kv", KEY_VALUE_PREFIX), ("objects", OBJECTS_PREFIX)):
         name = one.name.removeprefix(prefix)
@@ -31,10 +32,11 @@ def place(one: Virtual) -> tuple[str, str] | None:
 
 def said(one: Virtual, stream: Data) -> Data:
     """What a bucket says, if it is one, that is the virtual stream *one*, of which *stream* says it as a stream."""
-    (origin,) = (part.stream.config.fields for part in one.parts if part.role is Role.ORIGIN)
-    has: Data = canonical(origin)
+    has: Data = canonical(next(part.stream.config.fields for part in one.parts if part.role in _TAKES_PUBLISHES))
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}
     words = {word: levels[word] for word in _SAME if word in levels}
+    if one.is_order_named and len(one.regions) > 1:
+        words["writers"] = "one-per-key"  # without it there is none (VS143); whether it is true, somebody has to look
     if has["max_age"]:
         words["ttl"] = format_duration(has["max_age"])
     if has["max_bytes"] >= 0:

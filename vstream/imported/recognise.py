@@ -85,7 +85,7 @@ def _virtual(
     if Role.WRITE in roles and (Role.READ in roles or Role.ORDER in roles):
         ordered = any(one and (one == name or one.startswith(f"{name}-{Role.ORDER.value}-")) for one in mirrored)
         model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
-        subjects = _subjects(parts, where, kind, led)
+        subjects = _subjects(parts, where, kind, led) or _of_order(name, parts)
     elif origin is not None:
         model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
         subjects = _listed(origin)
@@ -102,6 +102,11 @@ def _virtual(
         is_order_named=model is Consistency.ORDERED and name in mirrored,
         takes_over=_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
     )
+
+
+def _of_order(name: str, parts: Iterable[Part]) -> tuple[str, ...]:
+    """What an ordering stream that carries the virtual *name* says itself that clients publish on."""
+    return next((_listed(part) for part in parts if part.stream.config.name == name), ())
 
 
 def _listed(part: Part) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
         wanted = bundle(topology)
         plan = _plan(topology, wanted, found)
         leftovers += [*_other_rules(wanted, plan, found), *_kept(plan)]
-    written = text(data, _head(found), dict(_beside(found, seen)), remarks(leftovers))
+    written = text(data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), remarks(leftovers))
     owners = {part.stream.config.owner for one in seen.virtual for part in one.parts}
     owners |= {
         one.config.owner
@@ -236,3 +236,10 @@ def _beside(found: Found, seen: Recognised) -> Iterator[tuple[str, str]]:
         replicated = [part.stream.config.fields.get("max_age") or 0 for part in one.parts if part.role is Role.WRITE]
         if 0 in replicated:
             yield f"streams.{one.name}.write", "LOOK: without max_age, write streams grow for ever"
+
+
+def _beside_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("kv", "objects"):
+        for name, bucket in data.get(part, {}).items():
+            if "writers" in bucket:
+                yield f"{part}.{name}.writers", "LOOK: is each key written in one region only?"

@@ -183,12 +183,12 @@ def _toward(
         return
     elif found is not None and models.can_turn(stream, found, observed.streams, server_version):
         others = tuple(one for one in _field_changes(stream, forms[name], notes) if one.field != "mirror")
-        if refused := _refused(stream, others):
+        if refused := _refused(stream, others, observed, server_version):
             yield _blocked(stream, *refused)
         else:
             yield from copies.resumed(stream, found, others)
         return
-    outcome = _compare(topology, stream, observed, forms, adopt, notes)
+    outcome = _compare(topology, stream, observed, forms, adopt, server_version, notes)
     if isinstance(outcome, Create) and stream.role is Role.ORDER:
         yield from order.created(outcome)
     elif isinstance(outcome, Update) and found is not None:
@@ -243,6 +243,7 @@ def _compare(
     observed: Observed,
     forms: Mapping[str, Mapping[str, Json]],
     adopt: frozenset[str],
+    server_version: ServerVersion,
     notes: list[Note],
 ) -> Change | Blocked | None:
     name = stream.config.name
@@ -262,7 +263,7 @@ def _compare(
     fields = tuple(_field_changes(stream, forms[name], notes))
     if not fields:
         return None
-    refused = _refused(stream, fields)
+    refused = _refused(stream, fields, observed, server_version)
     if refused is not None:
         return _blocked(stream, *refused)
     return Update(
@@ -299,14 +300,16 @@ def _kept(topology: str, stream: PhysicalStream, found: ObservedStream, adopt: f
     return None
 
 
-def _refused(stream: PhysicalStream, fields: Sequence[FieldChange]) -> tuple[str, str] | None:
+def _refused(
+    stream: PhysicalStream, fields: Sequence[FieldChange], observed: Observed, server_version: ServerVersion
+) -> tuple[str, str] | None:
     """Why servers would refuse an update of *fields*, and what to do; None if they would not."""
     for change in fields:
         reason = refusal(change.field.partition(".")[0], change.before, change.after)
         if reason:
             return (
                 f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
-                models.way_out(stream, fields)
+                models.way_out(stream, fields, observed.streams, server_version)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
     if profiles.swaps_subjects(stream, fields):

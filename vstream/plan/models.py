@@ -48,13 +48,26 @@ def is_own_origin(stream: PhysicalStream, plain: ObservedStream) -> bool:
     )
 
 
-def way_out(stream: PhysicalStream, fields: Sequence[FieldChange]) -> str | None:
-    """What to do about a read stream that mirrors an origin, or does no more, and is to do the other; None for others."""
+def way_out(
+    stream: PhysicalStream,
+    fields: Sequence[FieldChange],
+    observed: Mapping[str, ObservedStream],
+    oldest: ServerVersion,
+) -> str | None:
+    """What to do about a read stream that mirrors an order or an origin, and is to do so no more; None for others."""
     mirror = next((one for one in fields if one.field == "mirror"), None)
-    if mirror is None or stream.account is not None:
+    if mirror is None or mirror.after is not None or stream.account is not None:
         return None  # in hidden accounts a plain stream is out of reach
-    if mirror.after is None and isinstance(mirror.before, dict) and mirror.before.get("name") == stream.virtual:
-        return f"add `takes_over: {stream.virtual}` to the stream, apply it, and then take that out again (2.12)"
+    name = mirror.before.get("name") if isinstance(mirror.before, dict) else None
+    mirrored = observed.get(str(name))
+    is_order = mirrored is not None and bool(mirrored.config.source_names)
+    if oldest < SINCE and (is_order or name == stream.virtual):
+        return (
+            "servers of 2.12 and later can: update all of them, and say so in `server_version`; "
+            "or give the virtual stream another name and move over"
+        )
+    if name == stream.virtual and not is_order:
+        return f"add `takes_over: {stream.virtual}` to the stream, apply it, and then take that out again"
     return None
 
 

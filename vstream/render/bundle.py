@@ -236,7 +236,7 @@ class _Renderer:
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)
-                self._check_destinations(template)
+                self._check_destinations(template, mappings)
             elif root:
                 self._fail("VS301", template, "the output has no `mappings` block")
         return Artifact(path=path, text=text, origin=("streams",))
@@ -289,11 +289,18 @@ class _Renderer:
         if text is not None and self._conf("VS301", template, text) is not None:
             yield Artifact(path=HUBS_PATH, text=text, origin=("regions",))
 
-    def _check_destinations(self, template: str) -> None:
-        # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
+    def _check_destinations(self, template: str, wanted: tuple[SubjectMapping, ...]) -> None:
+        # For everywhere else: of a template that writes a cluster anyway, that is one which nobody has.
+        whole = {one.source for one in wanted if any(destination.cluster is None for destination in one.destinations)}
         for mapping in self.parsed_mappings:
             if any(not destination.subject for destination in mapping.destinations):
+                # `nats-server -t` takes such a rule, and the first message that it matches kills the server.
                 self._fail("VS301", template, f"the rule for `{mapping.source}` has a destination without a subject")
+                return
+            if mapping.source in whole and all(destination.cluster for destination in mapping.destinations):
+                self._fail(
+                    "VS301", template, f"the rule for `{mapping.source}` lacks the destination without a cluster"
+                )
                 return
 
     def _conf(self, code: str, template: str, text: str) -> natsconf.ConfMap | None:
