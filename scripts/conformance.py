@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib.metadata
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -62,6 +63,7 @@ def _try(version: str, profile: str, clients: dict[str, str], *, is_signed: bool
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the lab that runs goes down, as with Ctrl-C
     with tempfile.TemporaryDirectory(prefix="vstream-conformance-") as directory:
         os.environ["VSTREAM_STATE_DIR"] = directory
         sys.exit(main())
