@@ -38,10 +38,18 @@ REGIONS = ("west", "central", "east")
 STREAMS: dict[str, dict[str, Any]] = {
     "foo": {"subjects": ["v.foo.>"], "consistency": "virtual", "write": {"max_age": "1h"}},
     "ledger": {"subjects": ["v.ledger.>"], "consistency": "ordered", "write": {"max_age": "1h"}},
+    "journal": {
+        "subjects": ["v.journal.>"],
+        "consistency": "ordered",
+        "virtual_name": "order",
+        "write": {"max_age": "1h"},
+    },
     "stock": {"subjects": ["stock.>"], "consistency": "stretch"},
     "prices": {"subjects": ["prices.>"], "consistency": "homed", "home": "east"},
 }
-PROFILES = {"mapped": tuple(STREAMS), "accounts": tuple(STREAMS), "domains": ("foo",), "regional": tuple(STREAMS)}
+"""`journal` is `ordered`, whose ordering stream carries the virtual name: `named`, as in docs/compatibility.md."""
+_MODELS = ("foo", "ledger", "stock", "prices")
+PROFILES = {"mapped": tuple(STREAMS), "accounts": _MODELS, "domains": ("foo",), "regional": _MODELS}
 VERSIONS = ("2.12.8", "2.15.1")
 FAULTS = ("killed", "isolated")
 HOW = {"west": "reset", "central": "drop", "east": "reset"}
@@ -216,9 +224,8 @@ def lines(profile: str, version: str, fault: str, capture: Capture, verdict: Ver
         doubled = sum(one.duplicated.count for one in stream.physical)
         moved = sum(one.reordered.count for one in stream.physical) + stream.displaced * (stream.model != "virtual")
         home = STREAMS[stream.name].get("home")
-        groups = [
-            (stream.model, [one for (name, region), one in every.items() if name == stream.name and region != home])
-        ]
+        called = "named" if "virtual_name" in STREAMS[stream.name] else stream.model
+        groups = [(called, [one for (name, region), one in every.items() if name == stream.name and region != home])]
         if home is not None:
             groups.append(("  at home", [every[stream.name, home]] if (stream.name, home) in every else []))
         counts = f"{acked:>7,}  {lost:>4}  {doubled:>7}  {moved:>5}"

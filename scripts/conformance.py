@@ -50,8 +50,9 @@ def _try(version: str, profile: str, clients: dict[str, str], *, is_signed: bool
     """Every operation of both clients on one lab, in the place of what was known of it."""
     called = matrix.signed(profile) if is_signed else profile
     print(f"{version}, {called}", file=sys.stderr, flush=True)
-    places = [(model, region) for model in matrix.PROFILES[profile] for region in matrix.REGIONS]
-    with matrix.running(profile, version, is_signed=is_signed) as name:
+    models = matrix.PROFILES[profile]
+    places = [(model, region) for model in models for region in matrix.REGIONS]
+    with matrix.running(profile, version, models, is_signed=is_signed) as name:
         cells = {"nats.py": asyncio.run(matrix.run(name, places)), "nats.js": javascript.run(name, places)}
     found = results.read()
     found.clients = clients

@@ -18,12 +18,12 @@ from vstream.lab import lab
 
 MODELS = ("virtual", "ordered", "stretch", "homed")
 PROFILES: Mapping[str, tuple[str, ...]] = {
-    "mapped": MODELS,
+    "mapped": ("virtual", "ordered", "named", "stretch", "homed"),
     "accounts": MODELS,
     "domains": ("virtual",),
     "regional": MODELS,
 }
-"""Each with the models that it has."""
+"""Each with the models that it has; `named` is `ordered`, whose ordering stream carries the virtual name."""
 SIGNED = ("accounts", "domains", "regional")
 """Those that are tried again in operator mode, where nothing shall differ (docs/security.md)."""
 REGIONS = ("west", "central", "east")
@@ -41,6 +41,7 @@ _DENIED = 3.0
 _SETTINGS = {
     "virtual": "consistency: virtual",
     "ordered": "consistency: ordered",
+    "named": "consistency: ordered, virtual_name: order",
     "stretch": "consistency: stretch",
     "homed": "consistency: homed, home: east",
 }
@@ -51,9 +52,8 @@ def signed(profile: str) -> str:
     return f"{profile}, signed"
 
 
-def topology(profile: str, *, is_signed: bool = False) -> str:
-    """Each model with a stream, a bucket and an object store."""
-    models = PROFILES[profile]
+def topology(profile: str, models: Sequence[str], *, is_signed: bool = False) -> str:
+    """Each of *models* with a stream, a bucket and an object store."""
     # What is not refused is what this is about, so these are streams where buckets would be.
     plain = [model for model in models if profile == "mapped" and model in {"virtual", "ordered"}]
     buckets = [model for model in models if model not in plain]
@@ -65,7 +65,7 @@ def topology(profile: str, *, is_signed: bool = False) -> str:
         f"routing: {profile}",
         *(["security: {mode: operator}"] if is_signed else []),
         "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}",
-        *(["stretch: {members: all}"] if "stretch" in models else []),
+        *(["stretch: {members: all}"] if {"ordered", "named", "stretch"} & {*models} else []),
         "defaults: {write: {max_age: 1h}}",
         "streams:",
     ]
@@ -91,7 +91,7 @@ def topology(profile: str, *, is_signed: bool = False) -> str:
     for section, more in (("kv", "history: 5, "), ("objects", "")):
         lines.append(f"{section}:")
         for model in buckets:
-            writers = ", writers: one-per-key" if model in {"virtual", "ordered"} else ""
+            writers = ", writers: one-per-key" if model in {"virtual", "ordered", "named"} else ""
             lines.append(f"  {model}: {{{more}{_SETTINGS[model]}{writers}}}")
     return "\n".join(lines) + "\n"
 
@@ -116,12 +116,12 @@ def all_operations() -> Mapping[str, Mapping[str, Operation]]:
 
 
 @contextmanager
-def running(profile: str, version: str, *, is_signed: bool = False) -> Iterator[str]:
-    """A lab of *profile* with all streams, as a user starts it. Its name; it is gone afterwards."""
+def running(profile: str, version: str, models: Sequence[str], *, is_signed: bool = False) -> Iterator[str]:
+    """A lab of *profile* with streams of *models*, as a user starts it. Its name; it is gone afterwards."""
     name = f"{_LAB}{profile}"
     with tempfile.TemporaryDirectory(prefix="vstream-conformance-") as directory:
         file = Path(directory) / f"{name}.yaml"
-        file.write_text(topology(profile, is_signed=is_signed), encoding="utf-8")
+        file.write_text(topology(profile, models, is_signed=is_signed), encoding="utf-8")
         try:
             for command in (("lab", "up", file, "--server-version", version), ("apply", file, "--yes")):
                 ran = vstream(*command, timeout=300)

@@ -7,7 +7,8 @@ REASONS: dict[str, tuple[str, str]] = {
         "10056",
         (
             "Creating a consumer: the request's body names the virtual stream, the mapped subject the physical one, and servers "
-            "refuse the pair. Bind to [consumers of the topology](topology.md), or use `routing: accounts`."
+            "refuse the pair. Bind to [consumers of the topology](topology.md), let an `ordered` stream say "
+            "[`virtual_name: order`](consistency.md#an-order-that-carries-the-virtual-name), or use `routing: accounts`."
         ),
     ),
     "10059 stream not found": (
@@ -30,7 +31,7 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "another key, or none": (
         "other",
-        "A revision of the write stream, asked of the read stream: another message has it there, or none.",
+        "A revision of the write stream, asked of the read stream or the order: another message has it there, or none.",
     ),
     "created twice": (
         "twice",
@@ -76,7 +77,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "copies keep it": (
         "origin only",
         (
-            "The origin deletes it, mirrors keep it; reads by the virtual name may be answered by either. Of a bucket, only what "
+            "The origin (of `named`, the order) deletes it, mirrors keep it; reads by the virtual name may be answered by either. Of a bucket, only what "
             "takes space stays: nobody reads what was deleted."
         ),
     ),

@@ -17,7 +17,7 @@ Written by `scripts/conformance`, from what it has found: do not edit it.
 
 Each operation was tried by the virtual name, in each of three regions, on nats-server {versions},
 with {clients} as they are published. {profiles} are [ways that clients reach streams](routing.md),
-the models are those of [consistency.md](consistency.md). With `regional`, clients are users of their region, such as `app-west`. ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
+the models are those of [consistency.md](consistency.md); `named` is `ordered` with [`virtual_name: order`](consistency.md#an-order-that-carries-the-virtual-name). With `regional`, clients are users of their region, such as `app-west`. ✓ works everywhere; anything else is [explained below](#why-not), and holds in all regions and on all
 versions unless it says where. The home of the `homed` streams was east.
 """
 _KNOWN_TITLES = {

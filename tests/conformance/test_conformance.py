@@ -14,7 +14,7 @@ from tests.support.labs import running_in
 VERSION = "2.15.1"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 PLACES = {
-    "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east")],
+    "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east"), ("named", "west")],
     "accounts": [("virtual", "east"), ("ordered", "west"), ("stretch", "central"), ("homed", "west")],
     "domains": [("virtual", "central")],
     "regional": [("virtual", "west"), ("homed", "central")],
@@ -27,7 +27,7 @@ PLACES = {
 def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     said = results.read()
-    with matrix.running(profile, VERSION) as name:
+    with matrix.running(profile, VERSION, [model for model, _ in PLACES[profile]]) as name:
         found = asyncio.run(matrix.run(name, PLACES[profile]))
     assert running_in(tmp_path) == []
     differs = {}
