@@ -11,22 +11,21 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from vstream.audit import classes, java
+from vstream.audit import classes, java, temporary
 from vstream.audit.failure import explained
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -95,8 +94,7 @@ def session(
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not master and not remote and not submitted:
         master = LOCAL
-    with tempfile.TemporaryDirectory(prefix="vstream-spark-", ignore_cleanup_errors=True) as directory:
-        scratch = Path(directory)
+    with temporary.directory() as scratch:
         if remote:
             spark = _connected(remote, conf or {})
             try:
@@ -108,8 +106,10 @@ def session(
         settings = _settings(master, scratch) | dict(conf or {})
         home = java.prepare(scratch) if not submitted and not _is_running() else None
         with classes.kept(home) if home and on_keeping else nullcontext() as archive:
-            if archive:
-                settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {archive.options}".strip()
+            if home:
+                # What Java unpacks for itself it would leave in the system's directory if it is killed.
+                options = [settings.get(_JAVA_OPTIONS), f'-Djava.io.tmpdir="{scratch}"', archive and archive.options]
+                settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
             spark = _started(settings, scratch / "spark.log", submitted=submitted)
             try:
                 with explained():

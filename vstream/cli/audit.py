@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -88,7 +87,7 @@ def command(
     Examples: `vstream audit`, `vstream audit acme.yaml --since 2h -s foo`, `vstream audit walkthrough-1/ --html audit.html`,
     `vstream audit acme.yaml --tables s3a://audits/2026-11-20 --master spark://host:7077`
     """
-    from vstream.audit import session  # noqa: PLC0415 - the whole command
+    from vstream.audit import session, temporary  # noqa: PLC0415 - the whole command
     from vstream.ui import audit as view  # noqa: PLC0415
 
     for value, known, option in ((output, _FORMATS, "--format"), (begin, auditing.STAGES, "--from")):
@@ -113,12 +112,12 @@ def command(
     source = auditing.source(target, wanted)
     with (
         stoppable(),
-        tempfile.TemporaryDirectory(prefix="vstream-audit-") as scratch,
+        temporary.directory() as scratch,
         view.progress() as progress,
         closing(source),
     ):
         progress.begin("start Spark")
-        is_small = master is None and remote is None and source.size(Path(scratch)) < auditing.SMALL
+        is_small = master is None and remote is None and source.size(scratch) < auditing.SMALL
         conf = session.SMALL if is_small else {}
         on_keeping = progress.keeping if is_small else None
         if not follow:
@@ -131,8 +130,8 @@ def command(
             if follow:
                 assert isinstance(source, auditing.Live)
                 progress.end()
-                _follow(source.follower(spark, Path(scratch)), output, html)
-            report = source.audit(spark, Path(scratch), progress)
+                _follow(source.follower(spark, scratch), output, html)
+            report = source.audit(spark, scratch, progress)
     _show(report, output, html)
 
 

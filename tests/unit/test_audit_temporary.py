@@ -1,0 +1,62 @@
+"""What audits leave in the directory for temporary files: nothing, or the next one removes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from vstream.audit.temporary import directory
+
+HOLD = """
+import sys
+from vstream.audit.temporary import directory
+with directory() as place:
+    (place / "vstream-west-password").write_text("secret")
+    print(place, flush=True)
+    sys.stdin.read()
+"""
+
+
+def begun() -> tuple[subprocess.Popen[str], Path]:
+    """A process with a directory that looks as if it had been made an hour ago."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    place = Path(process.stdout.readline().strip())
+    make_old(place)
+    return process, place
+
+
+def make_old(place: Path) -> None:
+    os.utime(place, (place.stat().st_atime, place.stat().st_mtime - 3600))
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (running, kept), (killed, left) = begun(), begun()
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    link = tmp_path / "vstream-scratch-link"
+    link.symlink_to(elsewhere)
+    make_old(elsewhere)
+    new = tmp_path / "vstream-scratch-new"  # somebody is about to lock it
+    new.mkdir()
+    assert (left / "vstream-west-password").exists()
+    with directory() as own:
+        assert sorted(tmp_path.iterdir()) == sorted([own, kept, elsewhere, link, new])
+        assert own.stat().st_mode & 0o777 == 0o700
+        assert (kept / "vstream-west-password").exists()
+    running.communicate("")
+    assert sorted(tmp_path.iterdir()) == sorted([elsewhere, link, new])
+    assert (elsewhere / "file").exists()
