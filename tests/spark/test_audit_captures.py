@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
+from vstream.audit import keys
 from vstream.audit.captured import captured
 from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
 from vstream.audit.failure import explained
@@ -218,6 +220,29 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
         ("unfinished", "bar"),
         ("nothing-seen", "bar"),
     }
+
+
+def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = handed_over(spark, captured(clean(Shape(messages=2)).write(tmp_path)))
+    is_begun, may_end = Event(), Event()
+
+    def endless(*_: object) -> None:
+        is_begun.set()
+        may_end.wait()
+
+    def stopped(*_: object) -> None:
+        assert is_begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keys, "twins", endless)
+    monkeypatch.setattr(Run, "reconciled", stopped)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Run(shelf=Shelf(spark), context=Context(subject="test"))(found.messages, found.streams)
+    finally:
+        may_end.set()
 
 
 def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -13,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import cut as cutting
 from vstream.audit import delays, faults, folding, journal, judge, keys, looking, normalise, order, reconcile
+from vstream.audit.daemons import Daemons
 from vstream.audit.local import from_arrow, gathered, table
 from vstream.audit.session import interpreted
 
@@ -76,16 +76,16 @@ class Run:
         copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
         self.shelf.seal()
         looks = self._looks(copies, cut, operations)
-        with ThreadPoolExecutor(_BESIDE, "vstream-audit") as threads:
-            if cut.messages <= self.here_up_to:
-                # Each takes Spark longer to plan than to do, and planning keeps one core busy.
-                looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
-            try:
-                buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
-                self.shelf.seal()
-                report = self._judge(copies, cut, buckets, found, looks)
-            finally:
-                threads.shutdown(wait=False, cancel_futures=True)
+        threads = Daemons(_BESIDE)
+        if cut.messages <= self.here_up_to:
+            # Each takes Spark longer to plan than to do, and planning keeps one core busy.
+            looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
+        try:
+            buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
+            self.shelf.seal()
+            report = self._judge(copies, cut, buckets, found, looks)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
         self.shelf.seal()
         return report
 
