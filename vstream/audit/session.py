@@ -108,7 +108,11 @@ def session(
         with classes.kept(home) if home and on_keeping else nullcontext() as archive:
             if home:
                 # What Java unpacks for itself it would leave in the system's directory if it is killed.
-                options = [settings.get(_JAVA_OPTIONS), f'-Djava.io.tmpdir="{scratch}"', archive and archive.options]
+                options = [
+                    settings.get(_JAVA_OPTIONS),
+                    f'-Djava.io.tmpdir="{scratch}"',
+                    archive.options if archive else None,
+                ]
                 settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
             spark = _started(settings, scratch / "spark.log", submitted=submitted)
             try:
