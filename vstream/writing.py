@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,23 @@ def save(path: Path, text: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise VstreamError(f"{path} cannot be written: {reason}", hint="name a place that you may write to") from error
+
+
+def check_directory(directory: Path) -> None:
+    """
+    Make *directory* if it is not there, and see that a file can be written in it, for what will take long to make.
+
+    Raises VstreamError if it cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"vstream")
+    except (OSError, ValueError) as error:  # a NUL
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise VstreamError(
+            f"nothing can be written in {directory}: {reason}", hint="name a place that you may write to"
+        ) from error
 
 
 def write_atomically(path: Path, text: str, *, mode: int | None = None) -> None:

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
-from vstream.audit.failure import SparkEndedError, explained, way_out
+from vstream.audit.failure import SparkEndedError, explained, is_reading, way_out
 from vstream.errors import VstreamError
 
 
@@ -26,6 +27,18 @@ def test_a_connection_that_breaks_is_not_called_the_end_of_java(monkeypatch: pyt
         java.wait()
         with pytest.raises(SparkEndedError, match="Java process has ended"), explained():
             raise Py4JNetworkError("Answer is empty")
+
+
+def test_servers_are_not_read_again_because_a_disk_is_full() -> None:
+    """What breaks off while servers are read may be a region that went down."""
+    trace = "Traceback (most recent call last):\n  File ...\nvstream.errors.VstreamError: west says nothing"
+    for said, is_ours in ((trace, True), ("java.io.IOException: No space left on device", False)):
+        with pytest.raises(VstreamError) as caught, explained():
+            raise PySparkException(said)
+        assert is_reading(caught.value) is is_ours
+    with pytest.raises(VstreamError) as caught, explained():
+        raise VstreamError("west says nothing") from TimeoutError()
+    assert is_reading(caught.value)
 
 
 def test_a_table_is_made_again_by_its_stage() -> None:

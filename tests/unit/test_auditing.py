@@ -9,7 +9,7 @@ import pytest
 
 from vstream.audit.extract import some
 from vstream.audit.source.values import ABSENT, Cut, Wanted
-from vstream.cli.auditing import Kept, Request, source, uri_of
+from vstream.cli.auditing import Kept, Request, check_places, source, uri_of
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = Request(
@@ -60,6 +60,20 @@ def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     for name in (str(own), str(tmp_path / "new"), "s3a://audits/b/"):
         assert isinstance(source("s3a://audits/a", replace(WANTED, tables=uri_of(name))), Kept)
     assert uri_of("s3a://audits/b/") == "s3a://audits/b"
+
+
+def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    file, new = tmp_path / "file", tmp_path / "new" / "place"
+    file.touch()
+    for tables, html in ((uri_of(f"{file}/tables"), None), (None, file / "audit.html"), (None, file / "a" / "b.html")):
+        with pytest.raises(
+            VstreamError, match=f"nothing can be written in {file}.*: (File exists|Not a directory)"
+        ) as refused:
+            check_places(tables, html)
+        assert refused.value.hint == "name a place that you may write to"
+    check_places(uri_of(str(new)), tmp_path / "pages" / "audit.html")
+    assert not any(new.iterdir())
+    check_places("s3a://audits/a", Path("/dev/stdout"))
 
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:

@@ -67,6 +67,15 @@ def is_damage(error: Exception) -> bool:
     return _NO_FILE in str(error)
 
 
+def is_reading(error: VstreamError) -> bool:
+    """Whether what failed is ours, which reads servers, and not Spark, whose disk may be full."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - optional
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    cause = error.__cause__
+    return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
+
+
 def way_out(table: str) -> str:
     """What makes *table*, one that an audit kept, anew."""
     stage = _MADE_BY.get(table)

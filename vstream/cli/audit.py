@@ -110,6 +110,7 @@ def command(
         _check_follow(target, wanted, output, is_elsewhere=bool(master or remote))
     session.require()
     source = auditing.source(target, wanted)
+    auditing.check_places(wanted.tables, html)
     with (
         stoppable(),
         temporary.directory() as scratch,

@@ -15,6 +15,7 @@ from vstream.cli import inputs
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.accounts import AUDIT_USER
 from vstream.topology.units import format_duration
+from vstream.writing import check_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,14 @@ def _check_place(uri: str) -> None:
     if not any((place / "state").glob("part-*.json")):
         kind = "there is something else in" if place.is_dir() else "no directory is"
         raise VstreamError(f"{kind} `{place}`: tables of an audit have a directory of their own", hint="name a new one")
+
+
+def check_places(tables: str | None, html: Path | None) -> None:
+    """Raise VstreamError if *tables* (a URI) or *html* cannot be written here: it may take an hour to have something to write."""
+    if tables is not None and tables.startswith(_HERE):
+        check_directory(Path(tables.removeprefix(_HERE)))
+    if html is not None and (html.is_file() or not html.exists()):
+        check_directory(html.resolve().parent)
 
 
 class Beside:
@@ -209,7 +218,7 @@ class Live(Source):
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Read the streams, and judge what they hold."""
-        from vstream.audit.failure import explained  # noqa: PLC0415
+        from vstream.audit.failure import explained, is_reading  # noqa: PLC0415
         from vstream.audit.progress import watched  # noqa: PLC0415
 
         progress.begin("extract")
@@ -218,7 +227,7 @@ class Live(Source):
                 with explained():
                     found = self._extracted(spark, scratch)
             except VstreamError as error:
-                if isinstance(error, NotReachableError):
+                if isinstance(error, NotReachableError) or not is_reading(error):
                     raise
                 from vstream.ui import console  # noqa: PLC0415
 
