@@ -9,7 +9,7 @@ import pytest
 
 from vstream.audit.extract import some
 from vstream.audit.source.values import ABSENT, Cut, Wanted
-from vstream.cli.auditing import Kept, Request, check_places, source, uri_of
+from vstream.cli.auditing import Kept, Request, places, source, uri_of
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = Request(
@@ -66,14 +66,25 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: 
     file, new = tmp_path / "file", tmp_path / "new" / "place"
     file.touch()
     for tables, html in ((uri_of(f"{file}/tables"), None), (None, file / "audit.html"), (None, file / "a" / "b.html")):
-        with pytest.raises(
-            VstreamError, match=f"nothing can be written in {file}.*: (File exists|Not a directory)"
-        ) as refused:
-            check_places(tables, html)
+        said = f"nothing can be written in {file}.*: (File exists|Not a directory)"
+        with pytest.raises(VstreamError, match=said) as refused, places(tables, html):
+            pass
         assert refused.value.hint == "name a place that you may write to"
-    check_places(uri_of(str(new)), tmp_path / "pages" / "audit.html")
-    assert not any(new.iterdir())
-    check_places("s3a://audits/a", Path("/dev/stdout"))
+    with places(uri_of(str(new)), tmp_path / "pages" / "audit.html"):
+        assert not any(new.iterdir())
+    with places("s3a://audits/a", Path("/dev/stdout")), places("s3a://audits/a", None):
+        pass
+
+
+def test_two_audits_do_not_write_their_tables_over_each_other(tmp_path: Path) -> None:
+    one = uri_of(str(tmp_path / "one"))
+    with places(one, None):
+        with pytest.raises(VstreamError, match="another audit is writing its tables into"), places(one, None):
+            pass
+        with places(uri_of(str(tmp_path / "other")), None):
+            pass
+    with places(one, None):
+        pass
 
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def command(
         _check_follow(target, wanted, output, is_elsewhere=bool(master or remote))
     session.require()
     source = auditing.source(target, wanted)
-    auditing.check_places(wanted.tables, html)
     with (
         stoppable(),
+        auditing.places(wanted.tables, html),
         temporary.directory() as scratch,
         view.progress() as progress,
         closing(source),

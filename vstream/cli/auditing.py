@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 from concurrent.futures import wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -18,7 +21,7 @@ from vstream.topology.units import format_duration
 from vstream.writing import check_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from vstream.audit.context import Context
     from vstream.audit.extract import Extent, Extracted
@@ -94,12 +97,33 @@ def _check_place(uri: str) -> None:
         raise VstreamError(f"{kind} `{place}`: tables of an audit have a directory of their own", hint="name a new one")
 
 
-def check_places(tables: str | None, html: Path | None) -> None:
-    """Raise VstreamError if *tables* (a URI) or *html* cannot be written here: it may take an hour to have something to write."""
-    if tables is not None and tables.startswith(_HERE):
-        check_directory(Path(tables.removeprefix(_HERE)))
+@contextmanager
+def places(tables: str | None, html: Path | None) -> Iterator[None]:
+    """
+    Inside of the block, no other audit writes *tables* (a URI) where this one does, if that is on this machine.
+
+    Raises VstreamError if another one does, or if *tables* or *html* cannot be written here: it may take
+    an hour to have something to write.
+    """
     if html is not None and (html.is_file() or not html.exists()):
         check_directory(html.resolve().parent)
+    if tables is None or not tables.startswith(_HERE):
+        yield
+        return
+    place = Path(tables.removeprefix(_HERE))
+    check_directory(place)
+    held = os.open(place, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # file systems that cannot lock
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise VstreamError(
+                    f"another audit is writing its tables into `{place}`", hint="wait for it, or name a new directory"
+                ) from None
+        yield
+    finally:
+        os.close(held)
 
 
 class Beside:
