@@ -114,7 +114,8 @@ def session(
                     archive.options if archive else None,
                 ]
                 settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
-            spark = _started(settings, scratch / "spark.log", submitted=submitted)
+            with _taken_along():
+                spark = _started(settings, scratch / "spark.log", submitted=submitted)
             try:
                 with explained():
                     yield _prepared(spark, scratch)
@@ -208,6 +209,35 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
     # The launcher logs before it has read the setting.
     spark.sparkContext.setLogLevel(settings["spark.log.level"])
     return spark  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _taken_along() -> Iterator[None]:
+    """
+    Processes that are started in the block end with it if it fails or is interrupted.
+
+    A Java that is left alone before it has told PySpark where it listens stays for ever.
+    """
+    own = psutil.Process()
+    before = own.children()
+    try:
+        yield
+    except BaseException:
+        with suppress(psutil.Error):
+            for one in own.children():
+                if one not in before:
+                    _kill(one)
+        raise
+
+
+def _kill(process: psutil.Process) -> None:
+    """End *process* and all that it has started: Spark's launcher is a script, with a Java of its own."""
+    with suppress(psutil.Error):
+        process.suspend()  # so that it starts no more
+        for one in [*process.children(recursive=True), process]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
 
 
 def _is_running() -> bool:

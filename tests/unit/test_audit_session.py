@@ -1,0 +1,49 @@
+"""Starting Spark, and being stopped while it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+START = """
+from vstream.audit.session import session
+from vstream.cli.running import stoppable
+with stoppable(), session(master="local[1]"):
+    pass
+"""
+LAUNCHER = """#!/bin/sh
+sleep 1000 &
+echo $$ $! > "$SPARK_HOME/pids.new"
+mv "$SPARK_HOME/pids.new" "$SPARK_HOME/pids"
+wait
+"""
+"""Spark's, which starts Java, and does not come to say that it listens."""
+
+
+def test_who_stops_it_while_spark_starts_leaves_nothing(tmp_path: Path) -> None:
+    launcher, temporary = tmp_path / "bin" / "spark-submit", tmp_path / "tmp"
+    launcher.parent.mkdir()
+    temporary.mkdir()
+    launcher.write_text(LAUNCHER)
+    launcher.chmod(0o755)
+    environment = os.environ | {"SPARK_HOME": str(tmp_path), "TMPDIR": str(temporary)}
+    with subprocess.Popen([sys.executable, "-c", START], env=environment, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pids").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert any(temporary.iterdir())
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    left = [one for one in pids if psutil.pid_exists(one) and psutil.Process(one).status() != psutil.STATUS_ZOMBIE]
+    for one in left:
+        os.kill(one, signal.SIGKILL)
+    assert (len(pids), left, list(temporary.iterdir())) == (2, [], [])
