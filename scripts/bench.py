@@ -16,6 +16,7 @@ Pushes (with --pushes, and nothing else then): what publishers notice of changed
 Failures (with --failures, and nothing else then): regions killed and cut off, in each profile and model, see scripts/bench_failures.py.
 Moves (with --moves, and nothing else then): what publishers notice of a move to another profile, see scripts/bench_moves.py.
 Pulls (with --pulls, and nothing else then): what pulls of `accounts` would be as stream imports, see scripts/bench_pulls.py.
+Fetch (with --fetch, and nothing else then): how fast nats.py and nats.js pull in `accounts`, see scripts/bench_fetch.py.
 Created (with --created, and nothing else then): consumers that servers do not find at once, see scripts/bench_created.py.
 Planted (with --planted, and nothing else then): see scripts/bench_planted.py. Needs vstream[audit].
 Audit (with --audit, and nothing else then): see scripts/bench_audit.py. Needs vstream[audit], datacompy, duckdb and polars.
@@ -242,6 +243,7 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
     parser.add_argument(
         "--pulls", action="store_true", help="only pulls of `accounts`, as they are and as stream imports"
     )
+    parser.add_argument("--fetch", action="store_true", help="only how fast nats.py and nats.js pull in `accounts`")
     parser.add_argument("--created", action="store_true", help="only consumers that servers do not find at once")
     parser.add_argument("--audit", action="store_true", help="only reconciliation, beside joins and datacompy")
     parser.add_argument(
@@ -293,6 +295,11 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
         import bench_pulls  # noqa: PLC0415
 
         bench_pulls.main()
+        return
+    if options.fetch:
+        import bench_fetch  # noqa: PLC0415 - needs node
+
+        bench_fetch.main()
         return
     if options.created:
         import bench_created  # noqa: PLC0415

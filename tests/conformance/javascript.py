@@ -1,4 +1,4 @@
-"""The operations of js/conformance.mjs, by nats.js as npm has it: for scripts/conformance alone, which needs node and npm."""
+"""The operations of js/conformance.mjs, by nats.js as npm has it: for scripts alone: they need node and npm."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from tests.conformance.matrix import REGIONS, Cells, heard_in, profile_of
 from vstream.lab import lab
 
-_DIRECTORY = Path(__file__).parent / "js"
+DIRECTORY = Path(__file__).parent / "js"
 _LIMIT = 600.0
 
 
 def installed() -> str:
     """Install nats.js beside the script, and say which version that is."""
     subprocess.run(
-        ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"], cwd=_DIRECTORY, check=True
+        ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"], cwd=DIRECTORY, check=True
     )
-    package = _DIRECTORY / "node_modules" / "@nats-io" / "jetstream" / "package.json"
+    package = DIRECTORY / "node_modules" / "@nats-io" / "jetstream" / "package.json"
     return str(json.loads(package.read_text(encoding="utf-8"))["version"])
 
 
@@ -41,7 +41,7 @@ def run(name: str, places: Sequence[tuple[str, str]]) -> Cells:
     ]
     done = subprocess.run(
         ["node", "conformance.mjs"],
-        cwd=_DIRECTORY,
+        cwd=DIRECTORY,
         input=json.dumps(said),
         stdout=subprocess.PIPE,
         text=True,

@@ -1,0 +1,204 @@
+"""
+How fast nats.py and nats.js, unmodified, pull from a virtual stream in `routing: accounts`, beside a plain stream in a plain account.
+
+One region of one server for each, both up at once and asked in turns, so that what else the machine does is in both. Messages a
+second, and CPU microseconds of the server and of the client for each, at 64 bytes and 1 KiB, not acknowledged. Needs node and npm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bench_routing
+import nats
+import psutil
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.conformance import javascript
+from vstream import load
+from vstream.lab import lab
+from vstream.model.topology import Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from nats.aio.client import Client
+
+    from vstream.model.artifacts import Bundle
+    from vstream.model.topology import Endpoint
+
+    Puller = Callable[["Place", str, int, int], Awaitable[tuple[float, float]]]
+    """Pulls in a place, that way, so many at a time and in all: seconds, and those of the client's CPU."""
+
+LAYOUTS = ("plain", "accounts")
+ROUNDS = 7
+STREAM, NAME = "s0", "fetch"
+WAYS = (
+    ("fetch", 1, 2_000),
+    ("fetch", 100, 20_000),
+    ("fetch", 500, 20_000),
+    ("consume", 100, 20_000),
+    ("consume", 500, 20_000),
+)
+"""How, how many at a time and how many in all. nats.py has no `consume`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One layout's server."""
+
+    number: int
+    endpoint: Endpoint
+    process: psutil.Process
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Messages a second; microseconds of the server and of the client for each."""
+
+    speed: float
+    server: float
+    client: float
+
+
+@asynccontextmanager
+async def running(number: int, layout: str) -> AsyncIterator[Place]:
+    """A server with what is pulled, in the layout."""
+    wanted = load.load(bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml").require()
+
+    def render(addresses: Any) -> Bundle:
+        return load.bundle(wanted, addresses=addresses)
+
+    name = f"bench-fetch-{layout}"
+    await lab.up(name, wanted, render, on_progress=lambda _: None, timeout=120)
+    try:
+        endpoint = lab.endpoints(name)["west"]
+        client = await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+        if layout == "plain":
+            await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
+        for role in (Role.WRITE, Role.READ):
+            await bench_routing.create(endpoint, load.bundle(wanted), role)
+        await asyncio.to_thread(bench_routing.fill, endpoint)
+        await bench_routing.sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
+        process = psutil.Process(lab.status(name).servers[0].pid)
+        yield Place(number=number, endpoint=endpoint, process=process, client=client)
+        await client.close()
+    finally:
+        await lab.down(name, purge=True)
+
+
+async def python(place: Place, how: str, batch: int, count: int) -> tuple[float, float]:
+    """As nats.py does."""
+    assert how == "fetch"
+    subscription = await place.client.jetstream(timeout=60).pull_subscribe_bind(NAME, STREAM)
+    spent, began = time.process_time(), time.perf_counter()
+    found = 0
+    while found < count:
+        found += len(await subscription.fetch(batch, timeout=30))
+    taken = time.perf_counter() - began, time.process_time() - spent
+    await subscription.unsubscribe()
+    return taken
+
+
+@asynccontextmanager
+async def node(places: list[Place]) -> AsyncIterator[Puller]:
+    """As nats.js does, in a process of its own that is connected to all of *places*."""
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        "fetch.mjs",
+        cwd=javascript.DIRECTORY,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    rounds, answers = process.stdin, process.stdout
+    assert rounds is not None
+    assert answers is not None
+    where = [
+        {"url": one.endpoint.urls[0], "user": one.endpoint.user, "password": one.endpoint.password} for one in places
+    ]
+    rounds.write(json.dumps(where).encode() + b"\n")
+
+    async def pull(place: Place, how: str, batch: int, count: int) -> tuple[float, float]:
+        asked = {"at": place.number, "how": how, "batch": batch, "count": count, "stream": STREAM, "name": NAME}
+        rounds.write(json.dumps(asked).encode() + b"\n")
+        said = json.loads(await answers.readline())
+        return said["took"] / 1e3, said["cpu"] / 1e3
+
+    try:
+        yield pull
+    finally:
+        rounds.close()
+        await process.wait()
+
+
+async def once(place: Place, pull: Puller, first: int, way: tuple[str, int, int]) -> Round:
+    """One round, by a consumer of its own from the message *first* on."""
+    js = place.client.jetstream(timeout=60)
+    config = ConsumerConfig(
+        durable_name=NAME,
+        ack_policy=AckPolicy.NONE,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=first,
+    )
+    await js.add_consumer(STREAM, config)
+    before = bench_routing.cpu(place.process)
+    seconds, spent = await pull(place, *way)
+    server = bench_routing.cpu(place.process) - before
+    await js.delete_consumer(STREAM, NAME)
+    count = way[2]
+    return Round(count / seconds, server * 1e6 / count, spent * 1e6 / count)
+
+
+async def _table() -> None:
+    version = javascript.installed()
+    async with AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(running(number, one)) for number, one in enumerate(LAYOUTS)]
+        pullers = {"nats.py": python, f"nats.js {version}": await stack.enter_async_context(node(places))}
+        print(
+            "messages a second, the best of some rounds, of `plain` and of `accounts`; least and most in a round; "
+            "microseconds of the server and of the client",
+            flush=True,
+        )
+        for (client, pull), (number, size), way in itertools.product(
+            pullers.items(), enumerate(bench_routing.SIZES), WAYS
+        ):
+            if client == "nats.py" and way[0] != "fetch":
+                continue
+            first = 1 + number * bench_routing.FILLED
+            rounds = [[await once(place, pull, first, way) for place in places] for _ in range(ROUNDS)]
+            _show(f"{client}, {size:5,} bytes, {way[0]} {way[1]}", rounds)
+
+
+def _show(title: str, rounds: list[list[Round]]) -> None:
+    plain, ours = zip(*rounds, strict=True)
+    fastest = [max(one.speed for one in some) for some in (plain, ours)]
+    ratios = sorted(mine.speed / other.speed for other, mine in rounds)
+    least = [[min(getattr(one, what) for one in some) for some in (plain, ours)] for what in ("server", "client")]
+    print(
+        f"  {title:38} {fastest[0]:9,.0f} {fastest[1]:9,.0f}: {fastest[1] / fastest[0]:5.0%}; "
+        f"{ratios[0]:4.0%} to {ratios[-1]:4.0%}, median {statistics.median(ratios):4.0%}; "
+        + "; ".join(f"{one:6.2f} {other:6.2f}" for one, other in least),
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print a line for each client, size and way."""
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["VSTREAM_STATE_DIR"] = str(Path(scratch) / "state")
+        asyncio.run(_table())
