@@ -53,9 +53,11 @@ HOMED = ", consistency: homed, home: east"
 REGIONS = "west: {servers: 1}, east: {servers: 1}"
 ALL_MODELS = """  ledger: {subjects: [ledger.>], consistency: ordered}
   stock: {subjects: [stock.>], consistency: stretch}
+  hits: {subjects: [v.hits.>], counters: true, write: {max_age: unlimited}}
 stretch: {members: all}
 """
-"""With these, a lab has a stretch cluster, and a region in which nothing is at home."""
+"""With these, a lab has a stretch cluster, a region in which nothing is at home, and a counter that all regions add to."""
+COUNTER = "hits"
 EACH = 20
 
 
@@ -92,12 +94,14 @@ async def as_user(region: str, user: str) -> Any:
 
 async def everybody_publishes(wanted: Topology) -> None:
     regions = [one.name for one in wanted.regions]
-    subjects = [one.subjects[0].removesuffix(".>") for one in wanted.streams]
+    subjects = [one.subjects[0].removesuffix(".>") for one in wanted.streams if one.name != COUNTER]
     for region in regions:
         connection = await as_user(region, APP_USER)
         js = connection.jetstream(timeout=30)
         for subject in subjects:
             await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
+        if COUNTER in {one.name for one in wanted.streams}:
+            await asyncio.gather(*(js.publish(f"v.{COUNTER}.all", headers={"Nats-Incr": "+1"}) for _ in range(EACH)))
         await connection.close()
     deadline = time.monotonic() + 60
     for region in regions:

@@ -161,9 +161,9 @@ def is_failing(faults: Iterable[reference.Fault]) -> bool:
 
 
 def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
-    """Where streams keep one message of a subject, regions have to agree on it."""
+    """Where streams keep one message of a subject, regions have to agree on it, and of a counter on the sum."""
     is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in one.streams)
-    return is_compact and any(dispute.is_settled for dispute in reference.disputes(audited))
+    return (is_compact or audited.is_counter) and any(dispute.is_settled for dispute in reference.disputes(audited))
 
 
 def by_virtual(some: Mapping[str, History], shelf: Shelf, table: str, value: Callable[[Any], Any]) -> dict[str, Any]:

@@ -68,6 +68,8 @@ class Maker:
             self._limits()
             for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
                 self._plant()
+        if draw.random() < 0.15:
+            self._count()
         self._cut()
         return self.history
 
@@ -138,6 +140,14 @@ class Maker:
                     {"allow_rollup_hdrs": 1}, {"allow_rollup_hdrs": 1, "max_msgs_per_subject": 3},
                 )
             )  # fmt: skip
+
+    def _count(self) -> None:
+        """A counter: each stream has sums of its own, the same now and then."""
+        for one in self.history.streams:
+            if one["limits"] is not None:
+                one["limits"] = one["limits"] | {"allow_msg_counter": 1}
+        for row in self.history.messages:
+            row["digest"] = self.random.choice((7, 8))
 
     def _plant(self) -> None:
         kinds = [name.removeprefix("_plant_") for name in dir(self) if name.startswith("_plant_")]

@@ -41,6 +41,8 @@ class Copy:
     former: str = ""
     origin_seq: int = 0
     sent: str | None = None
+    total: int | None = None
+    """Of a counter: what its payload is, which no other stream has."""
 
 
 def header(source: str) -> dict[str, Any] | None:
@@ -81,6 +83,7 @@ class Audit:
         self.readers = {
             name: one for name, one in self.streams.items() if name not in self.origins and one["error"] is None
         }
+        self.is_counter = any(one["sources"] and "allow_msg_counter" in (one["limits"] or ()) for one in streams)
         self.faults: Counter[Fault] = Counter()
         self.missing: list[tuple[str, str, int | None, int]] = []
         self.copies = self._copies(messages)
@@ -101,7 +104,8 @@ class Audit:
         found = []
         for row, head in zip(messages, headers, strict=True):
             name = row["stream"]
-            copy = Copy(name, row["seq"], row["time_ns"], row["digest"], row["msg_id"], row["subject"])
+            digest, total = (0, row["digest"]) if self.is_counter else (row["digest"], None)
+            copy = Copy(name, row["seq"], row["time_ns"], digest, row["msg_id"], row["subject"], total=total)
             if name in self.origins:
                 copy.origin, copy.origin_seq, copy.sent, copy.key = name, row["seq"], row["subject"], None
                 for filters, destinations in sorted(routes[name]):
@@ -346,7 +350,8 @@ def disputes(audit: Audit) -> set[Dispute]:
             if copy.key == key:
                 last[copy.stream] = copy
         winners = {(one.origin or "", one.former, one.origin_seq) for one in last.values()}
-        if len(winners) > 1:
+        outcomes = {one.total for one in last.values()} if audit.is_counter else winners
+        if len(outcomes) > 1:
             settled = all(
                 seq <= reached(audit, reader, origin, former)
                 for origin, former, seq in winners
@@ -359,7 +364,7 @@ def disputes(audit: Audit) -> set[Dispute]:
 def conflicts(audit: Audit) -> dict[str, int]:
     """By contested key, how many writes came before what was written elsewhere in front of them had arrived."""
     counts: Counter[str] = Counter()
-    for key in contested(audit):
+    for key in contested(audit) if not audit.is_counter else ():
         writes: dict[tuple[str, int], list[Copy]] = defaultdict(list)
         for copy in audit.copies:
             if copy.key == key and copy.origin is not None and copy.former == "":

@@ -349,7 +349,7 @@ ALL: Final = (
         "`{stream}` has {n:message|messages} of `{origin}` with another payload than elsewhere",
         """
         A message does not have the same payload in a region as in its write stream, or, where that no longer has it,
-        as in most regions.
+        as in most regions. Counters are not looked at here: each stream has a sum of its own.
 
         ## What it means
         A store was damaged, or somebody wrote into it.
@@ -444,6 +444,9 @@ ALL: Final = (
         Two regions wrote the subject without having seen each other's message, and each region keeps what arrived
         last. For events that is as it should be. For a key-value bucket or anything that is read by its last value,
         regions give different answers from now on; where streams keep one message of a subject, it is an error.
+
+        Of a counter, the sums are compared, whichever message comes last. Where they differ, it is an error: a region has
+        not counted what others have, or a write stream has forgotten what it had.
 
         ## What to do
         Write the key once more, in one region. To prevent it, let one region own a key, or use a `stretch` or `homed`

@@ -25,6 +25,7 @@ SKEW_NS: Final = 1_000_000_000
 OLDEST_FIRST: Final = frozenset({"max_age", "max_msgs", "max_bytes"})
 """Limits that remove the oldest messages of a stream."""
 _ANY: Final = frozenset({"allow_msg_ttl", "retention"})
+_COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
 _ORIGIN: Final = "origin"
@@ -108,6 +109,12 @@ class Cut:
     """The streams, by *virtual*, whose timestamps are those of what they mirror: they do not say when a message arrived."""
     tracks: Sequence[tuple[Any, ...]]
     """Every stream with every origin that it may have messages of, None included: virtual, origin, stream, region, whether it is the origin."""
+    counters: frozenset[str] = frozenset()
+    """
+    Virtual streams that add up: what a stream sources into a counter gets the sum there for its payload, which no other has.
+
+    Not those whose regions mirror one stream that takes all publishes.
+    """
     is_narrow: bool = False
     """Whether streams were read from a moment on only: what is older in an origin is none of our business."""
     is_sampled: bool = False
@@ -154,6 +161,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
         mirrors=frozenset((virtual, row.stream) for virtual, some in by_virtual.items() for row in _mirrors(some)),
+        counters=frozenset(row.virtual for row in rows if row.sources and row.limits and _COUNTING in row.limits),
         is_narrow=is_narrow,
         is_sampled=is_sampled,
     )

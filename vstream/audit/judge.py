@@ -226,9 +226,10 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
 
 def _about_keys(evidence: Evidence) -> Iterator[Finding]:
     compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
+    wrong = compact | evidence.cut.counters
     for (virtual,), count, rows in _first(evidence.disputes.where("is_settled"), "key"):
         finding = _finding("disputes", virtual, count, examples=tuple(_dispute(row) for row in rows))
-        yield replace(finding, severity=Severity.ERROR) if virtual in compact else finding
+        yield replace(finding, severity=Severity.ERROR) if virtual in wrong else finding
     for (virtual,), count, rows in _first(evidence.conflicts, "key"):
         yield _finding("conflicts", virtual, count, examples=tuple(_conflict(row) for row in rows))
     for (virtual, is_same), count, rows in _first(evidence.twins, "msg_id", "is_same"):

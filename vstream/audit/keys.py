@@ -51,7 +51,7 @@ DISPUTES = StructType(
     ]
 )
 """
-Keys whose last message is not the same in every region that has the key. *is_settled*: every
+Keys whose last message, or sum, is not the same in every region that has the key. *is_settled*: every
 region has come past all of these messages, so that nothing on its way will change it.
 """
 
@@ -100,7 +100,7 @@ def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFra
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
         .join(contested, ["virtual", "key"], how="left_semi")
         .groupBy("virtual", "key", "region", "stream")
-        .agg(F.max_by(F.struct("origin", "former", "origin_seq", "seq"), "seq").alias("last"))
+        .agg(F.max_by(F.struct("origin", "former", "origin_seq", "seq", "sum"), "seq").alias("last"))
         .select("virtual", "key", "region", "stream", "last.*")
     )
     disputed = (
@@ -110,8 +110,10 @@ def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFra
             F.array_sort(F.collect_list(F.struct("region", "stream", "origin", "former", "origin_seq", "seq"))).alias(
                 "last"
             ),
+            F.collect_set("sum").alias("sums"),
         )
-        .where(F.size("messages") > 1)
+        # Counters converge, whichever message comes last: what they have added up to is what must be the same.
+        .where(F.when(F.size("sums") > 0, F.size("sums") > 1).otherwise(F.size("messages") > 1))
     )
     reached = buckets.where(~F.col("is_origin")).groupBy(*ORIGIN, "stream").agg(F.max("greatest").alias("greatest"))
     is_passed = F.col("origin_seq") <= F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
@@ -126,11 +128,11 @@ def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFra
 
 
 def conflicts(copies: DataFrame, cut: Cut, contested: DataFrame) -> DataFrame:
-    """CONFLICTS among the *contested* keys."""
+    """CONFLICTS among the *contested* keys, but for those of counters, where the order does not matter."""
     regions = cut.origins.select("virtual", "origin", "origin_region")
     arrival = F.map_from_entries(F.collect_list(F.when(~F.col("is_origin"), F.struct("region", "time_ns"))))
     writes = (
-        copies.where(F.col("origin").isNotNull() & (F.col("former") == ""))
+        copies.where(F.col("origin").isNotNull() & (F.col("former") == "") & F.col("sum").isNull())
         .join(contested, ["virtual", "key"], how="left_semi")
         .groupBy(*MESSAGE, "key", "region", "is_origin")
         .agg(F.min("time_ns").alias("time_ns"))

@@ -38,6 +38,7 @@ COPIES = StructType(
         StructField("key", StringType(), nullable=True),
         StructField("msg_id", StringType(), nullable=True),
         StructField("digest", LongType(), nullable=False),
+        StructField("sum", LongType(), nullable=True),
         StructField("track", LongType(), nullable=False),
     ]
 )
@@ -47,7 +48,9 @@ message from its client, and the sequence there: null where the row is a copy of
 that its virtual stream has. *former* is empty, or the identity that a stream called
 *origin* had before it was deleted and made again. *sent_subject* is the subject in the
 origin, null where nothing says it; *key* the subject as clients of the virtual stream see
-it, null for a row of an origin whose transforms are not known. *track* is one number for
+it, null for a row of an origin whose transforms are not known. Messages of counters (`Cut.counters`) have 0 for
+their *digest*, as the payload is another in every stream, and that of the payload as *sum*, null for
+all others. *track* is one number for
 virtual, stream, origin and former together (`track`): within a track, sequences of the
 origin rise where nothing is wrong.
 """
@@ -84,7 +87,17 @@ def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
     arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
-    return _sent(rows.where("is_origin"), told).unionByName(_copied(arrived)).withColumn("track", track())
+    copies = _sent(rows.where("is_origin"), told).unionByName(_copied(arrived))
+    return _summed(copies, cut).withColumn("track", track()).select(*COPIES.names)
+
+
+def _summed(copies: DataFrame, cut: Cut) -> DataFrame:
+    if not cut.counters:
+        return copies.withColumn("sum", F.lit(None).cast("bigint"))
+    is_counter, digest = F.col("virtual").isin(*cut.counters), F.col("digest")
+    return copies.withColumns(
+        {"sum": F.when(is_counter, digest), "digest": F.when(is_counter, F.lit(0).cast("bigint")).otherwise(digest)}
+    )
 
 
 def _whole(messages: DataFrame) -> DataFrame:

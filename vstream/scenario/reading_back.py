@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MSG_ID = "Nats-Msg-Id"
 LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
+FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _PATIENCE = 5.0
 _PAUSE = 0.5
 
@@ -105,5 +106,8 @@ def _captured(stream: PhysicalStream, *, messages: int | None = None, error: str
         messages=messages,
         error=error,
         mirror=taken_from(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
-        limits={name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
+        limits={
+            **{name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
+            **{name: 1 for name in FLAGS if fields.get(name)},
+        },
     )

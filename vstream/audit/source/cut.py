@@ -28,7 +28,7 @@ _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""
 _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
-_REMOVING = ("allow_msg_ttl", "allow_rollup_hdrs")
+_FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
 _NO_MESSAGE = 10037
 _NO_STREAM = 10059
@@ -123,7 +123,7 @@ def _limits(config: Mapping[str, Any]) -> dict[str, int]:
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:
         limits["retention"] = 1
-    return limits | {name: 1 for name in _REMOVING if config.get(name)}
+    return limits | {name: 1 for name in _FLAGS if config.get(name)}
 
 
 def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
