@@ -221,7 +221,7 @@ def test_every_kind_of_fault_is_planted_and_found() -> None:
     assert set(BY_KIND) - elsewhere == set(found)
 
 
-def test_what_is_clean_passes_and_one_row_deleted_doubled_or_swapped_does_not(spark: SparkSession) -> None:
+def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_does_not(spark: SparkSession) -> None:
     clean = {
         name: one
         for name, one in histories(range(180), wild=False).items()
@@ -231,14 +231,15 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_or_swapped_does_not(sp
     changed: dict[str, History] = {}
     for name, one in clean.items():
         random = Random(name)
-        for change in (delete, double, swap):
+        disguised = (replace_by_copy, give_to_another, rotate_headers, alter_everywhere)
+        for change in (delete, double, swap, *random.sample(disguised, 2)):
             other = change(random, renamed(one, f"{name}-{change.__name__}"))
             if other is not None:
                 changed[f"{name}-{change.__name__}"] = other
     report, _ = audit(spark, clean | changed)
     assert {name for name in clean if report.verdict(name) is not Verdict.PASS} == set()
     assert {name for name in changed if report.verdict(name) is Verdict.PASS} == set()
-    assert len(changed) > 2 * len(clean)
+    assert len(changed) > 3 * len(clean)
     # A row that is there twice cannot be: of a write stream it is told so, else that the table has more than the stream.
     doubled = {one.virtual for one in report.findings if one.name in {"incomplete", "row-twice"}}
     assert {name for name in changed if name.endswith("-double")} <= doubled
@@ -274,6 +275,55 @@ def swap(random: Random, one: History) -> History | None:
     first, second = random.sample(random.choice(several), 2)
     first["seq"], second["seq"] = second["seq"], first["seq"]
     return one
+
+
+def replace_by_copy(random: Random, one: History) -> History | None:
+    """One message of a reader is gone, and another there twice in its place: numbers of messages are the same everywhere."""
+    rows = random.choice(readers(one))
+    if len(rows) < 2:
+        return None
+    gone, twice = random.sample(rows, 2)
+    gone.update(twice | {name: gone[name] for name in ("seq", "time_ns")})
+    return one
+
+
+def give_to_another(random: Random, one: History) -> History | None:
+    """One message of a reader says that it is one of another write stream."""
+    rows = random.choice(readers(one))
+    pairs = [(row, other) for row in rows for other in rows if origin(row) != origin(other)]
+    if not pairs:
+        return None
+    row, other = random.choice(pairs)
+    row["source"] = other["source"]
+    return one
+
+
+def rotate_headers(random: Random, one: History) -> History | None:
+    """Each message of an origin in a reader says that it is the next one, and the last that it is the first."""
+    rows = random.choice(readers(one))
+    of = origin(random.choice(rows))
+    some = [row for row in rows if origin(row) == of]
+    if len(some) < 2:
+        return None
+    headers = [row["source"] for row in some]
+    for row, header in zip(some, [*headers[1:], headers[0]], strict=True):
+        row["source"] = header
+    return one
+
+
+def alter_everywhere(random: Random, one: History) -> History:
+    """All regions agree on the payload of a message, and not with its write stream."""
+    digest = random.choice(random.choice(readers(one)))["digest"]
+    for row in one.messages:
+        if row["role"] == "read" and row["digest"] == digest:
+            row["digest"] ^= 1
+    return one
+
+
+def readers(one: History) -> list[list[dict[str, Any]]]:
+    """The messages of each stream that is read, of those that have any."""
+    names = sorted({row["stream"] for row in one.messages if row["role"] == "read"})
+    return [one.of(name) for name in names]
 
 
 def origin(row: dict[str, Any]) -> str:

@@ -478,7 +478,8 @@ ALL: Final = (
 
         ## What it means
         A client published again in another region. Servers up to 2.12 deduplicate what a stream sources: the content
-        is there once. Later ones keep both.
+        is there once. Later ones keep both unless the read stream has a `duplicate_window`: without one, this message
+        was lost or deleted there.
         """,
         _WARNING,
     ),
