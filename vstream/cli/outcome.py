@@ -21,6 +21,11 @@ def exit_code(error: Exception) -> int:
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         error = VstreamError(f"the output cannot be written: {error.strerror}")
+    if isinstance(error, PermissionError) and error.filename is not None:
+        # `Path.exists` raises it for what is in a directory that this user may not look into.
+        error = VstreamError(
+            f"{error.filename} cannot be reached: {error.strerror}", hint="who may read its directories?"
+        )
     if not isinstance(error, VstreamError):
         raise error
     if isinstance(error, InvalidInputError):
