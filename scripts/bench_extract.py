@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import secrets
 import socket
@@ -30,7 +31,7 @@ from vstream.audit.session import session
 from vstream.audit.source import cut, register
 from vstream.audit.source.client import api, connect
 from vstream.audit.source.reading import read
-from vstream.audit.source.values import CONSUMER, DIRECT, Access, Wanted, ranges
+from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, Wanted, ranges
 from vstream.lab import binaries, ports
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ def fill(one: Server, size: int, count: int) -> None:
             client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
         common = {"allow_direct": True, "num_replicas": 1}
         api(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
-        payload = secrets.token_bytes(size)
+        some = texts(size)
         sent = 0
         while sent < count:
             part = min(5_000, count - sent)
-            lines = b"".join(b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, payload) for n in range(part))
+            numbers = range(sent, sent + part)
+            lines = b"".join(b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, some[n % len(some)]) for n in numbers)
             client.send(lines)
             sent += part
             while api(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
@@ -103,6 +105,21 @@ def fill(one: Server, size: int, count: int) -> None:
         api(client, one.access, "STREAM.CREATE.r", body)
         while api(client, one.access, "STREAM.INFO.r")["state"]["messages"] < count:
             time.sleep(0.1)
+
+
+def texts(size: int) -> list[bytes]:
+    """Payloads such as people have, of *size* bytes and four MiB in all: snapshots are compressed a MiB at a time."""
+    choose = random.Random(size)
+    found = []
+    for _ in range((4 << 20) // size):
+        text = ""
+        while len(text) < size:
+            order = {"id": choose.randrange(10**9), "customer": f"c-{choose.randrange(10**5)}"}
+            text += json.dumps(
+                {**order, "amount": choose.randrange(10**5) / 100, "state": choose.choice(["new", "sent"])}
+            )
+        found.append(text[:size].encode())
+    return found
 
 
 def bare(one: Server, stream: str, count: int) -> None:
@@ -216,9 +233,11 @@ def main(count: int, rounds: int) -> None:
                     USUAL: lambda s=stream: asyncio.run(ordinary(one, s, few)),  # type: ignore[misc]
                     "our reader, consumer": lambda s=stream: alone(one, s, CONSUMER),  # type: ignore[misc]
                     "our reader, direct": lambda s=stream: alone(one, s, DIRECT),  # type: ignore[misc]
+                    "our reader, snapshot": lambda s=stream: alone(one, s, SNAPSHOT),  # type: ignore[misc]
                     "Spark, nothing kept": lambda s=stream: extract(s, CONSUMER, None),  # type: ignore[misc]
                     "Spark, to Parquet": lambda s=stream: extract(s, CONSUMER, f"{directory}/out"),  # type: ignore[misc]
                     "Spark, direct": lambda s=stream: extract(s, DIRECT, None),  # type: ignore[misc]
+                    "Spark, snapshot": lambda s=stream: extract(s, SNAPSHOT, None),  # type: ignore[misc]
                 }
                 extract(stream, CONSUMER, f"{directory}/out")  # the first time compiles
                 results = {

@@ -36,7 +36,7 @@ def frame(spark: SparkSession, server: JetStreamServer, schema: str | None = Non
     return (reader.schema(schema) if schema else reader).load()
 
 
-@pytest.mark.parametrize("path", ["auto", "direct"])
+@pytest.mark.parametrize("path", ["auto", "direct", "snapshot"])
 def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path: str) -> None:
     fill(server, "foo", numbered(300))
     found = frame(spark, server, path=path, region="west", payload=True, headers=True, rows_per_task=100)
@@ -51,7 +51,7 @@ def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path:
     digest = int.from_bytes(blake2b(b"payload 7", digest_size=8).digest(), "little", signed=True)
     assert (rows[7].digest, rows[7].size) == (digest, 9)
     assert all(abs(row.time.timestamp() - row.time_ns / 1e9) < 1e-5 for row in rows)
-    assert found.rdd.getNumPartitions() == 3
+    assert found.rdd.getNumPartitions() == (1 if path == "snapshot" else 3)
 
 
 def test_only_columns_that_are_asked_for_are_read(spark: SparkSession, server: JetStreamServer) -> None:
@@ -210,7 +210,7 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
         ({"password": PASSWORD}, "option `password` would show a secret in plans and logs"),
         ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "an address with a password in it would show it"),
         ({"strem": "x"}, "there is no option `strem`"),
-        ({"path": "fastest"}, "option `path` is one of auto, consumer, direct, not `fastest`"),
+        ({"path": "fastest"}, "option `path` is one of auto, consumer, direct, snapshot, not `fastest`"),
         ({"since": "yesterday"}, "option `since` is a time such as"),
     ],
 )

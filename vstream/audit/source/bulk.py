@@ -64,7 +64,7 @@ def _block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | No
     if header_sizes.any():
         found = [one[start:body] for one, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
         header = pa.array(found, pa.binary())
-        source, msg_id = _said(header)
+        source, msg_id = said(header)
     arrays = {
         "seq": _number(pc.list_element(tokens, 0), pa.int64()),
         "time_ns": _number(pc.list_element(tokens, 2), pa.int64()),
@@ -108,7 +108,7 @@ def _two(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def _said(header: pa.Array) -> tuple[pa.Array, pa.Array]:
+def said(header: pa.Array) -> tuple[pa.Array, pa.Array]:
     """What header blocks say of source and id."""
     # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
     lines = pc.split_pattern(header, _CRLF, max_splits=3)

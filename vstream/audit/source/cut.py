@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vstream.audit.source.client import api, api_answer, connect
-from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, Cursor, Cut
+from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, Cursor, Cut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.model.streams import taken_from
+from vstream.model.streams import IN_ACCOUNT, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
+_ARCHIVES_SINCE = (2, 15)
 _NO_MESSAGE = 10037
 _NO_STREAM = 10059
 
@@ -72,7 +73,7 @@ def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[
     """Cuts of streams of one region, over one connection. Raises NotReachableError if there is none."""
     subjects = [f"{access.of(one.stream).api_prefix}.STREAM.INFO.{one.name}" for one in wanted]
     with connect(access) as client:
-        has_leader = path != DIRECT and _has_meta_leader(client, access.of(wanted[0].stream))
+        has_leader = path is None and _has_meta_leader(client, access.of(wanted[0].stream))
         asked_at = time.time_ns()
         answers = client.answers([(subject, b"") for subject in subjects])
         version = client.server_version
@@ -95,7 +96,9 @@ def _cut(
     wanted: Wanted, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> Cut:
     state = info["state"]
-    chosen, problem = choose(info["config"], version, path, has_leader=has_leader)
+    chosen, problem = choose(
+        info["config"], version, path, has_leader=has_leader, is_hidden=IN_ACCOUNT in wanted.stream
+    )
     return Cut(
         wanted=wanted,
         cut_at_ns=asked_at,
@@ -131,9 +134,13 @@ def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
 
 
 def choose(
-    config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool
+    config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool, is_hidden: bool
 ) -> tuple[str | None, str | None]:
-    """The path for a stream of *config*, or None and why there is none."""
+    """
+    The path for a stream of *config*, or None and why there is none.
+
+    *has_leader* matters where no path is asked for; what *is_hidden* is in an account or a domain of its own.
+    """
     is_kept = config.get("retention", _LIMITS) == _LIMITS
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     problems = {
@@ -145,6 +152,11 @@ def choose(
         else None
         if minor >= _BATCHES_SINCE
         else f"Direct Get has no batches in nats-server {version}",
+        SNAPSHOT: "a snapshot is not read out of an account or a domain of its own"
+        if is_hidden
+        else None
+        if minor >= _ARCHIVES_SINCE
+        else f"a snapshot of nats-server {version} is a copy of its files, in which messages that were deleted still stand",
     }
     if path is not None:
         return (None, problems[path]) if problems[path] else (path, None)

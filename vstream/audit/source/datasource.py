@@ -21,7 +21,7 @@ from vstream.audit.source.client import connect
 from vstream.audit.source.options import parse
 from vstream.audit.source.pushdown import Bounds, push
 from vstream.audit.source.reading import read
-from vstream.audit.source.values import DIRECT, Plan, Range, ranges
+from vstream.audit.source.values import CONSUMER, SNAPSHOT, Plan, Range, ranges
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ class JetStreamStreamReader(DataSourceStreamReader):
             raise VstreamError(
                 "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
             )
+        if options.path == SNAPSHOT:
+            raise VstreamError(
+                "a streaming query reads no snapshots: each batch would need one of the whole stream",
+                hint="use path=consumer or path=direct",
+            )
         plan = options.plan
         self._wanted = tuple(one.wanted for one in plan.cuts) if plan else options.wanted
         self._access = plan.access if plan else {one.region: options.access for one in options.wanted}
@@ -249,7 +254,7 @@ def narrowed(one: Cut, access: Access, bounds: Bounds) -> Cut:
 
 def _sequence_at(client: Client, access: Access, one: Cut, moment_ns: int) -> int:
     """What is read without a meta leader cannot be asked by a consumer either."""
-    if one.path == DIRECT:
+    if one.path != CONSUMER:
         return cut.sequence_by_halves(client, access, one, moment_ns)
     return cut.sequence_at(client, access.of(one.wanted.stream), one.wanted.name, moment_ns)
 

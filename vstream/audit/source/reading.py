@@ -14,10 +14,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.audit.source import bydirect, bypull
+from vstream.audit.source import bydirect, bypull, bysnapshot
 from vstream.audit.source.client import Again, api, connect, pause
 from vstream.audit.source.columns import Batches, matching, up_to
-from vstream.audit.source.values import DIRECT
+from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vstream.audit.source.client import Client
     from vstream.audit.source.values import Range
 
+_PARTS = {CONSUMER: bypull.parts, DIRECT: bydirect.parts, SNAPSHOT: bysnapshot.parts}
 ATTEMPTS = 8
 """In a row without one message, before a range is given up: about ten seconds."""
 _UNAVAILABLE = 503
@@ -44,7 +45,7 @@ def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     batches = Batches(schema, job.wanted)
     matches = pattern(job.subjects)
-    parts = bydirect.parts if job.path == DIRECT else bypull.parts
+    parts = _PARTS[job.path]
     position = job.first
     attempts = 0
     while position <= job.last:

@@ -19,7 +19,9 @@ CONSUMER = "consumer"
 """A pull consumer: the fastest, needs the meta leader, and must not be used where reading removes messages."""
 DIRECT = "direct"
 """Direct Get in batches: needs no leader of any kind, a server from 2.11 on, and `allow_direct`."""
-PATHS = (CONSUMER, DIRECT)
+SNAPSHOT = "snapshot"
+"""An archive, from 2.15 on: whatever the retention, without the meta leader, in one task; only where somebody asks for it."""
+PATHS = (CONSUMER, DIRECT, SNAPSHOT)
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist: nobody answers for one that only cannot be reached."""
 
@@ -169,13 +171,14 @@ def ranges(
     *cuts* in pieces of about *rows* messages each, in their order; those that hold nothing have none.
 
     Pieces have the same number of sequences: where many messages were removed from
-    one part of a stream, its pieces are smaller.
+    one part of a stream, its pieces are smaller. What is read from a snapshot is one.
     """
     found: list[Range] = []
     for cut in cuts:
         if not cut.is_readable:
             continue
-        pieces = max(1, -(-cut.messages // rows))
+        # A snapshot is of a whole stream: several tasks would all read it from its beginning.
+        pieces = 1 if cut.path == SNAPSHOT else max(1, -(-cut.messages // rows))
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
         found += [
