@@ -29,6 +29,7 @@ import asyncio
 import json
 import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -339,4 +340,5 @@ def main() -> None:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one for each thin
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the labs that run go down, as with Ctrl-C
     main()
