@@ -13,8 +13,10 @@ import pytest
 from tests.server.test_extract import SCHEMA, cut_of, reference, rows, rows_of, some, wanted
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.ports import free_port
-from vstream.audit.source import bysnapshot, cut, reading
+from vstream.audit.source import bysnapshot, cut, datasource, reading
 from vstream.audit.source.client import Client
+from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.reading import read
 from vstream.audit.source.s2 import DamagedError
 from vstream.audit.source.values import CONSUMER, SNAPSHOT, Access, Range, ranges
@@ -66,6 +68,18 @@ def test_every_kind_of_deletion_and_of_stream_gives_the_rows_that_a_consumer_has
     assert found.path is None
     assert [row["seq"] for row in rows(server, "work", SNAPSHOT)] == list(range(1, 31))
     assert server.api("STREAM.INFO.work")["state"]["messages"] == 30
+
+
+def test_a_part_of_a_stream(server: JetStreamServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasource, "_CLOCKS", 0)
+    fill(server, "foo", some(100), storage="file")
+    fill(server, "foo", some(100, seed=1))
+    expected = reference(server, "foo")
+    access = Access(servers=(server.url,))
+    # Another connection has published what comes behind it, later.
+    bounds = Bounds(last=150, since_ns=(expected[99]["time_ns"] + expected[100]["time_ns"]) // 2)
+    jobs = ranges([narrowed(cut_of(server, "foo", SNAPSHOT), access, bounds)], {"": access}, rows=10)
+    assert [rows_of(job) for job in jobs] == [expected[100:150]]
 
 
 def test_a_stream_that_is_written_to_and_emptied_meanwhile_is_read_up_to_its_cut(server: JetStreamServer) -> None:

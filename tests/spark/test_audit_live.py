@@ -110,7 +110,7 @@ def test_of_some_subjects_every_message_is_looked_at(
 def test_only_what_is_new_is_read_without_a_meta_leader_too(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:
-    for path in ("consumer", "direct", "snapshot"):
+    for path in ("consumer", "direct"):
         assert audited(spark, filled, tmp_path, since_ns=time.time_ns() + 3600 * 10**9, path=path).messages == 0
         report = audited(spark, filled, tmp_path, since_ns=time.time_ns() - 3600 * 10**9, path=path)
         assert (report.verdict(), report.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
