@@ -92,9 +92,9 @@ def test_a_stream_that_is_written_to_and_emptied_meanwhile_is_read_up_to_its_cut
         writing = other.submit(work)
         seqs = [seq for batch in read(job, SCHEMA) for seq in batch["seq"].to_pylist()]
         writing.result()
-    # Each new message has removed the oldest one: what is left is without a gap, and complete.
-    assert seqs == list(range(seqs[0], 20_001))
-    assert 1 <= seqs[0] <= 5_001
+    # Each new message has removed the oldest one, whether that was read by then or not.
+    assert seqs == sorted(set(seqs))
+    assert [seq for seq in seqs if seq > 5_000] == list(range(5_001, 20_001))
 
 
 def test_copies_of_a_stream_on_three_servers(tmp_path: Path) -> None:
