@@ -88,8 +88,7 @@ def test_a_stream_that_is_written_to_and_emptied_meanwhile_is_read_up_to_its_cut
     )
     job = job_of(server, "foo")
     with ThreadPoolExecutor() as other:
-        work: Callable[[], None] = lambda: fill(server, "foo", [("foo.b", b"x", None)] * 5_000)  # noqa: E731
-        writing = other.submit(work)
+        writing = other.submit(fill, server, "foo", [("foo.b", b"x", None)] * 5_000)
         seqs = [seq for batch in read(job, SCHEMA) for seq in batch["seq"].to_pylist()]
         writing.result()
     # Each new message has removed the oldest one, whether that was read by then or not.
