@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.audit.source import bysnapshot, s2
-from vstream.audit.source.archive import MAGIC, Archive, DamagedArchiveError
 from vstream.audit.source.client import Again
 from vstream.audit.source.columns import Columns
 from vstream.audit.source.crc32c import crc32c
 from vstream.audit.source.cut import choose
 from vstream.audit.source.datasource import COLUMNS, JetStreamStreamReader
+from vstream.audit.source.natsarc import MAGIC, Archive, DamagedArchiveError
 from vstream.audit.source.options import parse
 from vstream.audit.source.values import DIRECT, SNAPSHOT, Access, Range, Wanted
 from vstream.errors import VstreamError

@@ -12,16 +12,16 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from vstream.audit.source import s2
-from vstream.audit.source.archive import Archive
 from vstream.audit.source.client import Again, api, api_answer, connect, next_message
+from vstream.audit.source.natsarc import Archive
 from vstream.errors import NoRespondersError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from vstream.audit.source.archive import State
     from vstream.audit.source.client import Client, Message
     from vstream.audit.source.columns import Block, Columns
+    from vstream.audit.source.natsarc import State
     from vstream.audit.source.values import Range
 
 _OVER: Final = b"204"
@@ -31,7 +31,7 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
     """
     As `bypull.parts`, and nothing behind the end. Each piece is what one block of the archive holds.
 
-    Raises `s2.DamagedError` and `archive.DamagedArchiveError` for what is not what servers send.
+    Raises `s2.DamagedError` and `natsarc.DamagedArchiveError` for what is not what servers send.
     """
     archive = Archive(s2.content(_chunks(client, job)))
     count = deleted_since = 0
