@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -100,6 +101,23 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
     assert running_in(state) == []
 
 
+async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
+    state: Path, binary: Path
+) -> None:
+    await lab.up("killed", topology(1, 1), render, binary=binary, on_progress=silent)
+    directory = lab_directory("killed")
+    record = records.read(directory, "r0-0")
+    assert record is not None
+    await lab.down("killed")
+    records.write(directory, dataclasses.replace(record, state=records.STARTING, pid=None, create_time=None))
+    child = _before_exec(record, directory.path)
+    down = asyncio.create_task(lab.down("killed"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(down), 0.5)
+    await asyncio.gather(down, asyncio.to_thread(child.communicate, b"\n"))
+    assert running_in(state) == []
+
+
 async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> None:
     starter = _starter("1")
     assert starter.stdout is not None
@@ -165,6 +183,12 @@ def _starter(regions: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def _before_exec(record: records.ServerRecord, cwd: Path) -> subprocess.Popen[bytes]:
+    """A process that becomes the server of *record* when it is told to."""
+    becomes = f"import os; input(); os.execv({record.argv[0]!r}, {list(record.argv)!r})"
+    return subprocess.Popen([sys.executable, "-c", becomes], cwd=cwd, stdin=subprocess.PIPE)
 
 
 def _stranger() -> subprocess.Popen[bytes]:

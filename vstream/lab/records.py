@@ -91,6 +91,27 @@ def scan(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
     return found
 
 
+def is_arriving(directory: LabDirectory) -> bool:
+    """
+    Whether a process may be about to become a server: whoever started it was killed before it had its own arguments.
+
+    Between fork and exec, all that tells it is its working directory. A shell of somebody in there looks the same.
+    """
+    records = (read(directory, server) for server in recorded(directory))
+    if not any(record is not None and record.pid is None for record in records):
+        return False
+    return any(_is_nameless_in(directory.path, process) for process in psutil.process_iter())
+
+
+def _is_nameless_in(path: Path, process: psutil.Process) -> bool:
+    try:
+        if process.cwd() != str(path):
+            return False
+    except psutil.Error:
+        return False
+    return not any(argument.startswith(str(path)) for argument in arguments_of(process))
+
+
 def _recorded_process(directory: LabDirectory, server: str) -> psutil.Process | None:
     record = read(directory, server)
     if record is None or record.pid is None:

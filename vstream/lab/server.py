@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 GRACE = 10.0
 """Seconds a server has after SIGTERM. An idle one needs 20 ms."""
 _CHECK_TIMEOUT = 30.0
+_ARRIVAL = 5.0
+"""Seconds that a process has to become the server that it was started as. It takes milliseconds."""
 _POLL = 0.01
 _BLOCK = 65536
 _LINE = 512
@@ -195,6 +197,9 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     Finds them in the process table, so it needs no record to be right. A server
     that ignores SIGTERM for *grace* seconds is killed. Raises LabError if one survives.
     """
+    deadline = time.monotonic() + _ARRIVAL
+    while records.is_arriving(directory) and time.monotonic() < deadline:
+        await asyncio.sleep(_POLL)
     running = records.scan(directory)
     chosen = sorted({*running, *records.recorded(directory)} if servers is None else servers)
     found = [process for name in chosen for process in running.get(name, ())]
