@@ -25,7 +25,8 @@ TIMEOUT = 2.0
 """Seconds for one request, where the caller does not say."""
 
 _OK = 200
-_UNAVAILABLE = 503
+_HEALTH = frozenset({_OK, 500, 503})
+"""What /healthz answers with: 500 where the server is not ready for connections yet (server/monitor.go, healthz)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ async def health_problem(url_base: str, timeout: float = TIMEOUT, *, is_deep: bo
     """
     path = "/healthz" if is_deep else "/healthz?js-server-only=true"
     status, body = await _fetch(url_base, path, timeout)
-    if status not in {_OK, _UNAVAILABLE}:
+    if status not in _HEALTH:
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base + path)
     answer = _object(body, url_base + path)
     return None if answer.get("status") == "ok" else str(answer.get("error") or answer.get("status"))
@@ -108,7 +109,7 @@ async def health_problems(url_base: str, timeout: float = TIMEOUT) -> tuple[Mapp
     Streams with one replica are never among it. If there is anything, the server logs a warning. Raises as `get`.
     """
     status, body = await _fetch(url_base, "/healthz?details=true", timeout)
-    if status not in {_OK, _UNAVAILABLE}:
+    if status not in _HEALTH:
         raise ServerError(code=status, err_code=0, description=body.decode(errors="replace"), subject=url_base)
     return tuple(one for one in _object(body, url_base).get("errors") or () if isinstance(one, dict))
 

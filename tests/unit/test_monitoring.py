@@ -1,0 +1,34 @@
+"""What servers say of themselves by HTTP, where a real one says it for a millisecond only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from vstream.jetstream import monitoring
+
+NOT_READY = b'{"status":"error","error":"failed to be ready for connections after 1ms: server"}'
+
+
+@pytest.fixture
+async def starting() -> AsyncIterator[str]:
+    """A server that does not accept clients yet, as 2.15.1 answers then."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(NOT_READY)
+        writer.write(head + NOT_READY)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"http://{host}:{port}"
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+async def test_a_server_that_is_not_ready_yet_has_a_problem_and_is_no_error(starting: str, is_deep: bool) -> None:
+    problem = await monitoring.health_problem(starting, is_deep=is_deep)
+    assert problem == "failed to be ready for connections after 1ms: server"
