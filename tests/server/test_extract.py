@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
@@ -52,14 +51,6 @@ SCHEMA = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[JetStreamServer]:
-    one = JetStreamServer(tmp_path)
-    one.start()
-    yield one
-    one.stop()
 
 
 def some(count: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, str] | None]]:

@@ -25,14 +25,6 @@ from vstream.errors import NotReachableError, VstreamError
 pytestmark = [pytest.mark.server]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[JetStreamServer]:
-    one = JetStreamServer(tmp_path)
-    one.start()
-    yield one
-    one.stop()
-
-
 def job_of(server: JetStreamServer, stream: str) -> Range:
     return ranges([cut_of(server, stream, SNAPSHOT)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
 

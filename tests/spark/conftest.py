@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.jetstream import JetStreamServer
 from vstream.audit.session import SMALL, interpreted, session
 from vstream.audit.source import register
 
@@ -35,14 +34,6 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     with session(master="local[2,4]", conf=conf) as started:
         register(started)
         yield started
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[JetStreamServer]:
-    one = JetStreamServer(tmp_path)
-    one.start()
-    yield one
-    one.stop()
 
 
 @pytest.fixture

@@ -111,12 +111,11 @@ class Archive:
     """
     One archive, whose bytes come in *pieces* of any size.
 
-    *state* is known with the first messages, and *is_whole* with the last.
+    *is_whole* is known with the last messages.
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
-        self.state: State | None = None
         self.is_whole = False
 
     def read(self) -> Iterator[tuple[State, Messages]]:
