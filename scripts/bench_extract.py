@@ -18,7 +18,6 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from vstream.audit.source import cut, register
 from vstream.audit.source.client import api, connect
 from vstream.audit.source.reading import read
 from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, Wanted, ranges
+from vstream.digest import digest, signed
 from vstream.lab import binaries, ports
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
                     headers.get("Nats-Msg-Id"),
                     headers.get("Nats-Stream-Source"),
                     len(message.data),
-                    blake2b(message.data, digest_size=8).digest(),
+                    signed(digest(message.data)),
                 )
             )
     await client.close()

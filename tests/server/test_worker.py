@@ -21,8 +21,9 @@ import pytest_asyncio
 
 from tests.support.one_server import OneServer, eventually, running
 from tests.support.scenarios import scenario
-from vstream.capture.records import Kind, Operation, Outcome, digest
+from vstream.capture.records import Kind, Operation, Outcome
 from vstream.capture.store import Capture
+from vstream.digest import digest
 from vstream.jetstream.connection import connect
 from vstream.scenario.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
 from vstream.scenario.workers import Helper, Workers

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from pyspark.sql import SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
-from vstream.audit.captured import captured, digest
+from vstream.audit.captured import captured
 from vstream.audit.extract import extent, extract
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
 from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.digest import digest, signed
 from vstream.errors import NotReachableError, VstreamError
 from vstream.model.artifacts import PhysicalStream
 from vstream.model.streams import StreamConfig
@@ -97,7 +97,7 @@ def test_servers_and_what_was_written_down_are_the_same(
         "msg_id": "i0",
         "source": "",
         "size": 11,
-        "digest": digest(blake2b(b"west-0 rest", digest_size=8).hexdigest()),
+        "digest": signed(digest(b"west-0 rest")),
     }
     assert messages[0]["source"].startswith("foo-write-west 1 ")
     streams = {row["stream"]: row for row in rows(again.streams)}
@@ -172,7 +172,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamSer
                     origin=None,
                     origin_seq=None,
                     size=row.size,
-                    digest=blake2b(bytes(row.payload), digest_size=8).hexdigest(),
+                    digest=digest(bytes(row.payload)),
                 )
             )
         lines.close()

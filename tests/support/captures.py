@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,12 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.digest import digest
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 WALL = 1_790_000_000 * SECOND
 REGIONS = ("west", "central", "east")
-
-
-def digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass
@@ -189,7 +185,7 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
                     origin=None,
                     origin_seq=None,
                     size=len(payload),
-                    digest=digest(payload),
+                    digest=digest(payload.encode()),
                 )
             )
         history.operations.append(
@@ -204,7 +200,7 @@ def _write(history: History, shape: Shape, random_: random.Random) -> dict[str, 
                 outcome=outcome,
                 id=id_,
                 subject=subject,
-                digest=digest(payload) if shape.has_digests else None,
+                digest=digest(payload.encode()) if shape.has_digests else None,
                 acked_by=name if outcome is Outcome.OK else None,
                 seq=seq if outcome is Outcome.OK else None,
                 error=error,

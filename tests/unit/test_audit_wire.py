@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,8 @@ from vstream.audit.source.columns import Columns
 from vstream.audit.source.cut import take
 from vstream.audit.source.values import Access, Wanted
 from vstream.audit.source.wire import Direct, Pulled, WrongStream, consume
+from vstream.digest import digest, signed
+from vstream.errors import VstreamError
 
 INBOX = "_INBOX.a.2.in"
 MOMENT = 1795197600 * 10**9
@@ -119,7 +121,7 @@ def check(columns: Columns, sent: list[Sent], first_time: int, without: tuple[st
             "msg_id": None if one.msg_id is None else one.msg_id.decode(),
             "source": None if one.source is None else one.source.decode(),
             "size": len(one.payload),
-            "digest": int.from_bytes(blake2b(one.payload, digest_size=8).digest(), "little", signed=True),
+            "digest": signed(digest(one.payload)),
             "headers": one.header,
             "payload": one.payload,
         }
@@ -228,3 +230,15 @@ def test_nothing_half_is_a_message(data: bytes) -> None:
     message = next_message(whole, 0)
     assert message is not None
     assert (message.payload, message.subject, message.reply, message.end) == (data, "a.b", "r", len(whole))
+
+
+def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vstream.digest")
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    columns = Columns(wants_digest=False)
+    for one in (columns, with_digests := Columns()):
+        consume(Pulled(one), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")
+    assert columns.block().to_pylist()[0]["seq"] == 5
+    with pytest.raises(VstreamError, match="need xxhash") as raised:
+        with_digests.block()
+    assert raised.value.hint == "pip install xxhash"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -482,11 +484,15 @@ def test_a_stream_file_whose_sequences_do_not_ascend_is_damaged(history: History
     assert f"its sequence {seq} stands behind 3" in case(judged, "the capture is complete").detail
 
 
-def test_a_digest_that_is_longer_than_digests_are_is_another_one(history: History, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "zz", "ff0123456789abcdef", "0123456789ABCDE_"])
+def test_what_is_no_digest_is_an_error_of_its_line(history: History, tmp_path: Path, text: str) -> None:
     capture = history.write(tmp_path)
-    file = capture.stream_file("foo-read-west")
-    file.write_bytes(file.read_bytes().replace(b'"digest":"', b'"digest":"ff', 1))
-    assert check(capture).status is Status.FAIL
+    stored, operations = partial(capture.stored, "foo-read-west"), capture.operations
+    for file, read in ((capture.stream_file("foo-read-west"), stored), (capture.operations_file("east"), operations)):
+        first, second, *others = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([first, re.sub('"digest":"[^"]*"', f'"digest":"{text}"', second), *others]))
+        with pytest.raises(VstreamError, match=rf"{file.name}:2: digest"):
+            list(read())
 
 
 def test_a_history_with_a_broken_line_cannot_be_judged(history: History, tmp_path: Path) -> None:

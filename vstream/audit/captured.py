@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from vstream.audit.extract import Extracted, row
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source.values import Cursor, Cut, Wanted
+from vstream.digest import signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,11 +100,6 @@ def _batches(messages: Iterator[Stored], wanted: Wanted, schema: pa.Schema) -> I
             "msg_id": [one.msg_id for one in part],
             "source": [one.source for one in part],
             "size": [one.size for one in part],
-            "digest": [digest(one.digest) for one in part],
+            "digest": [signed(one.digest) for one in part],
         }
         yield pa.RecordBatch.from_pydict(columns, schema=schema)
-
-
-def digest(text: str) -> int:
-    """A capture's digest as the number that it is in `messages`."""
-    return int.from_bytes(bytes.fromhex(text), "little", signed=True)

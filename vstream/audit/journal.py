@@ -11,6 +11,7 @@ from vstream.audit.cut import SKEW_NS
 from vstream.audit.faults import FAULTS
 from vstream.audit.local import table
 from vstream.capture.records import Kind, Outcome
+from vstream.digest import signed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ def journal(spark: SparkSession, capture: Capture) -> DataFrame:
             one.outcome.value,
             one.acked_by,
             one.seq if one.acked_by is not None else None,
-            int.from_bytes(bytes.fromhex(one.digest), "little", signed=True) if one.digest else None,
+            signed(one.digest) if one.digest else None,
             wall + one.sent,
         )
         for one in capture.operations()

@@ -43,8 +43,8 @@ MESSAGES = StructType(
 `vstream.model.topology.Role`. *seq* is the sequence in *stream*, *time_ns* the
 server's clock when it was stored there, nanoseconds since 1970. *msg_id* is the
 `Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header as it stands there.
-*size* is that of the payload in bytes, *digest* its BLAKE2b of 8 bytes, read as a
-little-endian signed number: the same from every path, captures included.
+*size* is that of the payload in bytes, *digest* what `vstream.digest` says of it: the
+same from every path, captures included.
 """
 
 STREAMS = StructType(

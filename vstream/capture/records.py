@@ -12,18 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from hashlib import blake2b
 from typing import Annotated
 
 from pydantic import Field
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """What a server, and an array of numbers, can hold: anything else in a file is an error there, and not where it is used."""
-
-
-def digest(payload: bytes) -> str:
-    """What records keep of a payload: hexadecimal, 64 bits of BLAKE2b."""
-    return blake2b(payload, digest_size=8).hexdigest()
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+"""Of a payload, see `vstream.digest`."""
 
 
 def identity(payload: bytes) -> str | None:
@@ -81,7 +77,7 @@ class Operation:
     id: str | None = None
     """Of a publish: the message's identity, unique in a capture. Payloads begin with it and a space. Of a read: that of what was read."""
     subject: str | None = None
-    digest: str | None = None
+    digest: Digest | None = None
     """Of a publish: of the payload as it was sent, as in `Stored`. None: what is stored is compared with itself only."""
     acked_by: str | None = None
     """The physical stream in the acknowledgement; of a read, the one that answered."""
@@ -127,8 +123,7 @@ class Stored:
     """The stream named in that header."""
     origin_seq: Int64 | None
     size: Int64
-    digest: str
-    """Of the payload: hexadecimal, 64 bits of BLAKE2b."""
+    digest: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

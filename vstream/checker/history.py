@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 NOTHING = -1
 _DIGEST_BASE = 16
-_DIGEST_LENGTH = 16
 _MOST_ERRORS = 20
 """Different errors that are counted for each region; the rest is one."""
 
@@ -209,12 +208,5 @@ def read_history(capture: Capture) -> History:
 
 
 def packed_digest(text: str | None) -> int:
-    """A digest as a number; 0 for none. What is no digest is a number that no digest has."""
-    if text is None:
-        return 0
-    try:
-        # Of a longer text only a part would be compared.
-        number = int(text, _DIGEST_BASE) if len(text) == _DIGEST_LENGTH else hash(text)
-    except ValueError:
-        number = hash(text)
-    return number & 0xFFFFFFFFFFFFFFFF or 1
+    """A digest as a number; 0 for none."""
+    return 0 if text is None else int(text, _DIGEST_BASE) or 1

@@ -15,7 +15,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.capture.records import Kind, Operation, Outcome, digest
+from vstream.capture.records import Kind, Operation, Outcome
+from vstream.digest import digest
 from vstream.errors import NotConnectedError
 from vstream.topology import naming
 

@@ -6,8 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import CapturedStream, Stored, digest, identity
+from vstream.capture.records import CapturedStream, Stored, identity
 from vstream.capture.store import Lines
+from vstream.digest import digest
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import messages
 from vstream.jetstream.direct import api_error

@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import Kind, Operation, Outcome, digest, identity
+from vstream.capture.records import Kind, Operation, Outcome, identity
+from vstream.digest import digest
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.contents import AckSubject
 from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject

@@ -19,6 +19,7 @@ _SHIPPED = (
     "__init__.py",
     "errors.py",
     "diagnostics.py",
+    "digest.py",
     "model/__init__.py",
     "model/streams.py",
     "model/topology.py",

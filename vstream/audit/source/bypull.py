@@ -67,9 +67,11 @@ def _pull(client: Client, job: Range, first: int, name: str, like: Columns) -> I
     last, asked = first - 1, 0
     while True:
         # Messages that may still be wanted are at most as many as sequences are left.
-        while asked - pulled.count < min(size, job.last - last):
-            client.publish(subject, json.dumps({"batch": size, "expires": _IDLE}).encode(), reply=inbox)
-            asked += size
+        # As many as may still be wanted, and no more: what servers send behind the end costs them and us the same.
+        while (coming := asked - pulled.count) < min(size, job.last - last):
+            batch = max(_REQUEST.start, min(size, job.last - last - coming))
+            client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
+            asked += batch
         data = client.receive(in_bulk=True)
         position, others = consume(pulled, data)
         client.keep(data[position:])

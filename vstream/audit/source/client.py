@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import Access
 
 BLOCK = 1 << 20
-"""Bytes asked for at once."""
+"""Bytes that there is room for at least."""
 ENOUGH = 512 << 10
 """Bytes that are worth to be gone over."""
 _MOMENT = 0.002
@@ -59,6 +59,7 @@ class Client:
         self._socket = conversation
         self._timeout = timeout
         self._rest = b""
+        self._buffer = bytearray()
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
         self._sids = _REQUESTS
         self._asked = 0
@@ -89,33 +90,33 @@ class Client:
         Raises Silent if none come for the timeout, or *until* a moment of the
         monotonic clock; Disconnected if none can come any more.
         """
-        data = self._received(self._timeout if until is None else max(0.001, until - time.monotonic()))
+        begin = len(self._rest)
+        if len(self._buffer) < begin + BLOCK:
+            self._buffer = bytearray(2 * (begin + BLOCK))
+        self._buffer[:begin] = self._rest
+        end = begin + self._received(begin, self._timeout if until is None else max(0.001, until - time.monotonic()))
+        self._rest = b""
         if in_bulk:
-            parts, length = [data], len(data)
             with suppress(Silent, Disconnected):
                 # Whoever reads next is told if the connection broke.
-                while length < ENOUGH:
-                    parts.append(self._received(_MOMENT))
-                    length += len(parts[-1])
-            data = b"".join(parts)
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
-        return data
+                while end - begin < ENOUGH:
+                    end += self._received(end, _MOMENT)
+        return bytes(memoryview(self._buffer)[:end])
 
-    def _received(self, timeout: float) -> bytes:
+    def _received(self, position: int, timeout: float) -> int:
+        """How many bytes have come, which are in the buffer from *position* on."""
         try:
             self._socket.settimeout(timeout)
-            data = self._socket.recv(BLOCK)
+            length = self._socket.recv_into(memoryview(self._buffer)[position:])
         except TimeoutError:
             raise Silent(f"{self.server}: nothing came for {timeout:g} s") from None
         except OSError as error:
             raise Disconnected(f"{self.server}: {_reason(error)}") from error
         finally:
             self._socket.settimeout(self._timeout)
-        if not data:
+        if not length:
             raise Disconnected(f"{self.server} has closed the connection")
-        return data
+        return length
 
     def keep(self, rest: bytes) -> None:
         """Put the beginning of a message aside, whose end is not there yet."""
