@@ -181,6 +181,7 @@ def _file(
         "key": key,
         "msg_id": pa.nulls(count, pa.string()),
         "digest": pa.array(digests),
+        "sum": pa.nulls(count, pa.int64()),
         "track": pa.array(np.array([tracks.get((stream, one), 0) for one in origins])[ids % 3]),
     }
     texts = [name for name, one in arrays.items() if pa.types.is_dictionary(one.type)]

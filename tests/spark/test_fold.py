@@ -15,7 +15,7 @@ import pytest
 
 from vstream.audit.order import merged
 from vstream.audit.source import fold
-from vstream.audit.source.hashing import text_hashes
+from vstream.audit.source.hashing import TextHashes
 
 pytestmark = pytest.mark.spark
 TRACKS = (7, -7)
@@ -152,8 +152,12 @@ def test_digests_do_not_depend_on_files_and_tell_every_change() -> None:
 def test_texts_have_hashes_of_their_own_wherever_they_stand() -> None:
     texts = [f"foo.{number}.{number * 7919}" for number in range(50_000)] + ["x" * 3_000_000, "", "x" * 3_000_001]
     column = pa.array([None, *texts, "foo.0.0"])
-    found = text_hashes(column)
+    hashes = TextHashes()
+    found = hashes.of(column)
     assert len(set(found.tolist())) == len(texts) + 1
     assert found[1] == found[-1]
-    assert (text_hashes(column.slice(777, 60_000)) == found[777:60_777]).all()
-    assert (text_hashes(column.dictionary_encode()) == found).all()
+    assert (hashes.of(column.slice(777, 60_000)) == found[777:60_777]).all()
+    assert (hashes.of(column.dictionary_encode()) == found).all()
+    # Another dictionary of the same length, and the first one again.
+    assert (hashes.of(column[::-1].dictionary_encode()) == found[::-1]).all()
+    assert (hashes.of(column.dictionary_encode().slice(5)) == found[5:]).all()
