@@ -248,8 +248,9 @@ def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
     try:
         for stream in ("foo-write-west", "foo-read-west"):
             fill(server, stream, [(f"{stream}.a", b"x", None)] * 40)
-        scratch = tmp_path / "scratch"
+        scratch, temporary = tmp_path / "scratch", tmp_path / "für Spark"
         scratch.mkdir()
+        temporary.mkdir()
         done = subprocess.run(
             [sys.executable, "-c", CLUSTER, server.url, str(scratch)],
             env={
@@ -257,6 +258,9 @@ def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
                 "READER_PASSWORD": "s3cret-word",
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                # Java reads no such name in this locale, and PySpark would wait for ever for a file below it.
+                "LC_ALL": "C",
+                "TMPDIR": str(temporary),
             },
             capture_output=True,
             text=True,

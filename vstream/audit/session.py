@@ -7,6 +7,7 @@ command works, and fast, where Spark is not installed.
 
 from __future__ import annotations
 
+import locale
 import logging
 import os
 import signal
@@ -257,11 +258,33 @@ def _launch(conf: Any, log: Path) -> None:
         # Spark's own default is whatever `python3` is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        with log.open("wb") as output:
+        with log.open("wb") as output, _in_utf8():
             gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
     except Exception as error:
         raise NotReachableError(f"Spark did not start: {_last(log) or _one_line(error)}", hint=HINT) from error
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+
+
+@contextmanager
+def _in_utf8() -> Iterator[None]:
+    """
+    Processes that are started in the block read names of files as UTF-8, as Python does in any locale.
+
+    In the locale `C` Java takes other letters for question marks: it would write where it listens into another
+    directory, and PySpark wait for that for ever.
+    """
+    if sys.platform != "linux" or locale.getencoding().upper() == "UTF-8":
+        yield
+        return
+    before = os.environ.get("LC_ALL")
+    os.environ["LC_ALL"] = "C.UTF-8"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LC_ALL"]
+        else:
+            os.environ["LC_ALL"] = before
 
 
 def _connected(remote: str, conf: Mapping[str, str]) -> Any:
