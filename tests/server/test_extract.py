@@ -330,7 +330,7 @@ def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
     access = {"": Access(servers=(server.url,), user="a", timeout=3)}
     plan = Plan(access=access, cuts=tuple(cut.take(wanted("foo", "missing"), {"": Access(servers=(server.url,))})))
     assert decode(encode(plan)) == plan
-    assert plan.cuts[0].limits == {"max_age": 10**12}
+    assert plan.cuts[0].limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
     assert plan.cuts[0].transform == ("foo.>", "bar.>")
 
 

@@ -107,6 +107,30 @@ def test_of_some_subjects_every_message_is_looked_at(
     assert errors(every) == [("lost-middle", "r-east", 1)]
 
 
+def test_a_message_is_only_deduplicated_where_its_reader_does_that(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    for region in REGIONS:
+        fill(server, f"w-{region}", [(f"w-{region}.k", b"the same", {"Nats-Msg-Id": "one"})])
+    for region, window in zip(REGIONS, (120 * 10**9, 0), strict=True):
+        config = {"name": f"r-{region}", "allow_direct": True, "sources": sources(), "duplicate_window": window}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 1)
+    deadline = time.monotonic() + 60
+    while server.api(f"STREAM.INFO.r-{REGIONS[1]}")["state"]["messages"] < len(REGIONS):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    report = audited(spark, server, tmp_path)
+    assert (errors(report), [one.stream for one in report.findings if one.name == "deduplicated"]) == (
+        [],
+        [f"r-{REGIONS[0]}"],
+    )
+    server.api(f"STREAM.MSG.DELETE.r-{REGIONS[1]}", {"seq": 1})
+    assert [(name[:4], stream) for name, stream, _ in errors(audited(spark, server, tmp_path))] == [
+        ("lost", f"r-{REGIONS[1]}")
+    ]
+
+
 def test_only_what_is_new_is_read_without_a_meta_leader_too(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:

@@ -106,7 +106,7 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 60, 59, 1)
     assert read["sources"] == [{"origin": "foo-write-west", "last_seq": 60}]
     assert (read["path"], read["error"]) == ("consumer", None)
-    assert streams["foo-write-west"]["limits"] == {"max_age": 3600 * 10**9}
+    assert streams["foo-write-west"]["limits"] == {"max_age": 3600 * 10**9, "duplicate_window": 120 * 10**9}
     assert "no server can be reached" in streams["foo-read-east"]["error"]
     assert streams["gone"]["error"] == ABSENT
     # Once more over the same place, and the half of it is refused.

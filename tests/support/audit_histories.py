@@ -140,6 +140,9 @@ class Maker:
                     {"allow_rollup_hdrs": 1}, {"allow_rollup_hdrs": 1, "max_msgs_per_subject": 3},
                 )
             )  # fmt: skip
+            window = draw.choice((None, 0, SECOND // 2, 5 * SECOND, 120 * SECOND))
+            if window is not None and one["limits"] is not None:
+                one["limits"] = one["limits"] | {"duplicate_window": window}
 
     def _count(self) -> None:
         """A counter: each stream has sums of its own; the last ones are the same where nothing is wrong."""

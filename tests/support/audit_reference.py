@@ -264,6 +264,11 @@ class Audit:
         info = self.origins[origin]
         if msg_id is not None:
             twins = {one.digest for one in rows if one.msg_id == msg_id}
+            window = (reader["limits"] or {}).get("duplicate_window")
+            if window is not None and origin in {one["origin"] for one in reader["sources"]}:
+                until = max([one.time for one in rows if one.msg_id == msg_id], default=0)
+                if not window or written > until + window + SKEW:
+                    twins = set()
             if twins:
                 return "deduplicated" if digest in twins else "displaced"
         mine = [s for o, f, s in compared if (o, f) == (origin, former)]

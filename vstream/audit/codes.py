@@ -478,8 +478,9 @@ ALL: Final = (
 
         ## What it means
         A client published again in another region. Servers up to 2.12 deduplicate what a stream sources: the content
-        is there once. Later ones keep both unless the read stream has a `duplicate_window`: without one, this message
-        was lost or deleted there.
+        is there once. Later ones keep both unless the read stream has a `duplicate_window`. Without one, or where this
+        message was written when the window of the other was over, it is reported as lost; captures do not say what
+        the window was.
         """,
         _WARNING,
     ),

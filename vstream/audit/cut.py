@@ -28,6 +28,7 @@ _ANY: Final = frozenset({"allow_msg_ttl", "retention"})
 _COUNTING: Final = "allow_msg_counter"
 _BY_SUBJECT: Final = "max_msgs_per_subject"
 _ROLL_UPS: Final = "allow_rollup_hdrs"
+_WINDOW: Final = "duplicate_window"
 _ORIGIN: Final = "origin"
 """The role of a stream that takes the publishes of all regions."""
 _WRITE: Final = "write"
@@ -73,6 +74,7 @@ _READERS = StructType(
         StructField("may_lose_any", BooleanType()),
         StructField("keeps", LongType()),
         StructField("may_roll_up", BooleanType()),
+        StructField("window", LongType()),
     ]
 )
 _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
@@ -101,7 +103,8 @@ class Cut:
     *cursor* is how far the reader has come, null where its server does not say it.
     *keeps* is how many messages of a subject it keeps at least, null where there is no
     such limit; *max_age* is null unless age alone removes the oldest. *may_roll_up*: whether a
-    message may remove all others of its subject.
+    message may remove all others of its subject. *window* is for how long the reader takes no
+    message of the origin with the id of another, in nanoseconds, null where that is not known.
     """
     identities: Mapping[tuple[str, str], str]
     """By *virtual* and origin, what servers since 2.15 call it, where that is known."""
@@ -147,7 +150,7 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
         known = _origins(virtual, some, len(readers))
         origins += known
         seen = {row.stream: row for row in some if row.error is None}
-        expected += [(*origin, *_reader(row, _cursor(row, origin[1], seen))) for origin in known for row in readers]
+        expected += [(*origin, *_reader(row, origin[1], seen)) for origin in known for row in readers]
         names = [None, *(origin[1] for origin in known)]
         for row in some:
             own = [row.stream] if is_origin(row) else names
@@ -213,13 +216,13 @@ def _cursor(row: Any, origin: str, seen: Mapping[str, Any]) -> int | None:
     return min(cursors) if cursors and None not in cursors else None
 
 
-def _reader(row: Any, cursor: int | None) -> tuple[Any, ...]:
+def _reader(row: Any, origin: str, seen: Mapping[str, Any]) -> tuple[Any, ...]:
     limits = row.limits
     keys = limits.keys() if limits is not None else frozenset()
     return (
         row.stream,
         row.region,
-        cursor,
+        _cursor(row, origin, seen),
         row.cut_at_ns,
         row.path == "capture",
         row.last_seq > row.messages,
@@ -229,6 +232,8 @@ def _reader(row: Any, cursor: int | None) -> tuple[Any, ...]:
         bool(_ANY & keys),
         1 if limits is None else limits.get(_BY_SUBJECT),
         _ROLL_UPS in keys,
+        # Who takes messages from another reader lacks what that one has left out.
+        limits.get(_WINDOW) if limits is not None and origin in {one.origin for one in row.sources} else None,
     )
 
 

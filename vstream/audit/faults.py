@@ -211,7 +211,11 @@ def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
 
 
 def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
-    """*cells* with the digests of the messages that their reader has under their id; *ids* are theirs and others, if that is known."""
+    """
+    *cells* with the digests of the messages that their reader has under their id, null if none of these can be why it lacks them.
+
+    *ids* are theirs and others, if that is known.
+    """
     by_id = ["virtual", "stream", "msg_id"]
     if ids is not None and not ids:
         return cells.withColumn("twins", F.lit(None).cast("array<bigint>"))
@@ -221,9 +225,13 @@ def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) 
         copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
         .join(cells.select(*by_id).distinct(), by_id, how="left_semi")
         .groupBy(*by_id)
-        .agg(F.collect_set("digest").alias("twins"))
+        .agg(F.collect_set("digest").alias("twins"), F.max("time_ns").alias("twins_until"))
     )
-    return cells.join(twins, by_id, how="left")
+    # What was written when the window of the last one was over cannot have come within it.
+    is_over = (F.col("window") == 0) | (F.col("twins_until") + F.col("window") + SKEW_NS < F.col("time_ns"))
+    return cells.join(twins, by_id, how="left").withColumn(
+        "twins", F.when(~F.coalesce(is_over, F.lit(False)), F.col("twins"))
+    )
 
 
 def _reason() -> Column:

@@ -100,7 +100,7 @@ on servers before 2.15, which do not say it, and 0 where nothing was sourced yet
 
 What may explain a difference, null where it is not known: *limits* are those of
 `max_age`, `max_msgs`, `max_bytes` and `max_msgs_per_subject` that are set (an empty map:
-nothing removes messages by itself), and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` where it
+nothing removes messages by itself); `duplicate_window`, 0 where there is none, absent where it is not known; and as 1 `allow_msg_ttl`, `allow_rollup_hdrs`, `retention` where it
 is another than `limits`, and `allow_msg_counter`, of whose messages no two streams have the same payload. *identity* is what servers
 since 2.15 put into the header of what they source from the stream (`identity_of`). *mirror*
 is the stream that it mirrors, *transform* its own `subject_transform`.

@@ -122,11 +122,12 @@ def _cut(
 
 
 def _limits(config: Mapping[str, Any]) -> dict[str, int]:
-    """Those limits that are set. Servers write both 0 and -1 for one that is not."""
+    """Those limits that are set: servers write both 0 and -1 for one that is not. And the window of duplicates, 0 for none."""
     limits = {name: int(config[name]) for name in _LIMITED if int(config.get(name) or 0) > 0}
     if config.get("retention", _LIMITS) != _LIMITS:
         limits["retention"] = 1
-    return limits | {name: 1 for name in _FLAGS if config.get(name)}
+    window = int(config.get("duplicate_window") or 0)
+    return limits | {name: 1 for name in _FLAGS if config.get(name)} | {"duplicate_window": window}
 
 
 def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
