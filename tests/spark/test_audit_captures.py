@@ -262,6 +262,9 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
         # What cannot be written is said before anything is read, and what is there is left alone.
         check(spark, "found", "parquet")
         assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
+        with pytest.raises(VstreamError, match="gone when the audit ends"):
+            check(spark, "default", "parquet")  # the one that a session of its own has
+        assert not spark.sql("SHOW TABLES IN default").collect()
         for schema, kind, said in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
             with pytest.raises(VstreamError, match=said):
                 check(spark, schema, kind)

@@ -111,8 +111,10 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert streams["gone"]["error"] == ABSENT
     # Once more over the same place, and the half of it is refused.
     frames.write_tables(tables, target)
-    assert frames.read_tables(spark, target).messages.count() == 119
+    assert frames.read_tables(spark, target).messages.count() == frames.extracted(Path(target)) == 119
+    assert frames.extracted(tmp_path / "nothing") is None
     frames._mark(spark, target, "writing")
+    assert frames.extracted(Path(target)) is None
     with pytest.raises(VstreamError, match="are not complete"):
         frames.read_tables(spark, target)
     with pytest.raises(VstreamError, match="holds no tables of an audit"):

@@ -67,6 +67,9 @@ ALL: Final = (
         ## What it means
         Nothing was compared, so nothing is proven: the verdict is UNKNOWN, not PASS. Is it the right topology, the
         right lab, the right period (`--since`)?
+
+        ## What to do
+        Publish a message in each region. Of a topology with streams that nobody has used yet, `--streams` takes the others.
         """,
         leaves_open=True,
     ),
@@ -155,9 +158,9 @@ ALL: Final = (
         were added with a start sequence or start time, or a read stream that was purged, look like this.
 
         ## What to do
-        A source that is removed and added again takes everything that its write stream still has, and doubles what is
-        there already; `opt_start_seq` says where to begin. Messages that only other regions still have can be copied
-        from their read streams.
+        `vstream repair --kind replay` shows what the region lacks, and with `--yes` puts it in, from the write stream or
+        from the read stream of another region (docs/repair.md says where it works). A source that is removed and added
+        again takes everything that its write stream still has, and doubles what is there already.
         """,
     ),
     _code(
@@ -174,8 +177,9 @@ ALL: Final = (
         sources with a filter and a stream-level transform; a message that was deleted in one region looks the same.
 
         ## What to do
-        Copy the messages from another region; `vstream audit --tables DIR` leaves their sequences in the table
-        `faults`. Then look for the cause: `vstream lint` knows the configurations that skip.
+        `vstream repair --kind replay` shows what the region lacks, and with `--yes` puts it in, from the write stream or
+        from the read stream of another region (docs/repair.md says where it works). `vstream audit --tables DIR` leaves
+        all sequences in the table `faults`. Then look for the cause: `vstream lint` knows the configurations that skip.
         """,
     ),
     _code(
@@ -189,6 +193,11 @@ ALL: Final = (
         ## What it means
         They will not come any more. A read stream that discards new messages at a limit, or that deduplicates what
         it sources, looks like this.
+
+        ## What to do
+        Compare the read stream's limits and `duplicate_window` with what `vstream render` writes. Then
+        `vstream repair --kind replay` shows what is missing, and with `--yes` puts it in (docs/repair.md says where it
+        works).
         """,
     ),
     _code(
@@ -204,8 +213,8 @@ ALL: Final = (
         one they are lost, and `lag` is 0.
 
         ## What to do
-        Copy them from a region that holds them. Then make `write.max_age` longer than the longest outage that is to
-        lose nothing.
+        `vstream repair --kind replay` shows which of them other regions hold, and with `--yes` puts them in. Then make
+        `write.max_age` longer than the longest outage that is to lose nothing.
         """,
     ),
     _code(
@@ -293,8 +302,8 @@ ALL: Final = (
         `subject_transform`, as in the published recipe, and an upgrade from these to 2.15 does so once.
 
         ## What to do
-        Use `subject_transforms` in each source, as `vstream render` does. Copies can be deleted by their sequences,
-        which the table `faults` names.
+        Use `subject_transforms` in each source, as `vstream render` does. `vstream repair --kind delete` shows the copies,
+        and with `--yes` deletes them.
         """,
     ),
     _code(
@@ -326,6 +335,10 @@ ALL: Final = (
         The write stream lost its newest messages: restored from a backup, made again, or acknowledged without being
         on disk when power was lost. New messages get the same sequences again; servers up to 2.14 skip them in regions
         that have seen these sequences.
+
+        ## What to do
+        Stop publishing in that region, and run `vstream repair --kind refill`: it shows, and with `--yes` publishes, what
+        is gone, as the read streams hold it.
         """,
     ),
     _code(
@@ -415,7 +428,11 @@ ALL: Final = (
 
         ## What it means
         Order per origin is what a virtual stream promises; order between origins is not. Consumers of this region
-        apply an older message over a newer one.
+        apply an older message over a newer one. A message that was lost here and came back by
+        `vstream repair --kind replay` stands behind later ones, too: it is there, and its place is gone for good.
+
+        ## What to do
+        Audit what was written since: `vstream audit --since 1h`.
         """,
     ),
     _code(

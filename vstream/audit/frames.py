@@ -8,6 +8,7 @@ the same cut, and finds what of it is still stored then. Write them down first
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,16 @@ def read_tables(spark: SparkSession, uri: str) -> Tables:
             hint="extract the tables again",
         )
     return Tables(messages=messages, streams=checked(spark, f"{uri}/streams", STREAMS))
+
+
+def extracted(directory: Path) -> int | None:
+    """How many messages `write_tables` wrote into *directory* of this machine; None where that cannot be told without Spark."""
+    try:
+        # One row, in one of the files of all tasks.
+        written = "".join(one.read_text(encoding="utf-8") for one in (directory / "state").glob("part-*.json"))
+        return int(json.loads(written)["messages"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def checked(spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()) -> DataFrame:

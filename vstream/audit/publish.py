@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Final
 from vstream.audit import delays, faults, journal, keys
 from vstream.audit.failure import explained
 from vstream.audit.local import table
+from vstream.audit.session import is_local
+from vstream.audit.temporary import is_passing
+from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +39,24 @@ def check(spark: SparkSession, into: str, kind: str) -> None:
     """
     Write and drop an empty table in *into*, as `publish` will write: an audit may take an hour, and needs somewhere to go.
 
-    Raises VstreamError with what Spark says if there is no such format or schema, or no right to write there.
+    Raises VstreamError with what Spark says if there is no such format or schema, or no right to write there; and where
+    the schema is of a session of ours (`session`), whose catalog and files are gone when it ends.
     """
     with explained():
         table(spark, [], faults.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
+        place = _place(spark, f"{into}.{_TRIED}") if is_local(spark) else ""
         spark.sql(f"DROP TABLE {into}.{_TRIED}")
+    if is_passing(place):
+        raise VstreamError(
+            f"tables in `{into}` would be gone when the audit ends: this Spark has no catalog that lasts",
+            hint="`--master` or `--remote` names a cluster that has one; `--tables DIR` keeps the tables as files",
+        )
+
+
+def _place(spark: SparkSession, name: str) -> str:
+    """The URI of the table *name*, empty for one that has none."""
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'").collect()
+    return told[0].data_type if told else ""
 
 
 def publish(shelf: Shelf, into: str, kind: str) -> None:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ def directory() -> Iterator[Path]:
             yield Path(path)
         finally:
             os.close(held)
+
+
+def is_passing(place: str) -> bool:
+    """Whether *place*, a path or a URI, is in such a directory."""
+    return any(part.startswith(_PREFIX) for part in PurePosixPath(place).parts)
 
 
 def _remove_left() -> None:

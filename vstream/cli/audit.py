@@ -63,8 +63,9 @@ def command(
         typer.Option(help="Write what was found into this schema of Spark's catalog, too.", metavar="SCHEMA"),
     ] = None,
     publish_as: Annotated[
-        str, typer.Option(help="What those tables are: delta, iceberg, parquet, or whatever the cluster has.")
-    ] = "parquet",
+        str | None,
+        typer.Option(help="What those tables are: delta, iceberg, parquet (default), or whatever the cluster has."),
+    ] = None,
     begin: Annotated[
         str,
         typer.Option("--from", help="With tables: the first stage to do again, normalise, reconcile or judge."),
@@ -95,6 +96,10 @@ def command(
             raise typer.BadParameter(f"`{value}` is none of {', '.join(known)}", param_hint=option)
     if master and remote:
         raise typer.BadParameter("a session has a master or a remote, not both", param_hint="--remote")
+    if publish_as and publish is None:
+        raise typer.BadParameter(
+            "it says what the tables of --publish are, which is missing", param_hint="--publish-as"
+        )
     wanted = auditing.Request(
         streams=tuple(dict.fromkeys(name.strip() for some in stream or () for name in some.split(","))),
         since_ns=_since(since),
@@ -102,7 +107,7 @@ def command(
         tables=auditing.uri_of(tables) if tables else None,
         begin=begin,
         publish=publish,
-        publish_as=publish_as,
+        publish_as=publish_as or "parquet",
         templates=templates,
         lab=lab,
     )
@@ -127,7 +132,7 @@ def command(
             if publish is not None:
                 from vstream.audit.publish import check  # noqa: PLC0415 - imports Spark
 
-                check(spark, publish, publish_as)
+                check(spark, publish, wanted.publish_as)
             if follow:
                 assert isinstance(source, auditing.Live)
                 progress.end()
