@@ -216,6 +216,35 @@ def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServe
     assert not much, "more than a MiB for a thousand messages of 200 bytes"
 
 
+@pytest.mark.parametrize("path", ["consumer", "direct"])
+def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: str) -> None:
+    fill(server, "foo", [("foo.x", b"%01000d" % number, None) for number in range(12_000)])
+
+    def cut_it(_: int) -> None:
+        raise ConnectionResetError
+
+    with relay(server.port, cut_it) as port:
+        there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
+        job = ranges([cut_of(server, "foo", path)], {"": there}, rows=10**6)[0]
+        assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, path: str) -> None:
+    server = JetStreamServer(tmp_path, more="max_payload: 8MB")
+    server.start()
+    try:
+        payload = random.Random(0).randbytes(4_000_000)
+        fill(server, "foo", [("foo.x", payload, None)] * 30, storage="file")
+        job = ranges([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
+        batches = list(read(job, SCHEMA))
+        assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(1, 31))
+        assert {one for batch in batches for one in batch["digest"].to_pylist()} == {signed(digest(payload))}
+        assert all(batch.num_rows < 20 for batch in batches)
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("subjects", [("foo.1.*",), ("foo.2.x", "foo.5.>"), ("foo.77.>",)])
 def test_only_the_subjects_that_are_wanted_are_read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 
 @contextmanager
@@ -13,13 +13,15 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -
     """
     A port that leads to *target*. Whoever has received *much* through it is told on, by the port that is his.
 
-    Until *on_much* returns, he receives no more: so long he is certainly not done. Where *target* does not answer,
-    whoever comes is sent away.
+    Until *on_much* returns, he receives no more: so long he is certainly not done. If it raises OSError, that was all
+    that he receives. Where *target* does not answer, whoever comes is sent away.
     """
 
     def pump(source: socket.socket, sink: socket.socket, port: int | None) -> None:
         total = 0
-        with suppress(OSError), source, sink:
+        with suppress(OSError), source, sink, ExitStack() as both:
+            # Closed alone, a socket stays open for as long as the other thread receives from it.
+            both.callback(_end, source, sink)
             while data := source.recv(65_536):
                 sink.sendall(data)
                 total += len(data)
@@ -42,3 +44,9 @@ def relay(target: int, on_much: Callable[[int], None], *, much: int = 1 << 20) -
         threading.Thread(target=accept, daemon=True).start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
+
+
+def _end(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

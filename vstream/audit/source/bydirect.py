@@ -23,7 +23,7 @@ _BATCH = range(16, 16_384)
 
 
 def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
-    """As `bypull.parts`. Each piece is one batch, from one copy of the stream."""
+    """As `bypull.parts`. Each piece is one batch, from one copy of the stream, or what has come of it."""
     stream = job.wanted.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
     inbox = client.subscribe(several=True)
@@ -36,13 +36,19 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         reply = f"{inbox}.{number}"
         client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", json.dumps(body).encode(), reply=reply)
         answer = Direct(like.fresh(), reply, stream)
-        is_more = _take(client, answer, reply, stream)
+        is_more, broken = False, None
+        try:
+            is_more = _take(client, answer, reply, stream)
+        except Again as error:
+            broken = error
         if answer.count:
             if answer.count != answer.first_pending - answer.pending + 1:
                 raise Again(f"{client.server} or a route to it has dropped messages")
             block = answer.columns.block()
             first = block["seq"][-1].as_py() + 1
             yield block
+        if broken is not None:
+            raise broken
         if not is_more:
             return
 

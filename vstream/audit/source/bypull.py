@@ -22,10 +22,14 @@ PREFIX = "vstream-audit-"
 """Of consumers' names."""
 ROWS = 16_384
 """Messages that are handed on together."""
+BYTES = 64 << 20
+"""Bytes that are handed on together at most, and what one buffer holds."""
 _IN_FLIGHT = 8 << 20
 """Bytes that one request may ask for."""
-_REQUEST = range(16, 32_768)
+_MOST = 32_768
 """Messages that one request may ask for."""
+_FEWEST = 16
+"""Messages that are worth a request, unless they are large."""
 _IDLE = 30 * 10**9
 """Nanoseconds after which the server removes a consumer whose reader has died."""
 _ENDED = (b"404", b"408", b"409 Batch Completed", b"409 Message Size Exceeds")
@@ -38,6 +42,7 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
     Messages from *first* on, in pieces, until one at or behind the end of *job* was seen or none is left.
 
     The last piece may go beyond the end. The consumer is removed when this ends, however it does.
+    Where it breaks off, what has come until then is a piece of its own, before Again is raised.
     """
     stream, name = job.wanted.name, PREFIX + secrets.token_hex(6)
     config = {
@@ -51,30 +56,37 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         "inactive_threshold": _IDLE,
         **({"filter_subjects": list(job.subjects)} if job.subjects else {}),
     }
+    pulled = Pulled(like.fresh())
     created = api(client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     try:
         if created.get("num_pending"):
-            yield from _pull(client, job, first, name, like)
+            yield from _pull(client, job, first, name, pulled)
+    except Again:
+        # Otherwise a connection that never lasts for a whole piece would lead nowhere.
+        if pulled.columns.count and pulled.is_gapless:
+            yield pulled.columns.block()
+        raise
     finally:
         _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
-def _pull(client: Client, job: Range, first: int, name: str, like: Columns) -> Iterator[Block]:
+def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled) -> Iterator[Block]:
     inbox = client.subscribe()
-    size = min(_REQUEST.stop, max(_REQUEST.start, _IN_FLIGHT // job.mean_size))
+    # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
+    size = min(_MOST, max(1, _IN_FLIGHT // job.mean_size))
     subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.name}.{name}"
-    pulled = Pulled(like.fresh())
-    last, asked = first - 1, 0
+    last, asked, taken = first - 1, 0, 0
     while True:
-        # Messages that may still be wanted are at most as many as sequences are left.
-        # As many as may still be wanted, and no more: what servers send behind the end costs them and us the same.
+        # No more than may still be wanted, which is at most as many as sequences are left: what servers send behind
+        # the end costs them and us the same.
         while (coming := asked - pulled.count) < min(size, job.last - last):
-            batch = max(_REQUEST.start, min(size, job.last - last - coming))
+            batch = min(size, max(_FEWEST, job.last - last - coming))
             client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
         position, others = consume(pulled, data)
         client.keep(data[position:])
+        taken += position
         for message in others:
             client.heed(message)
             if message.subject == inbox and _has_ended(message):
@@ -83,13 +95,13 @@ def _pull(client: Client, job: Range, first: int, name: str, like: Columns) -> I
             continue
         last = pulled.last_seq
         is_end = last >= job.last or pulled.pending == 0
-        if is_end or pulled.columns.count >= ROWS:
+        if is_end or pulled.columns.count >= ROWS or taken >= BYTES:
             if not pulled.is_gapless:
                 raise Again(f"{client.server} or a route to it has dropped messages")
             yield pulled.columns.block()
             if is_end:
                 return
-            pulled.columns = like.fresh()
+            pulled.columns, taken = pulled.columns.fresh(), 0
 
 
 def _has_ended(status: Message) -> bool:
