@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -51,6 +52,40 @@ def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path:
     assert rows[7].size == 9
     assert all(abs(row.time.timestamp() - row.time_ns / 1e9) < 1e-5 for row in rows)
     assert found.rdd.getNumPartitions() == (1 if path == "snapshot" else 3)
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from vstream.audit import java
+from vstream.audit.session import SMALL
+from vstream.audit.source import register
+java.prepare(Path(sys.argv[1]))
+conf = SMALL | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
+register(spark)
+print(spark.read.format("jetstream").options(servers=sys.argv[2], stream="foo").load().count())
+"""
+
+
+def test_it_is_found_where_the_python_on_the_path_is_another(server: JetStreamServer, tmp_path: Path) -> None:
+    """As of a virtual environment that was not activated, in a session that anybody makes."""
+    fill(server, "foo", numbered(7))
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho this one has no vstream >&2\nexit 1\n")
+    other.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path), server.url],
+        env=environment | {"PATH": f"{other.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["7"]), done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("path", ["consumer", "direct", "snapshot"])

@@ -8,6 +8,8 @@ archive (`ship`).
 
 from __future__ import annotations
 
+import os
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,10 @@ def register(spark: SparkSession) -> None:
     """Make the format `jetstream` known to *spark*, and let it hand filters to data sources."""
     from vstream.audit.source.datasource import JetStreamDataSource  # noqa: PLC0415 - imports Spark
 
+    context: Any = getattr(spark, "_sc", None)  # Spark Connect has none
+    if context and context.master.partition("[")[0] == "local" and "PYSPARK_PYTHON" not in os.environ:
+        # PySpark takes the `python3` on PATH: of an environment that is not activated, one that has no vstream.
+        context.pythonExec = sys.executable
     # Without this, Spark refuses sources that could take filters.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(JetStreamDataSource)
