@@ -205,6 +205,17 @@ def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> N
     assert [row["seq"] for job in jobs for row in rows_of(job)] == list(range(1, 51))
 
 
+def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> None:
+    limited = f'jetstream {{ store_dir: "{tmp_path / "store"}", limits {{ max_request_batch: 7 }} }}'
+    server = JetStreamServer(tmp_path, more=limited)
+    server.start()
+    try:
+        fill(server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
+        assert [row["seq"] for row in rows(server, "foo", "consumer")] == list(range(1, 101))
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("path", ["consumer", "direct"])
 def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServer, path: str) -> None:
     fill(server, "foo", [("foo.x", b"%0200d" % number, None) for number in range(30_000)])

@@ -60,7 +60,9 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
     created = api(client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     try:
         if created.get("num_pending"):
-            yield from _pull(client, job, first, name, pulled)
+            # Servers may have a limit of their own for one request.
+            most = int(created.get("config", {}).get("max_batch") or _MOST)
+            yield from _pull(client, job, first, name, pulled, most=min(_MOST, most))
     except Again:
         # Otherwise a connection that never lasts for a whole piece would lead nowhere.
         if pulled.columns.count and pulled.is_gapless:
@@ -70,10 +72,10 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
-def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled) -> Iterator[Block]:
+def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled, *, most: int) -> Iterator[Block]:
     inbox = client.subscribe()
     # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
-    size = min(_MOST, max(1, _IN_FLIGHT // job.mean_size))
+    size = min(most, max(1, _IN_FLIGHT // job.mean_size))
     subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.name}.{name}"
     last, asked, taken = first - 1, 0, 0
     while True:
