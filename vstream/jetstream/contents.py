@@ -99,9 +99,11 @@ async def messages(
     inbox = connection.inbox()
     await connection.subscribe(inbox, take)
     left, name = int(created.get("num_pending", 0)), str(created["name"])
+    # Servers may have a limit of their own for one request.
+    most = min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH))
     try:
         while left:
-            batch = min(BATCH, left)
+            batch = min(most, left)
             body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
             await connection.publish(f"{naming.asked('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
             for _ in range(batch):
