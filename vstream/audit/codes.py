@@ -497,7 +497,8 @@ ALL: Final = (
         A client published again in another region. Servers up to 2.12 deduplicate what a stream sources: the content
         is there once. Later ones keep both unless the read stream has a `duplicate_window`. Without one, or where this
         message was written when the window of the other was over, it is reported as lost; captures do not say what
-        the window was.
+        the window was. What counts is the window that the read stream has now: where it was made smaller, or turned off
+        after an upgrade from 2.12, what was dropped before that is reported as lost, too.
         """,
         _WARNING,
     ),
