@@ -42,13 +42,13 @@ import bench_failures
 import nats
 from bench_routing import LAYOUTS
 
-from vstream import load
 from vstream.lab import binaries, lab
-from vstream.model.topology import Role
+from vstream.lint import load_topology
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Topology
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
 
 VSTREAM = [sys.executable, "-m", "vstream"]
 RULES_PER_STREAM = 9
@@ -73,7 +73,7 @@ def rendering(sizes: list[int]) -> None:
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
-        bundle = load.bundle(load.load(content, "bench.yaml").require())
+        bundle = load_topology.bundle(load_topology.load(content, "bench.yaml").require())
         seconds = time.process_time() - start
         print(
             f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream"
@@ -125,7 +125,7 @@ async def up(topology: Topology) -> str:
     await lab.up(
         "bench",
         topology,
-        lambda addresses: load.bundle(topology, addresses=addresses),
+        lambda addresses: load_topology.bundle(topology, addresses=addresses),
         binary=binaries.locate(),
         on_progress=lambda _step: None,
     )
@@ -135,8 +135,8 @@ async def up(topology: Topology) -> str:
 async def servers(size: int, rounds: int, directory: Path) -> None:
     file = directory / "bench.yaml"
     file.write_text(document(size))
-    topology = load.load(file.read_bytes(), str(file)).require()
-    bundle = load.bundle(topology)
+    topology = load_topology.load(file.read_bytes(), str(file)).require()
+    bundle = load_topology.bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, R1 on disk, one server per region")
     ratios, plans = [], []
@@ -174,7 +174,9 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
     for size in sizes:
         file = directory / "mappings.cfg"
         file.write_text(
-            load.bundle(load.load(document(size // RULES_PER_STREAM).encode(), "").require()).text(file.name)
+            load_topology.bundle(load_topology.load(document(size // RULES_PER_STREAM).encode(), "").require()).text(
+                file.name
+            )
         )
         pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]
         theirs, ours = (statistics.median(some) for some in zip(*pairs, strict=True))

@@ -30,13 +30,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit import cut as cutting
 from vstream.audit.context import Context
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.normalise import COPIES, track
 from vstream.audit.schema import STREAMS
 from vstream.audit.session import session
-from vstream.audit.shelf import Shelf
 from vstream.audit.source.hashing import mixed
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -31,7 +31,7 @@ from vstream.audit.source import cut, register
 from vstream.audit.source.client import api, connect
 from vstream.audit.source.reading import read
 from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, Wanted, ranges
-from vstream.digest import digest, signed
+from vstream.capture.digest import digest, signed
 from vstream.lab import binaries, ports
 
 if TYPE_CHECKING:

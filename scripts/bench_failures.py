@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import Kind, Outcome
-from vstream.checker.check import check
-from vstream.checker.verdict import About, Status
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.verdict import About, Status
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.load_scenario import load
-from vstream.model.scenario import Trial
-from vstream.scenario.run import run
+from vstream.lint.load_scenario import load
+from vstream.runner.runner import run
+from vstream.scenario.model import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from vstream.capture.records import Delivery, Fault, Operation, Window
     from vstream.capture.store import Capture
-    from vstream.checker.verdict import Verdict
+    from vstream.capture.verdict.verdict import Verdict
 
 REGIONS = ("west", "central", "east")
 """Each goes once. `prices` is at home in the east."""

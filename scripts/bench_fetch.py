@@ -28,17 +28,17 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.conformance import javascript
-from vstream import load
 from vstream.lab import lab
-from vstream.model.topology import Role
+from vstream.lint import load_topology
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client
 
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Endpoint
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Endpoint
 
     Puller = Callable[["Place", str, int, int], Awaitable[tuple[float, float]]]
     """Pulls in a place, that way, so many at a time and in all: seconds, and those of the client's CPU."""
@@ -78,10 +78,10 @@ class Round:
 @asynccontextmanager
 async def running(number: int, layout: str) -> AsyncIterator[Place]:
     """A server with what is pulled, in the layout."""
-    wanted = load.load(bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml").require()
+    wanted = load_topology.load(bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml").require()
 
     def render(addresses: Any) -> Bundle:
-        return load.bundle(wanted, addresses=addresses)
+        return load_topology.bundle(wanted, addresses=addresses)
 
     name = f"bench-fetch-{layout}"
     await lab.up(name, wanted, render, on_progress=lambda _: None, timeout=120)
@@ -91,7 +91,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         if layout == "plain":
             await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load.bundle(wanted), role)
+            await bench_routing.create(endpoint, load_topology.bundle(wanted), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
         process = psutil.Process(lab.status(name).servers[0].pid)

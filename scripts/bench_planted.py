@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit.codes import BY_KIND
 from vstream.audit.context import Context
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.session import session
-from vstream.audit.shelf import Shelf
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -19,17 +19,17 @@ import bench_routing
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream import load
 from vstream.lab import lab
-from vstream.model.topology import Role
+from vstream.lint import load_topology
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nats.aio.client import Client
 
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Topology
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
 
 NAME = "bench-pulls"
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
@@ -62,7 +62,7 @@ def topology(clients: str, servers: int) -> Topology:
         f"regions: {{west: {{servers: {servers}}}}}\ndefaults: {{write: {{max_age: 1h}}}}\n"
         "streams: {s0: {subjects: [v.s0.>], storage: memory, replicas: 1}}\n"
     )
-    return load.load(text.encode(), "bench.yaml").require()
+    return load_topology.load(text.encode(), "bench.yaml").require()
 
 
 def by_stream(bundle: Bundle, clients: str) -> Bundle:
@@ -113,7 +113,7 @@ async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int
     try:
         endpoint = lab.endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load.bundle(wanted), role)
+            await bench_routing.create(endpoint, load_topology.bundle(wanted), role)
         clients = [
             await nats.connect(url, user=endpoint.user, password=endpoint.password, allow_reconnect=False)
             for url in endpoint.urls
@@ -152,10 +152,10 @@ async def _table() -> None:
         wanted = topology(clients, servers=3)
 
         def as_it_is(addresses: Any, wanted: Topology = wanted) -> Bundle:
-            return load.bundle(wanted, addresses=addresses)
+            return load_topology.bundle(wanted, addresses=addresses)
 
         def changed(addresses: Any, wanted: Topology = wanted, clients: str = clients) -> Bundle:
-            return by_stream(load.bundle(wanted, addresses=addresses), clients)
+            return by_stream(load_topology.bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", changed)):
             without, tried = await missed(render, wanted)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.moving import command
 from tests.support.publishing import Load, compared, under_load
 from vstream.lab import lab
-from vstream.load import load as loaded
+from vstream.lint.load_topology import load as loaded
 from vstream.topology import naming
 
 if TYPE_CHECKING:

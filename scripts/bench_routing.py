@@ -26,19 +26,19 @@ import psutil
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from wire import Wire
 
-from vstream import load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.model.topology import Role
+from vstream.lint import load_topology
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from nats.aio.client import Client
 
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Endpoint
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Endpoint
 
 COUNTS = (1, 10, 100, 1000)
 CORE, CORE_OF_MANY = 100_000, 3_000
@@ -221,11 +221,11 @@ async def measure(
 
     *change* is what is tried that vstream does not render.
     """
-    wanted = load.load(topology(layout, count).encode(), "bench.yaml").require()
+    wanted = load_topology.load(topology(layout, count).encode(), "bench.yaml").require()
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(change(load.bundle(wanted, addresses=addresses)))
+        bundles.append(change(load_topology.bundle(wanted, addresses=addresses)))
         return bundles[-1]
 
     await lab.up("bench-routing", wanted, render, on_progress=lambda _: None, timeout=120)

@@ -11,9 +11,9 @@ import pytest
 from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, says, stored
 from tests.support.command import vstream
 from tests.support.labs import pids, states
-from vstream.chaos import disks
-from vstream.chaos import site as sites
-from vstream.lab import links
+from vstream.chaos import disk_full
+from vstream.chaos import target_servers as sites
+from vstream.lab.links import control
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -44,7 +44,7 @@ async def test_a_region_without_room_stores_nothing_until_it_is_healed(file: Pat
 
     # Another fault can be healed meanwhile, and the disk stays full.
     done(chaos(file, "link", "central", "east", "--rtt", "20ms", "--for", "0s"))
-    assert links.read(LAB).overlays == {}
+    assert control.read(LAB).overlays == {}
     assert limit("west-1") == 0
 
     done(chaos(file, "heal"))
@@ -99,4 +99,4 @@ def test_a_server_that_was_killed_since_stays_down_when_its_disk_has_room_again(
 
 async def test_who_can_write_is_seen_to(file: Path) -> None:
     """What confirms the fault would deny one that does not bite."""
-    assert await disks._writes(sites.of_lab(LAB), "central-1")
+    assert await disk_full._writes(sites.of_lab(LAB), "central-1")

@@ -12,8 +12,9 @@ import pytest
 from tests.support import traffic
 from tests.support.chaos import LAB, REGIONS, background, chaos, done, open_faults, publish, rehearsal, says
 from tests.support.command import vstream
-from vstream.lab import lab, links
-from vstream.lab.linkstate import Pair
+from vstream.lab import lab
+from vstream.lab.links import control
+from vstream.lab.links.state import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -33,7 +34,7 @@ def file(small: Path) -> Iterator[Path]:
     """The topology of a lab that is whole, and that is left whole whatever the test did."""
     yield small
     vstream("chaos", "heal", "--lab", LAB, timeout=200)
-    assert links.read(LAB).overlays == {}
+    assert control.read(LAB).overlays == {}
 
 
 async def hears(expected: Collection[Pair]) -> None:
@@ -71,7 +72,7 @@ async def test_two_open_faults_compose_and_each_is_undone_by_name(file: Path) ->
         assert await ears.round_trip("central", "east") >= 0.08
         assert [one["id"] for one in open_faults(file)] == [second["id"]]
         done(chaos(file, "heal"))
-    assert links.read(LAB).state(("central", "east")).is_ideal
+    assert control.read(LAB).state(("central", "east")).is_ideal
 
 
 async def test_an_uneven_narrow_lossy_link_is_what_it_was_asked_to_be(file: Path) -> None:
@@ -102,7 +103,7 @@ def test_what_lies_over_a_link_that_is_cut_is_not_said_to_be_felt(file: Path) ->
     shaped = done(chaos(file, "link", "west", "east", "--rtt", "20ms"))
     assert "no message gets through as it is" in shaped.out
     done(chaos(file, "heal", open_faults(file)[0]["id"]))
-    assert links.read(LAB).state(("west", "east")).delay == pytest.approx(0.01)
+    assert control.read(LAB).state(("west", "east")).delay == pytest.approx(0.01)
 
 
 async def test_one_direction_is_cut_alone(file: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.chaos import (
 )
 from tests.support.command import vstream
 from tests.support.labs import pids, states
-from vstream.chaos import roles
+from vstream.chaos import leaders
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
@@ -61,13 +61,13 @@ async def _leader(stream: str) -> str | None:
     region = next(one for one in REGIONS if any(one in name for name, pid in pids(LAB).items() if pid))
     connection = await open_connection(lab.endpoints(LAB)[region], region)
     try:
-        return await roles.stream_leader(connection, stream)
+        return await leaders.stream_leader(connection, stream)
     finally:
         await connection.close()
 
 
 async def meta_leader() -> str | None:
-    return await roles.meta_leader(url for one in lab.endpoints(LAB).values() for url in one.monitor)
+    return await leaders.meta_leader(url for one in lab.endpoints(LAB).values() for url in one.monitor)
 
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:

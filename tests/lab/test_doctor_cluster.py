@@ -13,14 +13,14 @@ import pytest_asyncio
 
 from tests.support.command import vstream
 from tests.support.labs import running_in, states
-from vstream import load
-from vstream.doctor.examine import examine
-from vstream.doctor.finding import Finding
 from vstream.errors import VstreamError
+from vstream.health.doctor.examine import examine
+from vstream.health.doctor.finding import Finding
+from vstream.health.live.gather import gather
 from vstream.jetstream.connection import Connection, connect
-from vstream.jetstream.gather import gather
 from vstream.lab import lab
-from vstream.model.topology import Topology
+from vstream.lint import load_topology
+from vstream.topology.model import Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -70,13 +70,13 @@ async def west(file: Path) -> AsyncIterator[Connection]:
 
 
 def topology(text: str = TEXT) -> Topology:
-    return load.load(text.encode(), "crowd.yaml").require()
+    return load_topology.load(text.encode(), "crowd.yaml").require()
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
     facts = await gather(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
     found: dict[str, list[Finding]] = {}
-    for one in examine(wanted, load.bundle(wanted), facts).findings:
+    for one in examine(wanted, load_topology.bundle(wanted), facts).findings:
         found.setdefault(one.code, []).append(one)
     return found
 

@@ -17,14 +17,16 @@ from tests.support import probing
 from tests.support.chaos import background, copied
 from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
-from vstream.cli import configs, inputs
-from vstream.doctor.codes import PAGES
-from vstream.doctor.examine import Examined, examine
-from vstream.doctor.finding import Finding
-from vstream.doctor.repair import Copy, LostEnd, Refill
+from vstream.cli import configs, options
 from vstream.errors import VstreamError
-from vstream.jetstream import direct, refill, tails
-from vstream.jetstream.gather import gather
+from vstream.health.doctor.codes import PAGES
+from vstream.health.doctor.examine import Examined, examine
+from vstream.health.doctor.finding import Finding
+from vstream.health.live import lag
+from vstream.health.live.gather import gather
+from vstream.health.repair.live import refill
+from vstream.health.repair.refill import Copy, LostEnd, Refill
+from vstream.jetstream import direct
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 
@@ -48,7 +50,7 @@ async def world(running: None) -> AsyncIterator[World]:
 
 async def look(world: World) -> Examined:
     facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-    return examine(topology(), world.bundle, facts, configs.read(topology(), inputs.target(topology(), LAB), None))
+    return examine(topology(), world.bundle, facts, configs.read(topology(), options.target(topology(), LAB), None))
 
 
 async def until_found(
@@ -214,7 +216,7 @@ async def lost(world: World, region: str) -> dict[int, tuple[str, bytes, int, st
     found: dict[int, tuple[str, bytes, int, str | None]] = {}
     connection, seq = world.connections[region], 1
     while (one := await direct.next_by_subject(connection, f"foo-read-{region}", "foo.lost.>", seq)) is not None:
-        origin = tails.origin_of(one, ("foo-write-west",), f"foo-read-{region}")[1]
+        origin = lag.origin_of(one, ("foo-write-west",), f"foo-read-{region}")[1]
         found[one.seq] = (one.subject, one.data, origin, one.headers.get("Nats-Msg-Id"))
         seq = one.seq + 1
     return found

@@ -14,9 +14,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.readiness import monitor_url
-from vstream.model.consumers import ConsumerConfig
-from vstream.model.json import Json
-from vstream.model.streams import StreamConfig
+from vstream.syntax.json_types import Json
+from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

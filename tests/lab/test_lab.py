@@ -19,7 +19,7 @@ from vstream.lab import binaries, lab, ports
 from vstream.lab.lab import Progress, Stage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.model.artifacts import Artifact, Bundle, ServerAddress
+from vstream.topology.bundle import Artifact, Bundle, ServerAddress
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 

@@ -13,9 +13,10 @@ from tests.support import traffic
 from tests.support.lab_bundle import render, topology
 from tests.support.labs import eventually, running_in, silent
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
-from vstream.lab import doctor, lab, links, ports
-from vstream.lab.keeper import Keeper
-from vstream.lab.links import Backend, Cut, LinkState, Pair
+from vstream.lab import doctor, lab, ports
+from vstream.lab.links import control
+from vstream.lab.links.control import Backend, Cut, LinkState, Pair
+from vstream.lab.links.proxy_process import Keeper
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 
@@ -45,23 +46,23 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else(
     backend: Backend, binary: Path, state: Path
 ) -> None:
     await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, links=backend)
-    every_link = links.read("a").pairs
+    every_link = control.read("a").pairs
     async with traffic.ears("a") as ears:
         everybody = ears.everybody()
         await ears.require(everybody)
         for how in Cut:
             for gone in (LINK, set(every_link), {(WEST, CENTRAL), (CENTRAL, WEST), *LINK}):
-                await links.put_overlay("a", "fault", cut(gone, how))
+                await control.put_overlay("a", "fault", cut(gone, how))
                 await ears.require(everybody - gone)
-                assert not set((await links.traffic("a")).connections) & (gone if how is Cut.RESET else set())
-                await links.remove_overlay("a", "fault")
+                assert not set((await control.traffic("a")).connections) & (gone if how is Cut.RESET else set())
+                await control.remove_overlay("a", "fault")
                 await ears.require(everybody)
             # In one direction only. Packets that are dropped take acknowledgements with them: the other way may stall.
             one_way = {(WEST, EAST)}
-            await links.put_overlay("a", "one-way", cut(one_way, how))
+            await control.put_overlay("a", "one-way", cut(one_way, how))
             stalls = {(EAST, WEST)} if backend is Backend.NETNS and how is Cut.DROP else set()
             await ears.require(everybody - one_way - stalls, perhaps=stalls)
-            await links.remove_overlay("a", "one-way")
+            await control.remove_overlay("a", "one-way")
             await ears.require(everybody)
         assert traffic.direct("a") == []
     await lab.down("a")
@@ -73,16 +74,16 @@ async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary:
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
         assert traffic.direct("a") == []
-        assert (await links.traffic("a")).connections == dict.fromkeys(links.read("a").pairs, 3)
+        assert (await control.traffic("a")).connections == dict.fromkeys(control.read("a").pairs, 3)
         # Servers tell each other where else they could connect: that must not help them.
-        await links.put_overlay("a", "fault", cut(LINK, Cut.RESET))
+        await control.put_overlay("a", "fault", cut(LINK, Cut.RESET))
         await ears.require(ears.everybody() - LINK)
-        assert set((await links.traffic("a")).connections) == set(links.read("a").pairs) - LINK
+        assert set((await control.traffic("a")).connections) == set(control.read("a").pairs) - LINK
         assert traffic.direct("a") == []
-        await links.remove_overlay("a", "fault")
+        await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
         assert traffic.direct("a") == []
-        assert (await links.traffic("a")).refused == 0
+        assert (await control.traffic("a")).refused == 0
     await lab.down("a")
 
 
@@ -91,7 +92,7 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
         wanted = {(WEST, CENTRAL): 0.06, (CENTRAL, EAST): 0.08, (WEST, EAST): 0.14}
-        await links.change(
+        await control.change(
             "a",
             {
                 pair: LinkState(delay=rtt / 2)
@@ -103,9 +104,9 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
         for (one, other), rtt in wanted.items():
             assert at_home < rtt <= await ears.round_trip(one, other)
             assert await ears.round_trip(other, one) >= rtt
-        await links.change("a", {(EAST, WEST): LinkState(delay=0.3)})
+        await control.change("a", {(EAST, WEST): LinkState(delay=0.3)})
         assert await ears.round_trip(WEST, EAST) >= 0.07 + 0.3
-        await links.reset("a", links.read("a").pairs)
+        await control.reset("a", control.read("a").pairs)
         assert await ears.round_trip(WEST, EAST) < 0.07
 
 
@@ -113,37 +114,37 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
 async def test_faults_undo_what_they_did_and_nothing_else() -> None:
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
-        await links.put_overlay("a", "one", cut(LINK, Cut.DROP))
-        await links.put_overlay("a", "other", cut(LINK | {(WEST, CENTRAL), (CENTRAL, WEST)}, Cut.RESET))
-        await links.change("a", {(WEST, EAST): LinkState(delay=0.02)})
-        await links.remove_overlay("a", "one")
-        await links.remove_overlay("a", "one")
+        await control.put_overlay("a", "one", cut(LINK, Cut.DROP))
+        await control.put_overlay("a", "other", cut(LINK | {(WEST, CENTRAL), (CENTRAL, WEST)}, Cut.RESET))
+        await control.change("a", {(WEST, EAST): LinkState(delay=0.02)})
+        await control.remove_overlay("a", "one")
+        await control.remove_overlay("a", "one")
         alone = {(WEST, EAST), (EAST, WEST), (WEST, CENTRAL), (CENTRAL, WEST)}
         await ears.require(ears.everybody() - alone)
-        await links.remove_overlay("a", "other")
+        await control.remove_overlay("a", "other")
         await ears.require(ears.everybody())
-        assert links.read("a").state((WEST, EAST)) == LinkState(delay=0.02)
+        assert control.read("a").state((WEST, EAST)) == LinkState(delay=0.02)
 
 
 async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(binary: Path, up: None) -> None:
     keeper = Keeper(lab_directory("a"))
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
-        await links.put_overlay("a", "fault", cut(LINK, Cut.DROP))
+        await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
         process = keeper.process()
         assert process is not None
         process.send_signal(signal.SIGKILL)
         await eventually(lambda: keeper.process() is None)
         with pytest.raises(LabError, match="the link keeper of lab `a` does not run") as caught:
-            await links.put_overlay("a", "another", cut(LINK, Cut.RESET))
+            await control.put_overlay("a", "another", cut(LINK, Cut.RESET))
         assert "vstream lab up" in str(caught.value.hint)
-        assert set(links.read("a").overlays) == {"fault"}
+        assert set(control.read("a").overlays) == {"fault"}
         servers = {server.name: server.pid for server in lab.status("a").servers}
 
         await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
         assert {server.name: server.pid for server in lab.status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
-        await links.remove_overlay("a", "fault")
+        await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
 
 
@@ -159,29 +160,29 @@ async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_le
 
 
 async def test_a_fault_can_be_undone_while_the_lab_does_not_run(binary: Path, up: None) -> None:
-    await links.put_overlay("a", "fault", cut(LINK, Cut.DROP))
+    await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
     await lab.down("a")
-    after = await links.remove_overlay("a", "fault")
+    after = await control.remove_overlay("a", "fault")
     assert after.overlays == {}
     with pytest.raises(LabError, match="does not run"):
-        await links.put_overlay("a", "fault", cut(LINK, Cut.DROP))
+        await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
 
 
 async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(binary: Path, up: None) -> None:
-    await links.put_overlay("a", "fault", cut(LINK, Cut.DROP))
+    await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
     await lab.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
     await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, shape=shape)
-    assert links.read("a").overlays == {}
+    assert control.read("a").overlays == {}
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
         assert await ears.round_trip(WEST, EAST) >= 0.1
     # Another shape counts at once; what was changed since stays.
-    await links.change("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
+    await control.change("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
     await lab.up(
         "a", topology(3, 1), render, binary=binary, on_progress=silent, shape={(WEST, EAST): LinkState(loss=0.01)}
     )
-    assert links.read("a").base == {
+    assert control.read("a").base == {
         (WEST, EAST): LinkState(loss=0.01),
         (EAST, WEST): LinkState(),
         (WEST, CENTRAL): LinkState(delay=0.01),
@@ -190,18 +191,18 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
 
 async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up: None) -> None:
     with pytest.raises(UnknownNameError, match="lab `a` has no region `west`") as caught:
-        await links.put_overlay("a", "fault", {("west", WEST): LinkState(cut=Cut.DROP)})
+        await control.put_overlay("a", "fault", {("west", WEST): LinkState(cut=Cut.DROP)})
     assert caught.value.hint == "its regions: r0, r1, r2"
     with pytest.raises(UnknownNameError, match="`r0` has no link to itself"):
-        await links.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
+        await control.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
         await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)
-    assert links.read("a").overlays == {}
+    assert control.read("a").overlays == {}
 
     await lab.up("b", topology(2, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)
     assert Keeper(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
-        await links.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
+        await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
     await lab.down("b")
 
 
@@ -217,7 +218,7 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> 
         for port in (*ports.of(address), *ports.fronts_of(address))
     ]
     assert len(used) == len(set(used)) == 20
-    await links.put_overlay("a", "fault", cut({("r0", "r1"), ("r1", "r0")}, Cut.DROP))
+    await control.put_overlay("a", "fault", cut({("r0", "r1"), ("r1", "r0")}, Cut.DROP))
     async with traffic.ears("b") as ears:
         await ears.require(ears.everybody())
     await lab.down("a")
@@ -230,7 +231,7 @@ async def test_a_process_that_is_no_server_of_the_lab_is_not_let_through(up: Non
     with pytest.raises(ConnectionResetError):
         await reader.read(1)
     writer.close()
-    assert (await links.traffic("a")).refused == 1
+    assert (await control.traffic("a")).refused == 1
 
 
 async def test_namespaces_that_this_machine_cannot_have_are_refused_and_the_others_are_whole(
@@ -249,19 +250,19 @@ async def test_namespaces_that_this_machine_cannot_have_are_refused_and_the_othe
     await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
-        await links.put_overlay("a", "fault", cut(LINK, Cut.RESET))
+        await control.put_overlay("a", "fault", cut(LINK, Cut.RESET))
         await ears.require(ears.everybody() - LINK)
-        await links.change("a", {(WEST, CENTRAL): LinkState(loss=0.2)})
-        await links.remove_overlay("a", "fault")
+        await control.change("a", {(WEST, CENTRAL): LinkState(loss=0.2)})
+        await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody(), within=60)
-        slow = links.change("a", {(WEST, EAST): LinkState(delay=0.05, jitter=0.01)})
+        slow = control.change("a", {(WEST, EAST): LinkState(delay=0.05, jitter=0.01)})
         if NAMESPACES["rtt and jitter"]:
             await slow
             assert await ears.round_trip(WEST, EAST) >= 0.05
         else:
             with pytest.raises(UnsupportedError, match="can have no delay on this machine"):
                 await slow
-            assert links.read("a").base == {(WEST, CENTRAL): LinkState(loss=0.2)}
+            assert control.read("a").base == {(WEST, CENTRAL): LinkState(loss=0.2)}
     # Networks go with what holds them: that is said, and nothing is left.
     process = Keeper(lab_directory("a")).process()
     assert process is not None

@@ -16,8 +16,9 @@ from tests.support import traffic
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from vstream.jetstream import monitoring
-from vstream.lab import lab, links
-from vstream.lab.links import Cut, LinkState
+from vstream.lab import lab
+from vstream.lab.links import control
+from vstream.lab.links.control import Cut, LinkState
 from vstream.lab.readiness import monitor_url
 
 pytestmark = pytest.mark.lab
@@ -114,13 +115,13 @@ def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None
         "east": {"stretch-west", "stretch-central"},
     }
     for how in Cut:
-        asyncio.run(links.put_overlay("wide", "isolate", dict.fromkeys(WEST_AWAY, LinkState(cut=how))))
+        asyncio.run(control.put_overlay("wide", "isolate", dict.fromkeys(WEST_AWAY, LinkState(cut=how))))
         if how is Cut.RESET:
             poll(lambda: routes() == WITHOUT_WEST)
         table = vstream("lab", "links")
         assert f"cut ({how.value})" in table.out
         assert table.out.count("isolate") == len(WEST_AWAY)
-        asyncio.run(links.remove_overlay("wide", "isolate"))
+        asyncio.run(control.remove_overlay("wide", "isolate"))
         poll(lambda: all(len(names) == 2 for names in routes().values()))
     assert traffic.direct("wide") == []
 

@@ -16,14 +16,14 @@ import pytest
 from tests.support import labs, trespass
 from tests.support.command import Ran, vstream
 from tests.support.labs import running_in
-from vstream.audit.access import local
+from vstream.audit.ship_credentials import local
 from vstream.audit.source.client import connect as audit_client
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
-from vstream.model.accounts import AUDIT_USER
-from vstream.model.topology import Endpoint
+from vstream.topology.accounts import AUDIT_USER
+from vstream.topology.model import Endpoint
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

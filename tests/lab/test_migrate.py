@@ -16,10 +16,10 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.mappings import LabMappings
-from vstream.load import bundle, load
-from vstream.model.artifacts import MAPPINGS_PATH, Bundle
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Role
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.bundle import MAPPINGS_PATH, Bundle
+from vstream.topology.model import Role
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

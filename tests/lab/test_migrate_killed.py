@@ -23,9 +23,9 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
-from vstream.load import bundle, load
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Role, Topology
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.model import Role, Topology
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

@@ -21,8 +21,8 @@ from tests.support.labs import silent
 from tests.support.publishing import Load, audited, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
-from vstream.load import bundle, load
-from vstream.model.topology import Topology
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.model import Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

@@ -23,14 +23,14 @@ from tests.support.command import Ran, vstream
 from tests.support.labs import running_in
 from tests.support.probing import until
 from vstream.errors import NotReachableError
-from vstream.jetstream.claims import SignedAccounts
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
-from vstream.load import bundle, load
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.live.push_accounts import SignedAccounts
 
 pytestmark = pytest.mark.lab
 

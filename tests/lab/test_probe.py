@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tests.support.probing import REGIONS, World, bad, empty_world, of, physical, running_lab, until
 from vstream.errors import VstreamError
-from vstream.model.topology import Role
 from vstream.probe.report import Hop, Progress, Status
+from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
 

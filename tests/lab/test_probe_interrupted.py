@@ -28,8 +28,8 @@ from vstream.jetstream.connection import open_connection
 from vstream.lab import lab
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.model.topology import Role
 from vstream.probe.report import Hop, Progress, Status
+from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
 

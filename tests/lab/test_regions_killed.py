@@ -17,8 +17,8 @@ from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
-from vstream.load import bundle, load
-from vstream.model.topology import Topology
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.model import Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(600)]
 

@@ -16,11 +16,11 @@ import pytest_asyncio
 from tests.support import probing
 from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
-from vstream.doctor.examine import examine
 from vstream.errors import VstreamError
+from vstream.health.doctor.examine import examine
+from vstream.health.live.gather import gather
 from vstream.jetstream import direct
-from vstream.jetstream.gather import gather
-from vstream.jetstream.origins import provenance
+from vstream.jetstream.source_header import provenance
 from vstream.lab import binaries, lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]

@@ -28,10 +28,11 @@ from tests.support.rehearsals import (
 )
 from vstream.capture.records import FaultOutcome, Kind, Outcome
 from vstream.capture.store import Capture
-from vstream.checker.check import check
+from vstream.capture.verdict.check import check
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.model.scenario import (
+from vstream.runner.events import Sampled, StepBegan, StepEnded, Worked
+from vstream.scenario.model import (
     Converge,
     FaultKind,
     FaultSpec,
@@ -43,7 +44,6 @@ from vstream.model.scenario import (
     Try,
     Wait,
 )
-from vstream.scenario.events import Sampled, StepBegan, StepEnded, Worked
 
 pytestmark = pytest.mark.lab
 

@@ -15,10 +15,10 @@ from tests.support.command import vstream
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.load import bundle, load
-from vstream.model.artifacts import Bundle
-from vstream.model.topology import Role, Topology
+from vstream.lint.load_topology import bundle, load
 from vstream.plan.diff import Observed, diff
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role, Topology
 
 pytestmark = [pytest.mark.server, pytest.mark.versions]
 VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vstream import load
 from vstream.lab import binaries
+from vstream.lint import load_topology
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf.digest import digest
 
@@ -63,7 +63,7 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
 
 def test_rendered_configurations(tmp_path: Path) -> None:
     name = "three-regions.yaml"
-    bundle = load.bundle(load.load((EXAMPLES / name).read_bytes(), name).require())
+    bundle = load_topology.bundle(load_topology.load((EXAMPLES / name).read_bytes(), name).require())
     for artifact in bundle.artifacts:
         path = tmp_path / artifact.path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.jetstream.contents import messages
-from vstream.jetstream.steady import open_steady
-from vstream.model.topology import Endpoint
+from vstream.jetstream.read_stream import messages
+from vstream.jetstream.reconnecting import open_steady
+from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
 

@@ -35,7 +35,7 @@ from vstream.audit.source.values import (
     encode,
     ranges,
 )
-from vstream.digest import digest, signed
+from vstream.capture.digest import digest, signed
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]

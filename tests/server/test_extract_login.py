@@ -18,7 +18,7 @@ from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection
-from vstream.model.topology import Endpoint
+from vstream.topology.model import Endpoint
 
 pytestmark = [pytest.mark.server]
 

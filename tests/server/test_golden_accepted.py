@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.lab import binaries
-from vstream.model.artifacts import (
+from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
     PASSWORDS_PATH,
     SYSTEM_PASSWORD_PATH,

@@ -28,9 +28,9 @@ from tests.support.mappings import Generator, as_conf
 from tests.support.ports import free_port
 from vstream.diagnostics import Span
 from vstream.lab import binaries
-from vstream.mapping.compile import MappingErrorKind
-from vstream.mapping.select import MappingTable, OutcomeKind, compile_mappings
-from vstream.model.mappings import Destination, Mapping
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rules import MappingErrorKind
+from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 
 NATS_SERVER = str(binaries.locate("2.15.1"))
 """The version that the model follows."""

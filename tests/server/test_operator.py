@@ -15,19 +15,20 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.probing import until
 from vstream.errors import NotReachableError, VstreamError
-from vstream.jetstream import claims, monitoring
-from vstream.jetstream.claims import SignedAccounts, loaded_claims
+from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
-from vstream.jetstream.loaded import loaded_on
 from vstream.lab import binaries
-from vstream.load import bundle, load
-from vstream.model.artifacts import Bundle, ServerAddress
-from vstream.model.keys import account_key
-from vstream.model.topology import Endpoint, Topology
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import spell_destinations
-from vstream.plan.loaded import USERS, entries
-from vstream.render.claims import mark_of
+from vstream.plan.live import push_accounts
+from vstream.plan.live.loaded_rules import loaded_on
+from vstream.plan.live.push_accounts import SignedAccounts, loaded_claims
+from vstream.render.accounts.claims import mark_of
+from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.model import Endpoint, Topology
+from vstream.topology.signing import account_key
 
 pytestmark = pytest.mark.server
 
@@ -148,7 +149,7 @@ async def test_a_server_that_does_not_confirm_is_named(running: Running) -> None
 async def test_tokens_of_another_operator_are_not_loaded(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "_LOADED", 1)
+    monkeypatch.setattr(push_accounts, "_LOADED", 1)
     good = running.bundle
     other = Keyring(tmp_path / "other")
     other.complete(running.topology)

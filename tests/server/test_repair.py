@@ -15,14 +15,16 @@ import pytest_asyncio
 
 from tests.support import one_server
 from tests.support.probing import REGIONS, render, topology
-from vstream.cli import inputs, repairing
-from vstream.doctor.repair_contents import Doubles
+from vstream.cli import options
+from vstream.cli.repair import steps
 from vstream.errors import VstreamError
-from vstream.jetstream import direct, doubles, missing, replay
+from vstream.health.repair.live import duplicates, missing, replay
+from vstream.health.repair.live.missing import Contents
+from vstream.health.repair.plan import Doubles
+from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.missing import Contents
-from vstream.jetstream.origins import provenance, replay_of
-from vstream.jetstream.steady import SteadyConnection
+from vstream.jetstream.reconnecting import SteadyConnection
+from vstream.jetstream.source_header import provenance, replay_of
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -97,12 +99,12 @@ class Regions:
     async def doubles(self) -> Doubles | None:
         contents = await self.look()
         (scan,) = [one for one in contents.scans if one.name == EAST]
-        return await doubles.look("foo", scan, silent)
+        return await duplicates.look("foo", scan, silent)
 
     async def delete(self) -> tuple[int, int]:
         contents = await self.look()
         (scan,) = [one for one in contents.scans if one.name == EAST]
-        return await doubles.delete(scan, silent)
+        return await duplicates.delete(scan, silent)
 
     def narrow(self) -> dict[str, Any]:
         """The read stream of the east, which passes what is not on `foo.>` in the west as if it had skipped it."""
@@ -124,8 +126,8 @@ def silent(_: int, __: int) -> None:
 async def regions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Regions]:
     """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
     async with one_server.running(tmp_path, request.param) as server:
-        where = inputs.Target(endpoints=dict.fromkeys(REGIONS, server.endpoint), lab=None, description="one server")
-        async with repairing.opened(topology(), where) as connections:
+        where = options.Target(endpoints=dict.fromkeys(REGIONS, server.endpoint), lab=None, description="one server")
+        async with steps.opened(topology(), where) as connections:
             yield Regions(server, connections)
 
 
@@ -176,10 +178,10 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     await regions.until_held(wanted, "foo-read-west", "foo-read-central")
     await regions.until_held({one for one in wanted if one[2].startswith("foo.")})
     left = 21
-    where = inputs.Target(endpoints=dict.fromkeys(REGIONS, regions.server.endpoint), lab=None, description="")
+    where = options.Target(endpoints=dict.fromkeys(REGIONS, regions.server.endpoint), lab=None, description="")
     for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
         # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
-        async with repairing.opened(topology(), where) as connections:
+        async with steps.opened(topology(), where) as connections:
             await until_killed(Regions(regions.server, connections), monkeypatch, after)
         (leftover,) = await replay.leftovers(topology(), regions.connection)
         assert (leftover.readers, leftover.is_running) == (readers, False)

@@ -21,12 +21,12 @@ import pytest_asyncio
 
 from tests.support.one_server import OneServer, eventually, running
 from tests.support.scenarios import scenario
+from vstream.capture.digest import digest
 from vstream.capture.records import Kind, Operation, Outcome
 from vstream.capture.store import Capture
-from vstream.digest import digest
 from vstream.jetstream.connection import connect
-from vstream.scenario.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
-from vstream.scenario.workers import Helper, Workers
+from vstream.runner.workers import Helper, Workers
+from vstream.runner.workload.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
 
 pytestmark = pytest.mark.server
 
@@ -67,7 +67,9 @@ class World:
             await workers.end()
 
     def helper(self, spec: WorkerSpec) -> Helper:
-        return Helper("worker", "vstream.scenario.worker", WORKER.dump_json(spec), self.capture.path / "worker.err")
+        return Helper(
+            "worker", "vstream.runner.workload.worker", WORKER.dump_json(spec), self.capture.path / "worker.err"
+        )
 
     def now(self) -> int:
         return time.monotonic_ns() - self.spec.start
@@ -345,10 +347,10 @@ async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) 
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from vstream.scenario.workers import Helper, Workers
+from vstream.runner.workers import Helper, Workers
 
 async def main():
-    helper = Helper("worker", "vstream.scenario.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
+    helper = Helper("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
     workers = Workers((helper,), lambda name, progress: None)
     await workers.start(within=30)
     await workers.go(0)

@@ -20,14 +20,14 @@ from vstream.audit import frames
 from vstream.audit.context import Context
 from vstream.audit.extract import extent
 from vstream.audit.report import Report, Verdict
-from vstream.audit.shelf import Shelf
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 from vstream.diagnostics import Severity
 from vstream.lab import lab
-from vstream.load import bundle, load
-from vstream.model.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
-from vstream.model.topology import Consistency, Routing, Topology
+from vstream.lint.load_topology import bundle, load
 from vstream.topology import naming
+from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
+from vstream.topology.model import Consistency, Routing, Topology
 
 pytestmark = [
     pytest.mark.server,

@@ -15,15 +15,15 @@ from pyarrow import parquet
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
-from vstream.audit.captured import captured
+from vstream.audit.client_journal import journal
 from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
-from vstream.audit.failure import explained
 from vstream.audit.frames import handed_over, read_tables, write_tables
-from vstream.audit.journal import journal
+from vstream.audit.from_capture import captured
 from vstream.audit.publish import RESULTS, check, publish
 from vstream.audit.report import Report, Verdict
-from vstream.audit.shelf import Shelf
+from vstream.audit.spark_errors import explained
 from vstream.audit.stages import Run, Stage
+from vstream.audit.table_store import Shelf
 from vstream.capture.records import Outcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError

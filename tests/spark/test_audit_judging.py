@@ -16,11 +16,11 @@ from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from vstream.audit.codes import BY_KIND
 from vstream.audit.context import Context
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.shelf import Shelf
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:

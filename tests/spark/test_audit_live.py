@@ -14,22 +14,22 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import extract, frames
-from vstream.audit.captured import captured
 from vstream.audit.context import Context
 from vstream.audit.cut import take
-from vstream.audit.failure import explained
 from vstream.audit.follow import Follower
+from vstream.audit.from_capture import captured
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.shelf import Shelf
 from vstream.audit.source import datasource
 from vstream.audit.source.values import Cursor, Cut, Wanted
+from vstream.audit.spark_errors import explained
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
-from vstream.model.artifacts import PhysicalStream
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Endpoint, Role
+from vstream.topology.bundle import PhysicalStream
+from vstream.topology.model import Endpoint, Role
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [
     pytest.mark.server,

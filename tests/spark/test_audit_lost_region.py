@@ -20,12 +20,12 @@ from tests.support.relay import relay
 from tests.unit.test_auditing import WANTED
 from vstream.audit.extract import extent, extract
 from vstream.audit.report import Verdict
-from vstream.cli import inputs
-from vstream.cli.auditing import Live, source
+from vstream.cli import options
+from vstream.cli.audit.sources import Live, source
+from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
-from vstream.model.accounts import AUDIT_USER
-from vstream.ui import audit as view
+from vstream.topology.accounts import AUDIT_USER
 
 pytestmark = [
     pytest.mark.server,
@@ -122,10 +122,10 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         (tmp_path / "two.yaml").write_text(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
-        topology = inputs.load(tmp_path / "two.yaml").require()
-        target = inputs.target(topology, None)
-        streams = inputs.bundle_for(topology, target, None).streams
-        found = extract(extent(streams, inputs.endpoints_as(topology, target, AUDIT_USER), tmp_path)).messages
+        topology = options.load(tmp_path / "two.yaml").require()
+        target = options.target(topology, None)
+        streams = options.bundle_for(topology, target, None).streams
+        found = extract(extent(streams, options.endpoints_as(topology, target, AUDIT_USER), tmp_path)).messages
     assert len(broken) == len(MESSAGES)
     rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
     assert rows == {

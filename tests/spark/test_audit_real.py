@@ -20,18 +20,18 @@ from pyspark.sql import SparkSession
 
 from tests.support.labs import running_in
 from tests.support.rehearsals import NS, rehearse, scenario
-from vstream.audit.captured import captured
+from vstream.audit.client_journal import JOURNAL, journal
 from vstream.audit.context import Context
 from vstream.audit.frames import handed_over
-from vstream.audit.journal import JOURNAL, journal
-from vstream.audit.local import table
+from vstream.audit.from_capture import captured
+from vstream.audit.local_frames import table
 from vstream.audit.report import Report, Verdict
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.shelf import Shelf
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 from vstream.capture.store import Capture
 from vstream.diagnostics import Severity
-from vstream.model.scenario import Converge, Wait
+from vstream.scenario.model import Converge, Wait
 
 pytestmark = [
     pytest.mark.lab,

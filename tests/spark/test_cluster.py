@@ -22,11 +22,11 @@ from vstream.audit import frames
 from vstream.audit.context import Context
 from vstream.audit.extract import extent
 from vstream.audit.session import SMALL
-from vstream.audit.shelf import Shelf
 from vstream.audit.stages import Run
-from vstream.model.artifacts import PhysicalStream
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Endpoint, Role
+from vstream.audit.table_store import Shelf
+from vstream.topology.bundle import PhysicalStream
+from vstream.topology.model import Endpoint, Role
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 REGIONS = ("west", "central", "east")

@@ -27,9 +27,9 @@ PUBLISH = """
 import sys
 from pyspark.sql import SparkSession
 from tests.spark.test_lakes import rows
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.publish import RESULTS, check, publish
-from vstream.audit.shelf import Shelf
+from vstream.audit.table_store import Shelf
 remote, lake, kind = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
 spark.sql(f"CREATE SCHEMA found LOCATION '{lake}'")

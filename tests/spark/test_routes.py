@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import session
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.routes import ROUTES, Route, along, as_rows, route
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.source import archive
 from vstream.audit.source.values import Access
-from vstream.digest import digest, signed
+from vstream.capture.digest import digest, signed
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 PASSWORD = "correct horse battery staple"

@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
-from vstream.audit.captured import captured
 from vstream.audit.extract import extent, extract
+from vstream.audit.from_capture import captured
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
+from vstream.capture.digest import digest, signed
 from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT, Capture, Lines
-from vstream.digest import digest, signed
 from vstream.errors import NotReachableError, VstreamError
-from vstream.model.artifacts import PhysicalStream
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Endpoint, Role
+from vstream.topology.bundle import PhysicalStream
+from vstream.topology.model import Endpoint, Role
+from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -225,7 +225,7 @@ import json, sys
 from pathlib import Path
 from tests.spark.test_tables import STREAMS_WANTED
 from vstream.audit.session import session
-from vstream.model.topology import Endpoint
+from vstream.topology.model import Endpoint
 url, scratch = sys.argv[1:]
 with session(master="local-cluster[2,1,1024]") as spark:
     from vstream.audit import frames

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vstream.capture.digest import digest
 from vstream.capture.records import (
     CapturedServer,
     CapturedStream,
@@ -25,7 +26,6 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.store import FORMAT, Capture, Lines
-from vstream.digest import digest
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

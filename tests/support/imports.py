@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vstream.imported.found import Found, FoundServer, Way
-from vstream.load import bundle
-from vstream.model.artifacts import Bundle
-from vstream.model.consumers import ConsumerConfig, ObservedConsumer
-from vstream.model.streams import ObservedStream, StreamConfig
-from vstream.model.topology import Endpoint, Topology
+from vstream.lint.load_topology import bundle
 from vstream.plan.canonical import canonical
 from vstream.plan.diff import spell_destinations
+from vstream.plan.importing.found import Found, FoundServer, Way
+from vstream.topology.bundle import Bundle
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+from vstream.topology.model import Endpoint, Topology
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
 def reported(fields: Any) -> dict[str, Any]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vstream.cli import inputs
+from vstream.cli import options
 from vstream.cli.plan import compare
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.gauges import LiveGauges
-from vstream.jetstream.observe import any_connection, connect_all
 from vstream.lab.mappings import LabMappings
-from vstream.lab.shrinking import LabServers
-from vstream.model.consumers import ConsumerConfig
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Topology
+from vstream.lab.remove_servers import LabServers
 from vstream.plan import apply as module
-from vstream.plan.changes import Plan
+from vstream.plan.live.gate_checks import LiveGauges
+from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.plan import Plan
+from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.model import Topology
+from vstream.topology.stream_config import StreamConfig
 
 RUNS = 40
 """More than there are requests."""
@@ -79,8 +79,8 @@ async def planned(
     wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *lab*."""
-    where = inputs.target(wanted, lab)
-    return await compare(wanted, where, inputs.bundle_for(wanted, where, None), adopt, lost)
+    where = options.target(wanted, lab)
+    return await compare(wanted, where, options.bundle_for(wanted, where, None), adopt, lost)
 
 
 async def run(
@@ -92,8 +92,8 @@ async def run(
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after its first request, added to *done*, if that is given. The plan that it had."""
-    where = inputs.target(wanted, lab)
-    rendered = inputs.bundle_for(wanted, where, None)
+    where = options.target(wanted, lab)
+    rendered = options.bundle_for(wanted, where, None)
     plan = await compare(wanted, where, rendered, adopt, lost)
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:

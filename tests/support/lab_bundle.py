@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from vstream.lab import binaries, lab, records
 from vstream.lab.state import LabDirectory
-from vstream.model.artifacts import Artifact, Bundle, ServerAddress
-from vstream.model.topology import JetStreamLimits, Naming, Ports, Region, Server, Topology
+from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+from vstream.topology.model import JetStreamLimits, Naming, Ports, Region, Server, Topology
 
 NO_MAPPINGS = "# none\n"
 

@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 
 from hypothesis import strategies as st
 
+from vstream.cli.views import diagnostics, findings, mapping
 from vstream.lint.engine import Report, Surroundings, lint
 from vstream.lint.fixes import diff, fixed
-from vstream.lint.inputs import Source, gather
+from vstream.lint.load_scenario import Loaded as LoadedScenario
+from vstream.lint.load_scenario import load as load_any_scenario
+from vstream.lint.load_topology import bundle, load
 from vstream.lint.manual import PAGES
+from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
-from vstream.load import bundle, load
-from vstream.load_scenario import Loaded as LoadedScenario
-from vstream.load_scenario import load as load_any_scenario
-from vstream.ui import diagnostics, findings, mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()

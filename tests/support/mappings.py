@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from vstream.diagnostics import Span
-from vstream.mapping.functions import Function
-from vstream.mapping.select import MappingTable, compile_mappings
-from vstream.model.mappings import Destination, Mapping
+from vstream.subjects.functions import Function
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.resolve import MappingTable, compile_mappings
 
 WORDS = (
     "a",

@@ -14,7 +14,7 @@ import psutil
 from tests.support.command import Ran, vstream
 from tests.support.publishing import Load, compared, under_load
 from vstream.lab import lab
-from vstream.load import load as loaded
+from vstream.lint.load_topology import load as loaded
 from vstream.topology import naming
 
 OLD = ("west", "central", "east")

@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import connect
 from vstream.lab.binaries import locate
-from vstream.model.topology import Endpoint
+from vstream.topology.model import Endpoint
 
 DEADLINE = 30.0
 NAME = "west-1"

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
-from vstream.load import bundle, load
-from vstream.model.artifacts import Bundle
-from vstream.model.consumers import ConsumerConfig, ObservedConsumer
-from vstream.model.streams import ObservedStream, StreamConfig
-from vstream.model.topology import Topology
+from vstream.lint.load_topology import bundle, load
 from vstream.plan.canonical import canonical
-from vstream.plan.copies import positions
 from vstream.plan.diff import Observed, spell_destinations
 from vstream.plan.gates import Gate
+from vstream.plan.transitions.seed_region import positions
+from vstream.topology.bundle import Bundle
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+from vstream.topology.model import Topology
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
 def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from tests.support.labs import running_in
-from vstream import load
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
-from vstream.model.artifacts import Bundle, ServerAddress
-from vstream.model.topology import Role, Topology
+from vstream.lint import load_topology
 from vstream.probe.checks import run
 from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
 from vstream.topology import naming
+from vstream.topology.bundle import Bundle, ServerAddress
+from vstream.topology.model import Role, Topology
 
 LAB = "probe"
 REGIONS = ("west", "central", "east")
@@ -44,11 +44,11 @@ streams:
 
 
 def topology() -> Topology:
-    return load.load(_TOPOLOGY, "probed.yaml").require()
+    return load_topology.load(_TOPOLOGY, "probed.yaml").require()
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:
-    return load.bundle(topology(), addresses=addresses)
+    return load_topology.bundle(topology(), addresses=addresses)
 
 
 def physical(role: Role, region: str) -> str:

@@ -14,10 +14,10 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 from vstream.jetstream.connection import connection_options
-from vstream.jetstream.contents import messages
-from vstream.jetstream.steady import open_steady
+from vstream.jetstream.read_stream import messages
+from vstream.jetstream.reconnecting import open_steady
 from vstream.lab import lab
-from vstream.model.topology import Endpoint
+from vstream.topology.model import Endpoint
 
 
 async def _quiet(_: Exception) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from vstream.capture.records import Kind, Operation, Outcome
 from vstream.capture.store import Capture
 from vstream.diagnostics import Span
-from vstream.model.scenario import (
+from vstream.runner.events import Event
+from vstream.runner.runner import run
+from vstream.scenario.model import (
     Action,
     LabSpec,
     Publishers,
@@ -20,8 +22,6 @@ from vstream.model.scenario import (
     Step,
     Workload,
 )
-from vstream.scenario.events import Event
-from vstream.scenario.run import run
 
 NS = 1_000_000_000
 HERE = Span.point("test.yaml", 1, 1)

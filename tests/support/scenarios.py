@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.support.topologies import concise
-from vstream.load_scenario import Loaded, load
-from vstream.model.scenario import Scenario
+from vstream.lint.load_scenario import Loaded, load
+from vstream.scenario.model import Scenario
 
 ACME = b"""\
 version: 1

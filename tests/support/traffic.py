@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from vstream.lab import lab, ports
-from vstream.lab.linkstate import Pair
+from vstream.lab.links.state import Pair
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 

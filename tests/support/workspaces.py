@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Diagnostic
-from vstream.lint.inputs import Source, gather
+from vstream.lint.load_topology import load
+from vstream.lint.read import Source, gather
 from vstream.lint.registry import Rule, run
 from vstream.lint.rules import servers, streams
-from vstream.load import load
-from vstream.model.artifacts import stand_in
+from vstream.topology.bundle import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
 
-    from vstream.lint.subject import Workspace
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import ServerVersion
+    from vstream.lint.workspace import Workspace
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import ServerVersion
 
 FIXTURES = Path(__file__).parent.parent / "rules"
 RULES = (*streams.RULES, *servers.RULES)

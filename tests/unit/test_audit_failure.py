@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from vstream.audit.failure import SparkEndedError, explained, is_reading, way_out
+from vstream.audit.spark_errors import SparkEndedError, explained, is_reading, way_out
 from vstream.errors import VstreamError
 
 

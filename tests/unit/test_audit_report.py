@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 from vstream.audit import codes
-from vstream.audit.failure import said
 from vstream.audit.junit import to_junit
 from vstream.audit.report import Delay, Finding, Order, Range, Report, Route, Settled, StreamState, Verdict
+from vstream.audit.spark_errors import said
+from vstream.cli.views import audit as view
+from vstream.cli.views.audit_follow import Rounds
+from vstream.cli.views.audit_page import page
 from vstream.diagnostics import Severity
-from vstream.ui import audit as view
-from vstream.ui.audit_follow import Rounds
-from vstream.ui.audit_page import page
 
 
 def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:

@@ -13,7 +13,7 @@ import psutil
 
 START = """
 from vstream.audit.session import session
-from vstream.cli.running import stoppable
+from vstream.cli.asyncio_runner import stoppable
 with stoppable(), session(master="local[1]"):
     pass
 """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.temporary import directory
+from vstream.audit.scratch import directory
 
 HOLD = """
 import sys
-from vstream.audit.temporary import directory
+from vstream.audit.scratch import directory
 with directory() as place:
     (place / "vstream-west-password").write_text("secret")
     print(place, flush=True)

@@ -16,7 +16,7 @@ from vstream.audit.source.columns import Columns
 from vstream.audit.source.cut import take
 from vstream.audit.source.values import Access, Wanted
 from vstream.audit.source.wire import Direct, Pulled, WrongStream, consume
-from vstream.digest import digest, signed
+from vstream.capture.digest import digest, signed
 from vstream.errors import VstreamError
 
 INBOX = "_INBOX.a.2.in"
@@ -233,7 +233,7 @@ def test_nothing_half_is_a_message(data: bytes) -> None:
 
 
 def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vstream.digest")
+    monkeypatch.delitem(sys.modules, "vstream.capture.digest")
     monkeypatch.setitem(sys.modules, "xxhash", None)
     columns = Columns(wants_digest=False)
     for one in (columns, with_digests := Columns()):

@@ -9,7 +9,7 @@ import pytest
 
 from vstream.audit.extract import some
 from vstream.audit.source.values import ABSENT, Cut, Wanted
-from vstream.cli.auditing import Kept, Request, places, source, uri_of
+from vstream.cli.audit.sources import Kept, Request, places, source, uri_of
 from vstream.errors import NotReachableError, VstreamError
 
 WANTED = Request(

@@ -11,11 +11,11 @@ from tests.support.plans import rendered, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
 from tests.unit.test_plan_diff import plan, world
-from vstream.load import bundle, load
-from vstream.model.topology import Role
-from vstream.render import domains, regional
-from vstream.render.accounts import accounts
+from vstream.lint.load_topology import bundle, load
+from vstream.render.accounts import domains, regional
+from vstream.render.accounts.accounts import accounts
 from vstream.topology import naming
+from vstream.topology.model import Role
 
 WIDE = {"stretch": {"members": "all"}, "routing": "accounts", "server_version": "2.12"}
 HOUR = 3600 * 10**9

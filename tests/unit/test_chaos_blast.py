@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from vstream import load
-from vstream.chaos.blast import Blast, GroupEffect, Quorum, blast
-from vstream.model.topology import Topology
-from vstream.ui import chaos as view
+from vstream.chaos.blast_radius import Blast, GroupEffect, Quorum, blast
+from vstream.cli.views import chaos as view
+from vstream.lint import load_topology
+from vstream.topology.model import Topology
 
 
 def topology(servers: int, *, replicas: int | None = None, regions: int = 3) -> Topology:
@@ -18,7 +18,7 @@ def topology(servers: int, *, replicas: int | None = None, regions: int = 3) -> 
         f'version: 1\nname: acme\nserver_version: "2.12"\nregions: {{{listed}}}\n'
         f"streams:\n  foo: {{subjects: [foo.>], canary: foo._canary.*, write: {{max_age: 1h{setting}}}}}\n"
     )
-    return load.load(text.encode(), "acme.yaml").require()
+    return load_topology.load(text.encode(), "acme.yaml").require()
 
 
 WEST = ("west-1", "west-2", "west-3")
@@ -89,7 +89,7 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
         'version: 1\nname: acme\nserver_version: "2.12"\n'
         "regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}\nstretch: {}\nstreams: {}\n"
     )
-    stretched = load.load(text.encode(), "acme.yaml").require()
+    stretched = load_topology.load(text.encode(), "acme.yaml").require()
     west = (*WEST, "stretch-west")
     one = blast(stretched, lost=(), taken=west)
     assert one.stretch == GroupEffect(peers=3, left=2)
@@ -152,7 +152,7 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
         "regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
         "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
-    domains = load.load(text.encode(), "acme.yaml").require()
+    domains = load_topology.load(text.encode(), "acme.yaml").require()
     assert said(blast(domains, lost=(), taken=("hub-west",))) == [
         "west: no hub, nothing is copied from there or to there"
     ]

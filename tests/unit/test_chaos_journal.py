@@ -12,16 +12,17 @@ import psutil
 import pytest
 
 from tests.support.lab_bundle import topology
-from vstream.chaos import drill, journal
-from vstream.chaos.disks import DiskFull
+from vstream.chaos import inject as drill
+from vstream.chaos import journal
+from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Kill, Pause, Restart
 from vstream.chaos.journal import Journal
-from vstream.chaos.linkfaults import Partition, Shape
-from vstream.chaos.site import Site
+from vstream.chaos.links import Partition, Shape
+from vstream.chaos.target_servers import Site
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.lab import ports
 from vstream.lab.binaries import Program
-from vstream.lab.linkstate import Cut, LinkState
+from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.state import LabDirectory, LabRecord
 
 
@@ -74,7 +75,7 @@ DRIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.unit.test_chaos_journal import order, site
-from vstream.chaos import drill, journal
+from vstream.chaos import inject as drill, journal
 from vstream.chaos.faults import Kill
 where = site(Path(sys.argv[1]))
 def die(*_):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from vstream.chaos import resync
-from vstream.chaos.resync import is_still
-from vstream.chaos.roles import StreamRole
+from vstream.chaos.leaders import StreamRole
+from vstream.health.live import resync
+from vstream.health.live.resync import is_still
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection

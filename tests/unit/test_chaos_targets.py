@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from vstream import load
-from vstream.chaos import site, targets
-from vstream.chaos.site import Site
-from vstream.cli import faulting, inputs
-from vstream.cli.labs import the_lab
+from vstream.chaos import select, target_servers
+from vstream.chaos.target_servers import Site
+from vstream.cli import options
+from vstream.cli.chaos import common
+from vstream.cli.lab.find import the_lab
 from vstream.errors import LabError, UnknownNameError, VstreamError
+from vstream.lint import load_topology
 
 REGIONS = "regions: {west: {servers: 1, cluster: c-west}, central: {servers: 1}, east: {servers: 1}}"
 ACROSS = (
@@ -28,29 +29,29 @@ def wide() -> Site:
         f'version: 1\nname: wide\nserver_version: "2.12"\n{REGIONS}\nstretch: {{members: all}}\n'
         "streams: {stock: {subjects: [stock.>], consistency: stretch}}\n"
     )
-    topology = load.load(text.encode(), "wide.yaml").require()
-    return site.of_deployment(topology, {}, None)
+    topology = load_topology.load(text.encode(), "wide.yaml").require()
+    return target_servers.of_deployment(topology, {}, None)
 
 
 @pytest.mark.parametrize(
     ("take", "name", "hint"),
     [
-        (targets.servers_of_region, "stretch", KNOWN + ACROSS),
-        (lambda where, name: targets.sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
-        (lambda where, name: targets.around(where, [name]), "stretch", KNOWN + ACROSS),
-        (lambda where, name: targets.link(where, "west", name), "stretch", KNOWN + ACROSS),
+        (select.servers_of_region, "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.sides(where, ["west", name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.around(where, [name]), "stretch", KNOWN + ACROSS),
+        (lambda where, name: select.link(where, "west", name), "stretch", KNOWN + ACROSS),
         (
-            targets.region_or_server,
+            select.region_or_server,
             "stretch",
             f"{KNOWN}; servers: west-1, central-1, east-1, stretch-west, stretch-central, stretch-east{ACROSS}",
         ),
-        (targets.servers_of_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
+        (select.servers_of_region, "c-west", f"{KNOWN}; `c-west` is the cluster of region `west`"),
         (
-            targets.servers_of_region,
+            select.servers_of_region,
             "stretch-east",
             f"{KNOWN}; `stretch-east` is a server in region `east`: `kill-server` and `pause` take it alone",
         ),
-        (targets.servers_of_region, "wset", KNOWN),
+        (select.servers_of_region, "wset", KNOWN),
     ],
 )
 def test_what_is_no_region_is_told_apart(take: Callable[[Site, str], object], name: str, hint: str) -> None:
@@ -84,10 +85,10 @@ def test_without_a_topology_the_hint_is_of_the_one_that_servers_run(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     known(tmp_path / "state", labs)
     with pytest.raises(VstreamError, match=r"^topology.yaml does not exist$") as caught:
-        faulting.job(inputs.DEFAULT_FILE, None, "kill-region west", "text", force=False)
+        common.job(options.DEFAULT_FILE, None, "kill-region west", "text", force=False)
     assert caught.value.hint == f"`--topology FILE` names the topology that the servers run; {end}"
     with pytest.raises(VstreamError) as caught:
-        faulting.job(Path("acme.yaml"), None, "kill-region west", "text", force=False)
+        common.job(Path("acme.yaml"), None, "kill-region west", "text", force=False)
     assert caught.value.hint == "check the path"
 
 
@@ -97,7 +98,7 @@ def test_where_there_are_several_labs_the_hint_says_how_one_is_named(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
     known(tmp_path, ("acme", "other"))
     with pytest.raises(LabError, match=r"^there are several labs: acme, other$") as caught:
-        faulting.heal(None, None, 60, "text")
+        common.heal(None, None, 60, "text")
     assert caught.value.hint == "name the one you mean, such as `--lab acme`"
     with pytest.raises(LabError) as caught:
         the_lab(None, is_argument=True)

@@ -22,11 +22,11 @@ from vstream.capture.records import (
     Window,
 )
 from vstream.capture.store import Capture
-from vstream.checker.check import check
-from vstream.checker.verdict import About, Case, Status, Verdict
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.verdict import About, Case, Status, Verdict
 from vstream.diagnostics import Span
 from vstream.errors import VstreamError
-from vstream.model.scenario import Compare, Expectation, Measure
+from vstream.scenario.model import Compare, Expectation, Measure
 
 
 def expect(

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tests.support.captures import History, Shape, clean, renumbered
 from vstream.capture.records import Outcome, Stored
-from vstream.checker.check import check
-from vstream.checker.order import displaced
-from vstream.checker.verdict import Status, Verdict
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.order import displaced
+from vstream.capture.verdict.verdict import Status, Verdict
 
 MODELS = ["virtual", "homed", "stretch", "ordered"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.captures import Shape, clean
 from tests.support.work import work
-from vstream.checker.check import check
+from vstream.capture.verdict.check import check
 
 FEW, MANY = 100, 800
 SLACK = 1.25

@@ -12,20 +12,20 @@ import nkeys
 import pytest
 
 from tests.support.golden import Golden
-from vstream import subjects
 from vstream.errors import InvalidInputError, VstreamError
-from vstream.jetstream.claims import stages
 from vstream.jetstream.keyring import Keyring
-from vstream.load import bundle, load
-from vstream.model.accounts import Shared
-from vstream.model.artifacts import Bundle
-from vstream.model.keys import SIGNER
-from vstream.model.topology import Security, Topology
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import Observed, diff, spell_destinations
-from vstream.plan.loaded import USERS, entries
-from vstream.render import tokens
-from vstream.render.accounts import accounts
-from vstream.render.claims import mark_of, signable
+from vstream.plan.live.push_accounts import stages
+from vstream.render.accounts import jwt
+from vstream.render.accounts.accounts import accounts
+from vstream.render.accounts.claims import mark_of, signable
+from vstream.subjects import algebra
+from vstream.topology.accounts import Shared
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Security, Topology
+from vstream.topology.signing import SIGNER
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOPOLOGY = """\
@@ -97,17 +97,17 @@ def test_what_servers_check_of_claims_holds() -> None:
     for account in rendered().accounts:
         for shared in Shared:
             found = [one.subject for one in account.exports if one.shared is shared]
-            assert not [(a, b) for a in found for b in found if a != b and subjects.is_subset(a, b)]
+            assert not [(a, b) for a in found for b in found if a != b and algebra.is_subset(a, b)]
             exported[account.name, shared] = found
     for account in rendered().accounts:
         for one in account.imports:
-            assert any(subjects.is_subset(one.subject, other) for other in exported[one.account, one.shared]), one
+            assert any(algebra.is_subset(one.subject, other) for other in exported[one.account, one.shared]), one
 
 
 def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> None:
     for claims in rendered().claims:
         for one in claims["nats"].get("imports") or ():
-            activation = tokens.read(one["token"])
+            activation = jwt.read(one["token"])
             assert (activation["iss"], activation["sub"]) == (one["account"], claims["sub"])
             assert (activation["nats"]["subject"], activation["nats"]["kind"]) == (one["subject"], one["type"])
         assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
@@ -152,7 +152,7 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
     for account in signed.accounts:
         for shared in Shared:
             exported = [one.subject for one in account.exports if one.shared is shared]
-            assert not [(a, b) for a in exported for b in exported if a != b and subjects.is_subset(a, b)]
+            assert not [(a, b) for a in exported for b in exported if a != b and algebra.is_subset(a, b)]
 
 
 def test_a_token_that_cannot_be_pushed_is_refused() -> None:
@@ -179,12 +179,12 @@ def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
     signed, _, signature = token.rpartition(".")
     pair = nkeys.from_seed(bytearray((ring.directory / "signer.nk").read_bytes().strip()))
     assert pair.verify(signed.encode(), base64.urlsafe_b64decode(signature + "=="))
-    assert tokens.read(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
+    assert jwt.read(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
 
 
 def test_users_are_signed_by_their_role_and_say_nothing_of_what_they_may_do(ring: Keyring) -> None:
     token = ring.credentials("app").read_text().splitlines()[1]
-    claims = tokens.read(token)
+    claims = jwt.read(token)
     assert claims["iss"] == ring.public("role-app")
     assert claims["nats"] == {"issuer_account": ring.public("account-APP"), "type": "user", "version": 2}
 
@@ -233,7 +233,7 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
     ring.credentials("app").write_text(before)
     ring.complete(topology())
     token = ring.credentials("app").read_text().splitlines()[1]
-    assert tokens.read(token)["iss"] == ring.public("role-app")
+    assert jwt.read(token)["iss"] == ring.public("role-app")
 
 
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:

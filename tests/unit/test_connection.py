@@ -12,7 +12,7 @@ import pytest
 
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect, connection_options, open_connection, resolve_context
-from vstream.model.topology import Endpoint
+from vstream.topology.model import Endpoint
 
 Saved = Callable[..., Endpoint]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from tests.support import shapes
 from tests.support.topologies import HEAD, REGIONS, concise
-from vstream.load import load
-from vstream.model.topology import Link, Topology
+from vstream.lint.load_topology import load
+from vstream.topology.model import Link, Topology
 
 START = HEAD + REGIONS
 NAMES = "letters, digits, `-` and `_` only, beginning with a letter or digit"

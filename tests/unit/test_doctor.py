@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from vstream import load
-from vstream.doctor import codes
-from vstream.doctor.configs import ConfigFile
-from vstream.doctor.examine import examine
-from vstream.model.topology import Topology
-from vstream.picture.facts import (
+from vstream.health.doctor import codes
+from vstream.health.doctor.configs import ConfigFile
+from vstream.health.doctor.examine import examine
+from vstream.health.snapshot import (
     Facts,
     Refusal,
     RegionFacts,
@@ -23,8 +21,10 @@ from vstream.picture.facts import (
     StreamFacts,
     Tail,
 )
-from vstream.picture.shape import all_parts, feeds
+from vstream.lint import load_topology
 from vstream.plan.diff import spell_destinations
+from vstream.topology.feeds import all_parts, feeds
+from vstream.topology.model import Topology
 
 TEXT = b"""\
 version: 1
@@ -35,8 +35,8 @@ streams:
   foo: {subjects: [foo.>], write: {max_age: 1h}}
 """
 NOW = time.time()
-TOPOLOGY: Topology = load.load(TEXT, "acme.yaml").require()
-BUNDLE = load.bundle(TOPOLOGY)
+TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
+BUNDLE = load_topology.bundle(TOPOLOGY)
 
 
 def healthy(version: str = "2.15.1") -> Facts:

@@ -16,12 +16,12 @@ from rich.console import Console
 
 from tests.support.command import vstream
 from tests.unit.test_doctor import TEXT, TOPOLOGY, healthy
-from vstream import load
-from vstream.picture.exposition import exposition
-from vstream.picture.facts import Sighting, Tail
-from vstream.picture.judge import judge
-from vstream.picture.report import Picture, State
-from vstream.ui.status import screen
+from vstream.cli.views.status import screen
+from vstream.health.prometheus import exposition
+from vstream.health.report import Picture, State
+from vstream.health.snapshot import Sighting, Tail
+from vstream.health.status import judge
+from vstream.lint import load_topology
 
 NAME = re.compile(r"vstream_[a-z_]+")
 
@@ -90,7 +90,7 @@ def test_margins_and_beacons() -> None:
 
 def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
     text = TEXT.replace(b"max_age: 1h", b"max_age: 1h, max_bytes: 1000")
-    topology = load.load(text, "acme.yaml").require()
+    topology = load_topology.load(text, "acme.yaml").require()
     facts = healthy()
 
     def kept(number: int) -> set[float | None]:

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from tests.unit.test_doctor import TOPOLOGY, healthy
-from vstream.jetstream import gaps, tails
+from vstream.health.live import gaps, lag
+from vstream.health.snapshot import Gap, Repeat
 from vstream.jetstream.connection import Connection
 from vstream.jetstream.direct import DirectMessage
-from vstream.picture.facts import Gap, Repeat
 
 READER, ORIGIN = "foo-read-east", "foo-write-west"
 
@@ -42,8 +42,8 @@ async def found(
         later = [one for one in there if one >= seq]
         return there[min(later)] if stream == ORIGIN and later else None
 
-    monkeypatch.setattr(tails, "get", get)
-    monkeypatch.setattr(tails, "following", following)
+    monkeypatch.setattr(lag, "get", get)
+    monkeypatch.setattr(lag, "following", following)
     streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
     return await gaps.find(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden import Golden
-from vstream.load import bundle, load
+from vstream.lint.load_topology import bundle, load
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.support import imports
 from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.imported.found import Found, FoundServer
-from vstream.imported.text import flow, text
-from vstream.imported.topology import Imported, imported
-from vstream.load import load
-from vstream.model.topology import Topology
-from vstream.plan.changes import Plan, Update
+from vstream.lint.load_topology import load
+from vstream.plan.importing.found import Found, FoundServer
+from vstream.plan.importing.text import flow, text
+from vstream.plan.importing.topology import Imported, imported
+from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
+from vstream.topology.model import Topology
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGIES = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.diagnostics import Span
-from vstream.syntax import jsontext
+from vstream.syntax import json as jsontext
 
 TEXT = st.text(st.characters(codec="utf-8"))
 VALUES = st.recursive(

@@ -18,7 +18,7 @@ from vstream.lab import conf, ports, records, state
 from vstream.lab.binaries import Program
 from vstream.lab.records import ServerRecord
 from vstream.lab.state import LabDirectory, LabRecord, lab_directories, lab_directory
-from vstream.model.artifacts import Artifact
+from vstream.topology.bundle import Artifact
 
 HOLD = """
 import asyncio

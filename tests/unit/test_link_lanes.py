@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.lab.linkproxy.lanes import RTO, Lane, Link, next_try
-from vstream.lab.linkstate import (
+from vstream.lab.links.proxy.lanes import RTO, Lane, Link, next_try
+from vstream.lab.links.state import (
     Answer,
     Backend,
     Cut,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
-from vstream.lab.linkproxy import owners
-from vstream.lab.linkproxy.owners import End, Owners
+from vstream.lab.links.proxy import owners
+from vstream.lab.links.proxy.owners import End, Owners
 
 HOST = "127.0.0.1"
 CONFIGS = "/labs/a/conf/servers"

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from vstream.cli.views import diagnostics, findings
 from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
 from vstream.lint.manual import PAGES
-from vstream.ui import diagnostics, findings
 
 SUBSET = json.loads((Path(__file__).parents[1] / "fixtures/sarif-2.1.0-subset.schema.json").read_text())
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
 from vstream.diagnostics import Diagnostic, Severity
-from vstream.lint import kinds
+from vstream.lint import detect
+from vstream.lint.detect import Kind
 from vstream.lint.engine import lint
-from vstream.lint.inputs import Gathered, Source, gather
-from vstream.lint.kinds import Kind
-from vstream.lint.subject import MappingForm, StreamRole
+from vstream.lint.read import Gathered, Source, gather
+from vstream.lint.workspace import MappingForm, StreamRole
 
 SCENARIO = "scenario: 1\nname: s\ntopology: {regions: {}, streams: {}}\nsteps:\n  - wait: 5s\n"
 
@@ -54,17 +54,17 @@ def found(diagnostics: list[Diagnostic]) -> list[tuple[str, str, int, int]]:
     ],
 )
 def test_files_are_known_by_their_content(name: str, text: str, kind: Kind) -> None:
-    assert kinds.detect(text, name) is kind
+    assert detect.detect(text, name) is kind
 
 
 @pytest.mark.parametrize("name", ["a.cfg", "a"])
 def test_a_byte_order_mark_does_not_hide_what_a_file_is(name: str) -> None:
-    assert kinds.detect("\ufeffmappings {a: b}\n", name) is Kind.CONF
+    assert detect.detect("\ufeffmappings {a: b}\n", name) is Kind.CONF
 
 
 def test_a_file_that_was_found_needs_more_to_be_a_topology_than_one_that_was_named() -> None:
-    assert kinds.detect("streams: {}\n", "a.yaml") is Kind.TOPOLOGY
-    assert kinds.detect("streams: {}\n", "a.yaml", is_named=False) is Kind.OTHER
+    assert detect.detect("streams: {}\n", "a.yaml") is Kind.TOPOLOGY
+    assert detect.detect("streams: {}\n", "a.yaml", is_named=False) is Kind.OTHER
 
 
 def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
@@ -80,7 +80,7 @@ def test_other_programs_files_are_passed_over_unless_they_are_named() -> None:
         (b"a\0b", "this is a binary file: it has NUL bytes"),
         ("mappings {}".encode("utf-16"), "this is UTF-16 text"),
         (b"mappings {\n \xe9 }", "this is not UTF-8 text: byte 0xe9"),
-        (b" " * (kinds.MAX_BYTES + 1), "more than 32 MiB: too large for a configuration"),
+        (b" " * (detect.MAX_BYTES + 1), "more than 32 MiB: too large for a configuration"),
     ],
 )
 def test_what_is_no_text_is_one_clear_error(content: bytes, message: str) -> None:
@@ -94,7 +94,7 @@ def test_bytes_that_are_no_text_have_a_place() -> None:
 
 
 def test_a_configuration_with_too_many_values_is_refused_before_it_takes_memory() -> None:
-    assert [one.code for one in gathered(a_conf="port:1\n" * (kinds.MAX_MARKS + 1)).diagnostics] == ["VS003"]
+    assert [one.code for one in gathered(a_conf="port:1\n" * (detect.MAX_MARKS + 1)).diagnostics] == ["VS003"]
 
 
 def test_included_files_are_read_relative_to_the_file_that_includes_them() -> None:
@@ -134,7 +134,7 @@ def test_cycles_and_missing_files_are_errors_where_they_are_included() -> None:
 
 
 def test_all_that_is_included_counts_towards_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MAX_MARKS", 1000)
+    monkeypatch.setattr(detect, "MAX_MARKS", 1000)
     lines = "a:1\n" * 500
     result = gathered("a.conf", a_conf="include b.conf\ninclude b.conf\ninclude b.conf\n", b_conf=lines)
     assert {one.code for one in result.diagnostics} == {"VS011"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.lint.inputs import Source, gather
-from vstream.lint.subject import MappingsBlock, ServerConf
+from vstream.lint.read import Source, gather
+from vstream.lint.workspace import MappingsBlock, ServerConf
 
 
 def server(text: str) -> ServerConf:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vstream.lint.inputs import Source, gather
+from vstream.cli.views import mapping
+from vstream.lint.read import Source, gather
 from vstream.lint.simulate import Simulation, simulate
-from vstream.ui import mapping
 
 
 def answer(text: str, subject: str, cluster: str | None = "west") -> Simulation:

@@ -7,7 +7,7 @@ from math import log2
 from tests.support.lint_inputs import surroundings
 from tests.support.work import work
 from vstream.lint.engine import lint
-from vstream.lint.inputs import Source
+from vstream.lint.read import Source
 
 FEW, MANY = 250, 2_000
 SLACK = 1.25

@@ -10,12 +10,12 @@ from tests.support import workspaces
 from tests.support.golden import Golden
 from tests.support.work import work
 from vstream.diagnostics import Diagnostic, Severity
+from vstream.lint.load_topology import bundle, load
 from vstream.lint.registry import Rule, run
 from vstream.lint.rules import WORKSPACE_RULES
 from vstream.lint.rules import mappings as rules
 from vstream.lint.rules.mappings import RULES, api
-from vstream.lint.subject import Workspace
-from vstream.load import bundle, load
+from vstream.lint.workspace import Workspace
 
 CODES = [rule.code for rule in RULES]
 BAD, GOOD = workspaces.fixtures(CODES, ".cfg")

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.work import work
-from vstream.mapping.compile import MappingErrorKind, go_quote
-from vstream.mapping.select import (
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rules import MappingErrorKind, go_quote
+from vstream.subjects.resolve import (
     MappingTable,
     compile_mappings,
     publish_cost_us,
 )
-from vstream.model.mappings import Destination, Mapping
 
 laws = settings(derandomize=True, deadline=None, max_examples=150)
 

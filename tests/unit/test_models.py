@@ -11,16 +11,16 @@ import pytest
 
 from tests.support.plans import rendered, topology
 from tests.unit.test_plan_diff import plan, world
-from vstream.chaos import targets
-from vstream.model.artifacts import Bundle
-from vstream.model.streams import TOPOLOGY_KEY, StreamConfig
-from vstream.model.topology import Role
-from vstream.plan.changes import Create, Delete, Phase, Update, phase_of, risk_of
+from vstream.chaos import select
 from vstream.plan.diff import diff
 from vstream.plan.gates import GateKind
+from vstream.plan.plan import Create, Delete, Phase, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
-from vstream.subjects import overlaps
+from vstream.subjects.algebra import overlaps
 from vstream.topology import naming
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role
+from vstream.topology.stream_config import TOPOLOGY_KEY, StreamConfig
 
 WIDE = {"stretch": {"members": "all"}}
 FOO: dict[str, Any] = {"subjects": ["foo.>"]}
@@ -288,8 +288,8 @@ def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -
 
 def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
     wide = topology({"foo": {**FOO, "consistency": "ordered", "virtual_name": "order"}}, **WIDE)
-    assert targets.stream(wide, "foo", None) == "foo"
-    assert targets.stream(wide, "foo", "west") == "foo-write-west"
+    assert select.stream(wide, "foo", None) == "foo"
+    assert select.stream(wide, "foo", "west") == "foo-write-west"
 
 
 async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:

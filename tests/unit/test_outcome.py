@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.cli.app import run
-from vstream.cli.outcome import exit_code
+from vstream.cli.exit_codes import exit_code
 
 
 @pytest.mark.parametrize("command", ["audit", "lint"])

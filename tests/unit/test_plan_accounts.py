@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered, topology
-from vstream.load import bundle
-from vstream.model.accounts import Shared
-from vstream.model.artifacts import Bundle
-from vstream.plan import loaded
+from vstream.cli.views import applied as outcome
+from vstream.cli.views import plan as view
+from vstream.lint.load_topology import bundle
+from vstream.plan import account_entries
 from vstream.plan.apply import apply
-from vstream.plan.changes import Phase, Plan
 from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.plan import Phase, Plan
 from vstream.plan.stages import stages
-from vstream.ui import applied as outcome
-from vstream.ui import plan as view
+from vstream.topology.accounts import Shared
+from vstream.topology.bundle import Bundle
 
 TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
 THREE = {**TWO, "south": {"servers": 1}}
@@ -33,7 +33,7 @@ def accounts(streams: dict[str, Any], regions: dict[str, Any], **over: Any) -> B
 def entries(of: Bundle) -> dict[str, tuple[str, ...]]:
     return {
         **{mapping.source: spell_destinations(mapping) for mapping in of.mappings},
-        **loaded.entries(of.accounts),
+        **account_entries.entries(of.accounts),
     }
 
 
@@ -126,8 +126,8 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
              "local_subject": "_vs.to.W_west.R_east.>"},
         ],
     }  # fmt: skip
-    told = loaded.entries([loaded.account_loaded("R_east", detail, CLIENTS)])
-    wanted = loaded.entries(accounts(FOO, TWO).accounts)
+    told = account_entries.entries([account_entries.account_loaded("R_east", detail, CLIENTS)])
+    wanted = account_entries.entries(accounts(FOO, TWO).accounts)
     assert set(told) == {
         "account R_east",
         "export R_east $JS.API.DIRECT.GET.>",
@@ -142,7 +142,7 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
 
 
 def test_what_the_text_says_is_what_was_meant() -> None:
-    from vstream.render.accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
+    from vstream.render.accounts.accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
 
     wanted = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
     read = bundle(wanted).accounts

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.plans import FakeServers, no_answer, refused, rendered
-from vstream.model.artifacts import Bundle
+from vstream.jetstream import error_codes
 from vstream.plan import apply as module
 from vstream.plan.apply import Applied, apply
 from vstream.plan.diff import diff
+from vstream.topology.bundle import Bundle
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ async def test_a_refusal_stops_everything_after_it() -> None:
 async def test_a_stream_that_still_moves_is_waited_for() -> None:
     servers = FakeServers()
     # More often than what is tried again otherwise.
-    servers.failures["create foo-write-east"] = [refused(module.MOVE_IN_PROGRESS)] * 9
+    servers.failures["create foo-write-east"] = [refused(error_codes.STREAM_MOVE_IN_PROGRESS)] * 9
     assert (await run(servers, rendered())).failure is None
     assert servers.calls.count("create foo-write-east") == 10
 

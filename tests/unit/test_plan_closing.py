@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered
-from vstream.model.artifacts import Bundle
 from vstream.plan import saved
 from vstream.plan.apply import Applied, apply
-from vstream.plan.changes import Handover, Plan, Update
 from vstream.plan.diff import diff
+from vstream.plan.plan import Handover, Plan, Update
 from vstream.plan.stages import stages
+from vstream.topology.bundle import Bundle
 
 TWO = ["west", "central"]
 ALL = [*TWO, "east"]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered
-from vstream.model.artifacts import Bundle
-from vstream.model.consumers import FAILOVER_KEY, ConsumerConfig
 from vstream.plan import saved
 from vstream.plan.apply import apply
-from vstream.plan.changes import CreateConsumer, DeleteConsumer, Phase, Plan, UpdateConsumer
 from vstream.plan.diff import Observed, diff
+from vstream.plan.plan import CreateConsumer, DeleteConsumer, Phase, Plan, UpdateConsumer
+from vstream.topology.bundle import Bundle
+from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 
 STREAM = "foo-read-west"
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered, topology
-from vstream.load import bundle
-from vstream.model.artifacts import Bundle
-from vstream.model.streams import ObservedStream, StreamConfig
-from vstream.plan.changes import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
-from vstream.plan.copies import noted
+from vstream.lint.load_topology import bundle
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.gates import GateKind
+from vstream.plan.plan import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
+from vstream.plan.transitions.seed_region import noted
+from vstream.topology.bundle import Bundle
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
 def plan(wanted: Bundle, observed: Observed, *adopt: str) -> Plan:

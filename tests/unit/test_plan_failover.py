@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from vstream.plan.failover import Step, Walk
+from vstream.plan.consumer_failover import Step, Walk
 
 ORIGINS = ("w", "c", "e")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.support.plans import FakeServers, rendered, topology
-from vstream.model.artifacts import Bundle
-from vstream.model.topology import Role
 from vstream.plan.apply import apply
-from vstream.plan.changes import Delete, Plan
 from vstream.plan.diff import Observed, diff
 from vstream.plan.gates import GateKind
-from vstream.plan.lost import Dead, Loss, given_up, streams_of
+from vstream.plan.plan import Delete, Plan
 from vstream.plan.saved import SavedPlan, dump, load
+from vstream.plan.transitions.lost_region import Dead, Loss, given_up, streams_of
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role
 
 ALL = {"foo": {"subjects": ["foo.>"]}}
 TWO = {"foo": {"subjects": ["foo.>"], "regions": ["west", "central"]}}

@@ -11,15 +11,15 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.plans import FakeServers, rendered
-from vstream.model.artifacts import Bundle
-from vstream.model.streams import StreamConfig
-from vstream.plan import loaded
+from vstream.cli.views import plan as view
+from vstream.plan import account_entries
 from vstream.plan.apply import apply
-from vstream.plan.changes import Create, Delete, Phase, Plan, phase_of
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.gates import GateKind
+from vstream.plan.plan import Create, Delete, Phase, Plan, phase_of
 from vstream.plan.stages import stages
-from vstream.ui import plan as view
+from vstream.topology.bundle import Bundle
+from vstream.topology.stream_config import StreamConfig
 
 TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
 
@@ -49,7 +49,7 @@ async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
 def planned(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
     entries = {
         **{mapping.source: spell_destinations(mapping) for mapping in before.mappings},
-        **loaded.entries(before.accounts),
+        **account_entries.entries(before.accounts),
     }
     rules = {address.server.name: entries for address in before.servers}
     observed = Observed(streams=servers.streams_by_name, rules=rules)

@@ -6,11 +6,11 @@ import pytest
 
 from tests.support.plans import rendered
 from vstream.errors import PlanError
-from vstream.model.json import Json
-from vstream.model.streams import ObservedStream, StreamConfig
 from vstream.plan import saved
-from vstream.plan.changes import Plan
 from vstream.plan.diff import Observed, diff
+from vstream.plan.plan import Plan
+from vstream.syntax.json_types import Json
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
 def rich_plan() -> Plan:

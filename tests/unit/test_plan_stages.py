@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered
-from vstream.model.artifacts import Bundle
-from vstream.model.streams import StreamConfig
+from vstream.cli.views import applied as outcome
+from vstream.cli.views import plan as view
 from vstream.plan import apply as module
 from vstream.plan import saved
 from vstream.plan.apply import Applied, apply
-from vstream.plan.changes import Plan
 from vstream.plan.diff import diff
+from vstream.plan.plan import Plan
 from vstream.plan.stages import as_dict, stages
-from vstream.ui import applied as outcome
-from vstream.ui import plan as view
+from vstream.topology.bundle import Bundle
+from vstream.topology.stream_config import StreamConfig
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered
-from vstream.model.artifacts import Bundle
-from vstream.model.streams import ObservedStream, StreamConfig
-from vstream.plan.changes import Phase, Plan
 from vstream.plan.diff import Observed, diff
 from vstream.plan.gates import GateKind
+from vstream.plan.plan import Phase, Plan
+from vstream.topology.bundle import Bundle
+from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 OVER = {"foo": {"subjects": ["foo.>"], "takes_over": "foo"}}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.support.plans import FakeServers, rendered
-from vstream.plan.changes import Plan
+from vstream.cli.views import plan as view
 from vstream.plan.diff import diff
-from vstream.ui import plan as view
+from vstream.plan.plan import Plan
 
 MANY = [f"s{number}" for number in range(50)]
 

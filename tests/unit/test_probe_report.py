@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from vstream.cli.views import probe as view
 from vstream.probe.junit import to_junit
 from vstream.probe.report import Check, Hop, ProbeReport, Status
-from vstream.ui import probe as view
 
 
 def check(status: Status, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:

@@ -10,9 +10,9 @@ import pytest
 
 from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
-from vstream.load import bundle, load
-from vstream.model.artifacts import PhysicalStream
-from vstream.scenario.reading_back import read_back
+from vstream.lint.load_topology import bundle, load
+from vstream.runner.read_back import read_back
+from vstream.topology.bundle import PhysicalStream
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consistency.yaml"
 

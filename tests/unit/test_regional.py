@@ -11,16 +11,16 @@ import pytest
 
 from tests.support.plans import FakeServers, rendered, topology
 from tests.unit.test_plan_accounts import entries, planned
-from vstream.cli import inputs
-from vstream.jetstream import loaded as told
+from vstream.cli import options
 from vstream.lab import passwords
-from vstream.model.accounts import Account, Shared
-from vstream.model.artifacts import Bundle
-from vstream.model.topology import Endpoint
-from vstream.plan import loaded
-from vstream.plan.changes import Create, CreateConsumer, Phase, phase_of
+from vstream.plan import account_entries
 from vstream.plan.diff import Observed, diff
-from vstream.subjects import overlaps
+from vstream.plan.live import loaded_rules as told
+from vstream.plan.plan import Create, CreateConsumer, Phase, phase_of
+from vstream.subjects.algebra import overlaps
+from vstream.topology.accounts import Account, Shared
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Endpoint
 
 THREE = {"west": {"servers": 1}, "east": {"servers": 1}, "south": {"servers": 1}}
 MODELS: dict[str, Any] = {
@@ -127,7 +127,7 @@ def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
         ],
         "imports": [],
     }
-    account = loaded.account_loaded("APP_east", detail, ours)
+    account = account_entries.account_loaded("APP_east", detail, ours)
     assert [one.subject for one in account.exports] == ["$JS.FC.>"]
 
 
@@ -148,8 +148,8 @@ def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.Mo
     connect = {
         one: Endpoint(urls=("nats://x",), user=f"vstream-{one}", password_env="OTHER") for one in ("west", "east")
     }
-    where = inputs.Target(endpoints=connect, lab=None, description="")
-    found = inputs.endpoints_as(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
+    where = options.Target(endpoints=connect, lab=None, description="")
+    found = options.endpoints_as(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
     assert found["east"] == replace(
         connect["east"], user="probe-east", password=None, password_env="VSTREAM_PASSWORD_PROBE_EAST"
     )

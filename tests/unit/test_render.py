@@ -16,17 +16,17 @@ from tests.support.work import work
 from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
-from vstream.load import bundle, load
-from vstream.mapping.select import OutcomeKind, compile_mappings
-from vstream.mapping.transform import SubjectTransform
-from vstream.model.artifacts import Bundle
-from vstream.model.topology import Role, Topology
+from vstream.lint.load_topology import bundle, load
 from vstream.render.environment import quote, to_json
-from vstream.render.routing import READ_RULES, mapping_set
-from vstream.render.wiring import default_addresses
-from vstream.subjects import matches
+from vstream.render.mapping_set import READ_RULES, mapping_set
+from vstream.render.server_view import default_addresses
+from vstream.subjects.algebra import matches
+from vstream.subjects.resolve import OutcomeKind, compile_mappings
+from vstream.subjects.transform import SubjectTransform
 from vstream.syntax import natsconf
 from vstream.topology import naming
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role, Topology
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TEMPLATES = resources.templates()

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream import load
-from vstream.cli.repairing import Kind, chosen
-from vstream.doctor.repair import standstills
-from vstream.doctor.repair_contents import Held, Reach, Replay, Tally, Twin, missing
-from vstream.doctor.repair_runs import Runs
+from vstream.cli.repair.steps import Kind, chosen
+from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
-from vstream.jetstream.doubles import _difference
-from vstream.jetstream.origins import provenance, replay_name, replay_of
-from vstream.picture.report import Pair, State
-from vstream.ui import repair as view
+from vstream.health.repair.live.duplicates import _difference
+from vstream.health.repair.plan import Held, Reach, Replay, Tally, Twin, missing
+from vstream.health.repair.refill import standstills
+from vstream.health.repair.sequence_set import Runs
+from vstream.health.report import Pair, State
+from vstream.jetstream.source_header import provenance, replay_name, replay_of
+from vstream.lint import load_topology
 
 numbers = st.lists(st.integers(0, 40))
 
@@ -210,7 +210,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 
 
 def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
-    topology = load.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
         chosen(topology, kinds, streams)
     return caught.value.message
@@ -225,5 +225,5 @@ def test_what_was_never_tried_is_refused() -> None:
 
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
-    topology = load.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
+    topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
     assert chosen(topology, [], []) == (frozenset({Kind.RESUME, Kind.REFILL}), frozenset({"foo"}))

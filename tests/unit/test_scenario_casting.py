@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.rehearsals import HERE, NS, scenario
-from vstream import load
-from vstream.model.scenario import FaultKind, Publishers, ReaderKind, Readers, Retry, Scenario, Workload
-from vstream.model.topology import Endpoint
-from vstream.scenario import breaking, casting
-from vstream.scenario.spec import WorkerSpec
-from vstream.scenario.stage import Stage, topology_of
+from vstream.lint import load_topology
+from vstream.runner import resolve_faults, worker_specs
+from vstream.runner.environment import Stage, topology_of
+from vstream.runner.workload.spec import WorkerSpec
+from vstream.scenario.model import FaultKind, Publishers, ReaderKind, Readers, Retry, Scenario, Workload
+from vstream.topology.model import Endpoint
 
 TOPOLOGY = """\
 version: 1
@@ -54,7 +54,7 @@ def staged(wanted: Scenario) -> Stage:
     return Stage(
         lab="cast",
         topology=topology,
-        bundle=load.bundle(topology),
+        bundle=load_topology.bundle(topology),
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),
@@ -69,7 +69,7 @@ def cast(*workload: Publishers | Readers) -> dict[str, WorkerSpec]:
             readers=tuple(one for one in workload if isinstance(one, Readers)),
         ),
     )
-    return {one.region: one for one in casting.workers(wanted, staged(wanted), Path("capture"), 0)}
+    return {one.region: one for one in worker_specs.workers(wanted, staged(wanted), Path("capture"), 0)}
 
 
 def test_clients_know_the_servers_of_their_region_alone() -> None:
@@ -118,7 +118,7 @@ def test_consumers_are_made_on_what_their_region_reads_from() -> None:
 def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
     """The virtual name is mapped to the read stream; but a stream that really bears it has no such consumer."""
     wanted = scenario(topology=TOPOLOGY)
-    found = casting.targets(wanted, staged(wanted), 1, ("west", "east"))
+    found = worker_specs.targets(wanted, staged(wanted), 1, ("west", "east"))
     assert {(one.region, one.stream): one.bound for one in found} == {
         ("west", "foo"): "foo",
         ("east", "foo"): "foo",
@@ -129,7 +129,7 @@ def test_a_consumer_is_used_by_the_name_that_leads_to_it() -> None:
 
 def test_every_stream_is_sampled_where_it_lives() -> None:
     wanted = scenario(topology=TOPOLOGY)
-    found = casting.sampler(staged(wanted), Path("capture"), 0)
+    found = worker_specs.sampler(staged(wanted), Path("capture"), 0)
     assert {one.name: one.streams for one in found.regions} == {
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),
@@ -137,4 +137,4 @@ def test_every_stream_is_sampled_where_it_lives() -> None:
 
 
 def test_a_run_can_break_whatever_a_scenario_can_say() -> None:
-    assert set(breaking.MAKERS) == set(FaultKind)
+    assert set(resolve_faults.MAKERS) == set(FaultKind)

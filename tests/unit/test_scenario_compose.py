@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.topologies import concise
-from vstream.load import load as load_topology
-from vstream.load_scenario import load
-from vstream.model.scenario import Converge, FaultKind, Inject, Measure, Scenario
-from vstream.model.topology import Topology
-from vstream.script.compose import Data, compose, to_yaml
+from vstream.lint.load_scenario import load
+from vstream.lint.load_topology import load as load_topology
+from vstream.scenario.generate import Data, compose, to_yaml
+from vstream.scenario.model import Converge, FaultKind, Inject, Measure, Scenario
+from vstream.topology.model import Topology
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.rehearsals import NS
-from vstream.model.scenario import Action, Converge, FaultKind, FaultSpec, Heal, Inject, Resync, Try, Wait
-from vstream.scenario.describing import describe
+from vstream.runner.describe import describe
+from vstream.scenario.model import Action, Converge, FaultKind, FaultSpec, Heal, Inject, Resync, Try, Wait
 
 
 def fault(kind: FaultKind, *targets: str, **options: str | float | bool) -> FaultSpec:

@@ -9,10 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.topologies import concise
+from vstream.lint.load_scenario import load
 from vstream.lint.rules.scenarios import RULES
-from vstream.load_scenario import load
-from vstream.model.scenario import Trial
-from vstream.script.document import (
+from vstream.scenario.document import (
     ExpectDocument,
     LabDocument,
     PublishersDocument,
@@ -22,6 +21,7 @@ from vstream.script.document import (
     WorkloadDocument,
     spelled,
 )
+from vstream.scenario.model import Trial
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_scenario_compose import composed
-from vstream.checker.verdict import Status
+from vstream.capture.verdict.verdict import Status
 from vstream.errors import LabError
-from vstream.load_scenario import load
-from vstream.model.scenario import FaultKind, Inject, Scenario
-from vstream.scenario.explore import Bounds, Exploration, Explored, Outcome, explore, outline, seeds
+from vstream.lint.load_scenario import load
+from vstream.runner.explore import Bounds, Exploration, Explored, Outcome, explore, outline, seeds
+from vstream.scenario.model import FaultKind, Inject, Scenario
 
 PASS = Outcome(status=Status.PASS, acknowledged=100)
 FAIL = Outcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)

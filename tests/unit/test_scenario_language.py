@@ -13,9 +13,10 @@ from tests.support.golden import Golden
 from tests.support.scenarios import ACME, FILES, HEAD, STEPS, loaded, problems, read, scenario
 from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
-from vstream.load import load as load_topology
-from vstream.load_scenario import load
-from vstream.model.scenario import (
+from vstream.lint.load_scenario import load
+from vstream.lint.load_topology import load as load_topology
+from vstream.scenario.actions import FAULTS
+from vstream.scenario.model import (
     Compare,
     Converge,
     FaultKind,
@@ -29,7 +30,6 @@ from vstream.model.scenario import (
     Try,
     Wait,
 )
-from vstream.script.actions import FAULTS
 
 ROOT = Path(__file__).parent.parent
 SHAPES = sorted((ROOT / "golden" / "scenarios").glob("*.yaml"))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.scenarios import loaded
-from vstream.script.document import json_schema
+from vstream.scenario.document import json_schema
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))

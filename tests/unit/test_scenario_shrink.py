@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.topologies import concise
 from tests.unit.test_scenario_compose import composed
-from vstream.load_scenario import load
-from vstream.script.compose import Data, to_yaml
-from vstream.script.shrink import action, shrink, with_steps
+from vstream.lint.load_scenario import load
+from vstream.scenario.generate import Data, to_yaml
+from vstream.scenario.shrink import action, shrink, with_steps
 
 MOST = 500
 

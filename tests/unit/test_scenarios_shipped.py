@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.topologies import concise
-from vstream.load_scenario import load
-from vstream.script.timeline import least
+from vstream.lint.load_scenario import load
+from vstream.scenario.timeline import least
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 
 from tests.support import shapes
-from vstream.load import load
+from vstream.lint.load_topology import load
 from vstream.topology.document import json_schema
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,11 +9,11 @@ import pytest
 from tests.support import workspaces
 from tests.support.golden import Golden
 from vstream.diagnostics import Severity
+from vstream.lint.load_topology import bundle, load
 from vstream.lint.registry import Rule
 from vstream.lint.rules import servers as rules
 from vstream.lint.rules.servers import RULES
-from vstream.lint.subject import Workspace
-from vstream.load import bundle, load
+from vstream.lint.workspace import Workspace
 
 CODES = [rule.code for rule in RULES]
 BAD, GOOD = workspaces.fixtures(CODES, ".conf")

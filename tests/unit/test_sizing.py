@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.support.command import vstream
-from vstream import load
-from vstream.picture import drawing
-from vstream.picture.sizing import Load, Sizing, sizing
+from vstream.health.sizing import Load, Sizing, sizing
+from vstream.lint import load_topology
+from vstream.topology import graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXT = """\
@@ -26,7 +26,7 @@ streams:
 
 
 def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
-    topology = load.load(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
+    topology = load_topology.load(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
     return sizing(topology, {"foo": load_})
 
 
@@ -71,15 +71,15 @@ def test_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["consistency", "five-regions", "three-regions", "single-region"])
 def test_drawings(name: str) -> None:
-    topology = load.load((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
-    picture = drawing.svg(topology, topology.streams)
+    topology = load_topology.load((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
+    picture = graph.svg(topology, topology.streams)
     root = ET.fromstring(picture)
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     for box in root.iter("{http://www.w3.org/2000/svg}rect"):
         assert float(box.attrib.get("x", 0)) + float(box.attrib["width"]) <= width
         assert float(box.attrib.get("y", 0)) + float(box.attrib["height"]) <= height
-    chart = drawing.mermaid(topology, topology.streams)
+    chart = graph.mermaid(topology, topology.streams)
     assert chart.startswith("flowchart LR\n")
     assert chart.count("subgraph") == chart.count("\n  end\n")
     for stream in topology.streams:
@@ -89,7 +89,7 @@ def test_drawings(name: str) -> None:
         if stream.write:
             assert f"{stream.name}-write-{stream.regions[0]}" in texts
             assert f'["{stream.name}-write-{stream.regions[0]}"]' in chart
-    assert picture == drawing.svg(topology, topology.streams)
+    assert picture == graph.svg(topology, topology.streams)
 
 
 def test_the_drawing_command() -> None:

@@ -13,7 +13,7 @@ from tests.support.work import work
 from vstream.lint.registry import Rule, run
 from vstream.lint.rules import streams as rules
 from vstream.lint.rules.streams import RULES
-from vstream.lint.subject import Workspace
+from vstream.lint.workspace import Workspace
 
 CODES = [rule.code for rule in RULES]
 BAD, GOOD = workspaces.fixtures(CODES, ".json")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.work import work
-from vstream.subjects import (
+from vstream.subjects.algebra import (
     SubjectTrie,
     example_of_overlap,
     has_wildcards,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from vstream.lint.load_topology import bundle, load
 from vstream.lint.rules.topology import RULES
-from vstream.load import bundle, load
 from vstream.topology.document import (
     ConnectDocument,
     ConsumerDocument,

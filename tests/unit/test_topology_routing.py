@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plans import topology
-from vstream.model.topology import Routing
+from vstream.topology.model import Routing
 
 NEW = {"server_version": "2.12"}
 FOO = {"subjects": ["v.foo.>"]}

@@ -10,10 +10,10 @@ import pytest
 from tests.support.golden import Golden
 from tests.support.topologies import HEAD, concise
 from vstream.diagnostics import Severity
+from vstream.lint.load_topology import load
 from vstream.lint.registry import Rule
 from vstream.lint.rules import topology as rules
 from vstream.lint.rules.topology import RULES, TopologySubject
-from vstream.load import load
 
 FIXTURES = Path(__file__).parent.parent / "rules"
 CODES = [rule.code for rule in RULES]

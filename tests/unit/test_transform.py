@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.mapping.functions import Function
-from vstream.mapping.transform import (
+from vstream.subjects.algebra import is_literal, matches
+from vstream.subjects.functions import Function
+from vstream.subjects.transform import (
     ErrorKind,
     Expansion,
     SubjectTransform,
@@ -15,7 +16,6 @@ from vstream.mapping.transform import (
     markers,
     validate_mapping,
 )
-from vstream.subjects import is_literal, matches
 
 laws = settings(derandomize=True, deadline=None, max_examples=150)
 

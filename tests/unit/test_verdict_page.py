@@ -18,11 +18,11 @@ from rich.console import Console
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean, fault
 from vstream.capture.records import CapturedServer, FaultOutcome, Kind, Operation, Outcome, Window
-from vstream.checker.check import check
-from vstream.checker.verdict import Verdict
-from vstream.ui import charts
-from vstream.ui.verdict import report
-from vstream.ui.verdict_page import page
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.verdict import Verdict
+from vstream.cli.views import charts
+from vstream.cli.views.verdict import report
+from vstream.cli.views.verdict_page import page
 
 EVIL = "\x1b[31m\x00\x9b<script>alert('x')</script>\"onload=x&amp;</style>{{7*7}}<<7*7>>"
 TAMED = EVIL.translate(dict.fromkeys(map(ord, "\x1b\x00\x9b"), "\N{REPLACEMENT CHARACTER}"))

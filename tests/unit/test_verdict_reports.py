@@ -13,13 +13,13 @@ from rich.console import Console
 
 from tests.support.captures import SECOND, History, Shape, clean, fault
 from vstream.capture.records import FaultOutcome, Window
-from vstream.checker.check import check
-from vstream.checker.export import as_dict, to_junit
-from vstream.checker.verdict import Status, Verdict
-from vstream.checker.wording import duration, share
+from vstream.capture.verdict.check import check
+from vstream.capture.verdict.export import as_dict, to_junit
+from vstream.capture.verdict.units import duration, share
+from vstream.capture.verdict.verdict import Status, Verdict
+from vstream.cli.views import verdict as view
 from vstream.diagnostics import Span
-from vstream.model.scenario import Compare, Expectation, Measure
-from vstream.ui import verdict as view
+from vstream.scenario.model import Compare, Expectation, Measure
 
 
 def eventful() -> History:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.model.versions import version_of, written
+from vstream.topology.versions import version_of, written
 
 
 @pytest.mark.parametrize(

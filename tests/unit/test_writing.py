@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.errors import VstreamError
-from vstream.writing import save, write_atomically
+from vstream.files import save, write_atomically
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_over(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Final
 
+from vstream.codes import Chapter, Page, written
 from vstream.diagnostics import Severity
-from vstream.lint.pages import Chapter, Page, written
 
 
 class Many(int):

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 from pyspark.sql.types import StringType, StructField, StructType
 
-from vstream.audit import journal
-from vstream.audit.failure import way_out
-from vstream.audit.local import table
+from vstream.audit import client_journal
+from vstream.audit.local_frames import table
+from vstream.audit.spark_errors import way_out
 from vstream.errors import VstreamError
-from vstream.model.topology import Consistency
+from vstream.topology.model import Consistency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from vstream.audit.shelf import Shelf
+    from vstream.audit.table_store import Shelf
 
 _JOURNAL = "journal"
 _CONTEXT = StructType([StructField("context", StringType())])
@@ -77,9 +77,9 @@ def read_context(shelf: Shelf, subject: str) -> Context:
 
 def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:
     """Keep the operations of a scenario beside the tables."""
-    return shelf.keep(_JOURNAL, operations, journal.JOURNAL)
+    return shelf.keep(_JOURNAL, operations, client_journal.JOURNAL)
 
 
 def read_journal(shelf: Shelf) -> DataFrame:
     """The operations that were kept. Raises VstreamError if there are none."""
-    return shelf.read(_JOURNAL, journal.JOURNAL)
+    return shelf.read(_JOURNAL, client_journal.JOURNAL)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

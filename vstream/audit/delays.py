@@ -8,8 +8,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from vstream.audit.faults import MISSING
-from vstream.audit.local import table
+from vstream.audit.classify import MISSING
+from vstream.audit.local_frames import table
 from vstream.audit.reconcile import BUCKET, MESSAGE
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit import access as reaching
+from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import OLDEST_FIRST, is_origin
-from vstream.audit.daemons import Daemons
+from vstream.audit.daemon_executor import Daemons
 from vstream.audit.identity import identity_of
 from vstream.audit.sample import sample
 from vstream.audit.schema import MESSAGES
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.audit.source.values import Access, Cut, Range
-    from vstream.model.artifacts import PhysicalStream
-    from vstream.model.topology import Endpoint
+    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.model import Endpoint
 
 FEW: Final = 200_000
 """Messages that this process has read before Spark has started."""

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from vstream.audit import access as reaching
+from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import is_origin
 from vstream.audit.extract import row, some, unlimited
-from vstream.audit.failure import explained
 from vstream.audit.frames import messages
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.shelf import Shelf
 from vstream.audit.source import cut, register
 from vstream.audit.source.datasource import narrowed
 from vstream.audit.source.pushdown import Bounds
 from vstream.audit.source.values import Wanted
+from vstream.audit.spark_errors import explained
 from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from vstream.audit.context import Context
     from vstream.audit.report import Report
     from vstream.audit.source.values import Access, Cut
-    from vstream.model.artifacts import PhysicalStream
-    from vstream.model.topology import Endpoint
+    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.model import Endpoint
 
 WINDOW_NS: Final = 600 * 10**9
 """How far back it looks if nobody says otherwise."""

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from vstream.audit import access as reaching
 from vstream.audit import inventory
+from vstream.audit import ship_credentials as reaching
 from vstream.audit.extract import row
-from vstream.audit.failure import is_damage, said, way_out
-from vstream.audit.local import from_arrow, table
+from vstream.audit.local_frames import from_arrow, table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.datasource import NAME
 from vstream.audit.source.options import ROWS
 from vstream.audit.source.values import Plan, encode
+from vstream.audit.spark_errors import is_damage, said, way_out
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:

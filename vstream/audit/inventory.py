@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from vstream.audit.failure import said
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
+from vstream.audit.spark_errors import said
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from vstream.audit.classify import MISSING
 from vstream.audit.codes import BY_KIND, Many
 from vstream.audit.cut import is_origin
-from vstream.audit.faults import MISSING
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import Answers, Delay, Finding, Order, Range, Report, Route, Settled, StreamState
 from vstream.audit.source.values import ABSENT

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit import routes
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.schema import MESSAGES
-from vstream.model.streams import IN_ACCOUNT, REPLAYS, as_source
+from vstream.topology.stream_config import IN_ACCOUNT, REPLAYS, as_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.audit import delays, faults, journal, keys
-from vstream.audit.failure import explained
-from vstream.audit.local import table
+from vstream.audit import classify, client_journal, delays, keys
+from vstream.audit.local_frames import table
+from vstream.audit.scratch import is_passing
 from vstream.audit.session import is_local
-from vstream.audit.temporary import is_passing
+from vstream.audit.spark_errors import explained
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from vstream.audit.shelf import Shelf
+    from vstream.audit.table_store import Shelf
 
 RESULTS: Final[Mapping[str, StructType]] = {
-    "faults": faults.FAULTS,
+    "faults": classify.FAULTS,
     "delays": delays.DELAYS,
     "settling": delays.SETTLING,
     "pairs": delays.PAIRS,
     "disputes": keys.DISPUTES,
     "conflicts": keys.CONFLICTS,
     "twins": keys.TWINS,
-    "answers": journal.ANSWERS,
+    "answers": client_journal.ANSWERS,
 }
 """The tables that say what was found; the others are steps on the way."""
 
@@ -43,7 +43,7 @@ def check(spark: SparkSession, into: str, kind: str) -> None:
     the schema is of a session of ours (`session`), whose catalog and files are gone when it ends.
     """
     with explained():
-        table(spark, [], faults.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
+        table(spark, [], classify.FAULTS).write.format(kind).mode("overwrite").saveAsTable(f"{into}.{_TRIED}")
         place = _place(spark, f"{into}.{_TRIED}") if is_local(spark) else ""
         spark.sql(f"DROP TABLE {into}.{_TRIED}")
     if is_passing(place):

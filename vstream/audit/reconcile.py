@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.local import table
+from vstream.audit.local_frames import table
 from vstream.audit.normalise import track
 
 if TYPE_CHECKING:

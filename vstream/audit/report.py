@@ -11,7 +11,7 @@ from vstream.diagnostics import Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 
 class Verdict(Enum):

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from vstream.audit.routes import SEPARATOR, route
 from vstream.audit.source.client import api, connect
 from vstream.errors import VstreamError
-from vstream.model.streams import taken_from
+from vstream.topology.stream_config import taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.audit.routes import Route
     from vstream.audit.source.values import Access, Cut
-    from vstream.model.artifacts import PhysicalStream
+    from vstream.topology.bundle import PhysicalStream
 
 MOST: Final = 500
 """Subjects that one consumer is asked to filter."""

@@ -40,10 +40,10 @@ MESSAGES = StructType(
 )
 """
 *virtual* is the virtual stream, *stream* the physical one, *role* a value of
-`vstream.model.topology.Role`. *seq* is the sequence in *stream*, *time_ns* the
+`vstream.topology.model.Role`. *seq* is the sequence in *stream*, *time_ns* the
 server's clock when it was stored there, nanoseconds since 1970. *msg_id* is the
 `Nats-Msg-Id` header, *source* the `Nats-Stream-Source` header as it stands there.
-*size* is that of the payload in bytes, *digest* what `vstream.digest` says of it: the
+*size* is that of the payload in bytes, *digest* what `vstream.capture.digest` says of it: the
 same from every path, captures included.
 """
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from vstream.audit import classes, java, temporary
-from vstream.audit.failure import explained
+from vstream.audit import java, java_class_cache
+from vstream.audit import scratch as temporary
+from vstream.audit.spark_errors import explained
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def session(
             return
         settings = _settings(master, scratch) | dict(conf or {})
         home = java.prepare(scratch) if not submitted and not _is_running() else None
-        with classes.kept(home) if home and on_keeping else nullcontext() as archive:
+        with java_class_cache.kept(home) if home and on_keeping else nullcontext() as archive:
             if home:
                 # What Java unpacks for itself it would leave in the system's directory if it is killed.
                 options = [

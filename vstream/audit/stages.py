@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from vstream.audit import (
+    classify,
+    client_journal,
+    delays,
+    differing_messages,
+    judge,
+    keys,
+    normalise,
+    one_pass,
+    order,
+    reconcile,
+)
 from vstream.audit import cut as cutting
-from vstream.audit import delays, faults, folding, journal, judge, keys, looking, normalise, order, reconcile
-from vstream.audit.daemons import Daemons
-from vstream.audit.local import from_arrow, gathered, table
+from vstream.audit.daemon_executor import Daemons
+from vstream.audit.local_frames import from_arrow, gathered, table
 from vstream.audit.session import interpreted
 
 if TYPE_CHECKING:
@@ -24,7 +35,7 @@ if TYPE_CHECKING:
     from vstream.audit.context import Context
     from vstream.audit.cut import Cut
     from vstream.audit.report import Report
-    from vstream.audit.shelf import Shelf
+    from vstream.audit.table_store import Shelf
 
 _HOPS = 1_000_000
 """Delays are taken from about so many messages at most."""
@@ -92,7 +103,7 @@ class Run:
     def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
         if self.begin is Stage.JUDGE:
-            return self.shelf.read("buckets", reconcile.BUCKETS), self.shelf.read("faults", faults.FAULTS)
+            return self.shelf.read("buckets", reconcile.BUCKETS), self.shelf.read("faults", classify.FAULTS)
         known = self._stage(
             Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut), is_here=True
         )
@@ -104,17 +115,17 @@ class Run:
             Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
         )
         found = self._stage(
-            Stage.RECONCILE, "faults", faults.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps, folded)
+            Stage.RECONCILE, "faults", classify.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps, folded)
         )
         return buckets, found
 
-    def _folded(self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None) -> folding.Folded:
+    def _folded(self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None) -> one_pass.Folded:
         """Digests and order from one pass over the rows, where that costs least."""
         if cut.messages <= self.here_up_to:
-            return folding.of_rows(copies, cut, tracks, size=self.bucket)
-        if folding.can_open(files):
-            return folding.of_files(files or (), copies, cut, tracks, size=self.bucket)
-        return folding.of_partitions(copies, cut, tracks, size=self.bucket)
+            return one_pass.of_rows(copies, cut, tracks, size=self.bucket)
+        if one_pass.can_open(files):
+            return one_pass.of_files(files or (), copies, cut, tracks, size=self.bucket)
+        return one_pass.of_partitions(copies, cut, tracks, size=self.bucket)
 
     def _stage(
         self,
@@ -138,7 +149,7 @@ class Run:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _faults(
-        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: folding.Folded
+        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: one_pass.Folded
     ) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
         found = self._differing(folded, copies, cut, buckets, backsteps)
@@ -146,7 +157,7 @@ class Run:
         return found.unionByName(delays.misordered(copies, ordered)) if ordered else found
 
     def _differing(
-        self, folded: folding.Folded, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame
+        self, folded: one_pass.Folded, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame
     ) -> DataFrame:
         """FAULTS of what was folded: few rows are judged without compiling anything for them."""
         spark = copies.sparkSession
@@ -155,38 +166,38 @@ class Run:
             suspects = from_arrow(spark, differing, SUSPECTS)
             suspects = self.shelf.keep("suspects", suspects, SUSPECTS, is_here=True)
             which = sorted(set(differing["bucket"].to_pylist()))
-            is_small = looking.number(folded.buckets, differing) <= _CLOSELY
+            is_small = differing_messages.number(folded.buckets, differing) <= _CLOSELY
             if is_small:
-                rows = looking.rows_of(copies, suspects, which, size=self.bucket)
-                look = looking.closely(rows, copies, cut, backsteps)
+                rows = differing_messages.rows_of(copies, suspects, which, size=self.bucket)
+                look = differing_messages.closely(rows, copies, cut, backsteps)
             else:
-                look = looking.everything(copies, which, size=self.bucket)
+                look = differing_messages.everything(copies, which, size=self.bucket)
             found = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
-                found = from_arrow(spark, gathered(found.select(*faults.FAULTS.names)), faults.FAULTS)
+                found = from_arrow(spark, gathered(found.select(*classify.FAULTS.names)), classify.FAULTS)
         return found
 
     def _looked_into(
         self,
-        look: looking.Look,
+        look: differing_messages.Look,
         copies: DataFrame,
         cut: Cut,
-        folded: folding.Folded,
+        folded: one_pass.Folded,
         backsteps: DataFrame,
         suspects: DataFrame | None,
     ) -> DataFrame:
         """FAULTS of what there is to look into. What there is not is not asked of Spark, which takes time to say so."""
-        extents = looking.extents(copies.sparkSession, folded.buckets)
+        extents = differing_messages.extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
-        found = faults.passed(extents, cut) if not cut.is_narrow else table(copies.sparkSession, [], faults.FAULTS)
+        found = classify.passed(extents, cut) if not cut.is_narrow else table(copies.sparkSession, [], classify.FAULTS)
         if suspects is not None:
-            found = found.unionByName(faults.faults(look, copies, cut, extents, suspects, size=self.bucket))
-        strange = looking.strange(folded.buckets)
+            found = found.unionByName(classify.faults(look, copies, cut, extents, suspects, size=self.bucket))
+        strange = differing_messages.strange(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
-            found = found.unionByName(faults.misplaced(copies, cut, ahead, size=self.bucket))
+            found = found.unionByName(classify.misplaced(copies, cut, ahead, size=self.bucket))
         if not folded.is_in_order:
-            found = found.unionByName(faults.reordered(look.behind, backsteps))
+            found = found.unionByName(classify.reordered(look.behind, backsteps))
         return found
 
     def _looks(
@@ -212,9 +223,12 @@ class Run:
             "twins": self._look("twins", lambda: keys.twins(copies, cut), keys.TWINS),
         }
         if operations is not None:
-            journaled = partial(journal.broken, operations, copies, cut), partial(journal.answers, operations, copies)
-            found["broken"] = self._look("broken", journaled[0], faults.FAULTS)
-            found["answers"] = self._look("answers", journaled[1], journal.ANSWERS)
+            journaled = (
+                partial(client_journal.broken, operations, copies, cut),
+                partial(client_journal.answers, operations, copies),
+            )
+            found["broken"] = self._look("broken", journaled[0], classify.FAULTS)
+            found["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
         return found
 
     def _look(self, name: str, compute: Callable[[], DataFrame], schema: StructType) -> Callable[..., DataFrame]:

@@ -19,7 +19,7 @@ from pydantic import Field
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """What a server, and an array of numbers, can hold: anything else in a file is an error there, and not where it is used."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-"""Of a payload, see `vstream.digest`."""
+"""Of a payload, see `vstream.capture.digest`."""
 
 
 def identity(payload: bytes) -> str | None:

@@ -6,11 +6,11 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from vstream.chaos import roles
-from vstream.chaos.disks import DiskFull
-from vstream.chaos.linkfaults import Partition, Shape
-from vstream.chaos.processes import Taken, are, require_awake, start_missing, until, until_silent
-from vstream.chaos.stores import PowerLoss
+from vstream.chaos import leaders
+from vstream.chaos.disk_full import DiskFull
+from vstream.chaos.links import Partition, Shape
+from vstream.chaos.power_loss import PowerLoss
+from vstream.chaos.process import Taken, are, require_awake, start_missing, until, until_silent
 from vstream.errors import LabError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import records
@@ -18,7 +18,7 @@ from vstream.lab import records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vstream.chaos.site import Site
+    from vstream.chaos.target_servers import Site
 
 _GRACE = 30.0
 _LAME_DUCK_GRACE = 180.0
@@ -129,8 +129,8 @@ class StepDown:
         """Ask the leader. Then another server leads."""
         async with site.connected() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
-            new, seconds = await roles.successor(
-                lambda: roles.stream_leader(connection, self.stream), self.leader, within=roles.ELECTION
+            new, seconds = await leaders.successor(
+                lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION
             )
         if new is None:
             raise LabError(f"stream `{self.stream}` has no other leader than `{self.leader}` after {seconds:.0f} s")
@@ -152,8 +152,8 @@ class MetaStepDown:
         """Ask the leader, in the system account. Then another server leads."""
         async with site.connected_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
-        new, seconds = await roles.successor(
-            lambda: roles.meta_leader(site.monitors()), self.leader, within=roles.ELECTION
+        new, seconds = await leaders.successor(
+            lambda: leaders.meta_leader(site.monitors()), self.leader, within=leaders.ELECTION
         )
         if new is None:
             raise LabError(f"the meta group has no other leader than `{self.leader}` after {seconds:.0f} s")

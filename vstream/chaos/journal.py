@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from vstream.chaos.disks import DiskFull
+from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Kill, LabFault, Pause, Restart
-from vstream.chaos.linkfaults import Partition, Shape
-from vstream.chaos.stores import PowerLoss
+from vstream.chaos.links import Partition, Shape
+from vstream.chaos.power_loss import PowerLoss
 from vstream.errors import LabError
-from vstream.lab.linkstate import read_states, written_states
-from vstream.writing import write_atomically
+from vstream.files import write_atomically
+from vstream.lab.links.state import read_states, written_states
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,10 +6,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from vstream.chaos.blast import sides
-from vstream.chaos.hearing import hearing
-from vstream.chaos.linkfaults import written
-from vstream.chaos.roles import POLL
+from vstream.chaos.blast_radius import sides
+from vstream.chaos.connectivity import hearing
+from vstream.chaos.leaders import POLL
+from vstream.chaos.links import written
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
@@ -18,8 +18,8 @@ from vstream.lab.readiness import Progress, Stage, monitor_url
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from vstream.chaos.site import Site
-    from vstream.lab.linkstate import Pair
+    from vstream.chaos.target_servers import Site
+    from vstream.lab.links.state import Pair
     from vstream.lab.readiness import Member
 
 _PATIENCE = 1.0

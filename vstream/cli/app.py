@@ -11,33 +11,33 @@ import typer
 from vstream import __version__
 from vstream.cli import (
     apply,
-    audit,
     beacon,
-    chaos,
     consumer,
     doctor,
     drift,
     explain,
     export,
     graph,
-    importing,
+    import_,
     init,
     keys,
-    lab,
     lint,
     plan,
     probe,
     render,
-    repair,
     resolve,
     resync,
-    scenario,
     schema,
     size,
     status,
     validate,
 )
 from vstream.cli import map as mapping
+from vstream.cli.audit import command
+from vstream.cli.chaos import commands
+from vstream.cli.lab import commands as lab
+from vstream.cli.repair import command as repair
+from vstream.cli.scenario import commands as scenario
 
 app = typer.Typer(
     name="vstream",
@@ -67,7 +67,7 @@ def _main(
 
 
 app.command("init")(init.command)
-app.command("import")(importing.command)
+app.command("import")(import_.command)
 app.command("validate")(validate.command)
 app.command("lint")(lint.command)
 app.command("map")(mapping.command)
@@ -83,13 +83,13 @@ app.command("export")(export.command)
 app.command("beacon")(beacon.command)
 app.command("doctor")(doctor.command)
 app.command("drift")(drift.command)
-app.command("audit")(audit.command)
+app.command("audit")(command.command)
 app.command("resync")(resync.command)
 app.add_typer(consumer.app, name="consumer")
 app.command("repair")(repair.command)
 app.add_typer(lab.app, name="lab")
 app.add_typer(keys.app, name="keys")
-app.add_typer(chaos.app, name="chaos")
+app.add_typer(commands.app, name="chaos")
 app.add_typer(scenario.app, name="scenario")
 app.command("graph")(graph.command)
 app.command("size")(size.command)
@@ -98,7 +98,7 @@ app.command("schema")(schema.command)
 
 def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
-    from vstream.cli.outcome import INTERRUPTED, exit_code  # noqa: PLC0415 - not needed for --help
+    from vstream.cli.exit_codes import INTERRUPTED, exit_code  # noqa: PLC0415 - not needed for --help
 
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import FAILED, NO
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, compare, make
-from vstream.cli.running import run
-from vstream.model.accounts import SYSTEM_USER
-from vstream.model.artifacts import loaded_path
-from vstream.model.topology import Routing, Security
+from vstream.topology.accounts import SYSTEM_USER
+from vstream.topology.bundle import loaded_path
+from vstream.topology.model import Routing, Security
 
 if TYPE_CHECKING:
     from vstream.plan.apply import Applied
-    from vstream.plan.changes import Plan
+    from vstream.plan.plan import Plan
     from vstream.plan.port import MappingAdmin
 
 
@@ -26,7 +26,7 @@ def command(
     what: Annotated[
         Path,
         typer.Argument(help="A topology file, or a plan that `vstream plan --out` saved.", metavar="TOPOLOGY|PLAN"),
-    ] = inputs.DEFAULT_FILE,
+    ] = options.DEFAULT_FILE,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     allow_destructive: Annotated[
         bool, typer.Option("--allow-destructive", help="Carry out changes that lose or double messages.")
@@ -39,8 +39,8 @@ def command(
     ] = 300,
     adopt: Adopt = None,
     lost: Lost = None,
-    lab: inputs.LabName = None,
-    templates: inputs.TemplatesDirectory = None,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
     Make the servers as the topology says: write streams, read streams, then mappings; removals in reverse.
@@ -53,9 +53,9 @@ def command(
 
     Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
     """
-    from vstream.ui import applied as outcome  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import plan as view  # noqa: PLC0415
+    from vstream.cli.views import applied as outcome  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import plan as view  # noqa: PLC0415
 
     planned = run(_planned(what, lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     plan = planned.plan
@@ -114,13 +114,13 @@ async def _planned(
     what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None, lost: tuple[str, ...]
 ) -> Planned:
     if what.suffix != ".json":
-        return await make(inputs.load(what).require(), lab, adopt, templates, lost)
-    from vstream.load import load  # noqa: PLC0415
+        return await make(options.load(what).require(), lab, adopt, templates, lost)
+    from vstream.lint.load_topology import load  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
 
     if lab or adopt or lost:
         raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt and --lost")
-    file = saved.load(inputs.read(what, limit=-1).decode("utf-8", "replace"), str(what))
+    file = saved.load(options.read(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await make(topology, file.lab, frozenset(file.adopt), templates, file.lost)
     _require_same(fresh.plan, file.plan)
@@ -128,7 +128,7 @@ async def _planned(
 
 
 def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     needed = []
     if plan.is_destructive and not allow_destructive:
@@ -141,7 +141,7 @@ def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> 
 
 
 def _ask() -> None:
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     if not sys.stdin.isatty():
         console.say("Nothing was changed: nobody to ask, and no --yes.", style="bold red")
@@ -153,12 +153,12 @@ def _ask() -> None:
 
 async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
+    from vstream.cli.views import console  # noqa: PLC0415
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
-    from vstream.jetstream.gauges import LiveGauges  # noqa: PLC0415
-    from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
-    from vstream.lab.shrinking import LabServers  # noqa: PLC0415
+    from vstream.lab.remove_servers import LabServers  # noqa: PLC0415
     from vstream.plan.apply import apply  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.plan.live.gate_checks import LiveGauges  # noqa: PLC0415
+    from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
 
     where = planned.where
     async with connect_all(planned.topology, where.endpoints) as connections:
@@ -180,7 +180,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     if applied.failure is not None:
         return applied, None
     if applied.retired:
-        where = inputs.target(planned.topology, where.lab)  # there are fewer servers now
+        where = options.target(planned.topology, where.lab)  # there are fewer servers now
     return applied, await compare(planned.topology, where, planned.bundle, frozenset(), planned.lost)
 
 
@@ -191,10 +191,10 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     where, topology = planned.where, planned.topology
     if where.lab is not None:
         return mappings.admin(where.lab, planned.bundle, lost=planned.lost)
-    ring = inputs.signer(topology, None)
+    ring = options.signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return None
-    from vstream.jetstream.claims import as_system, push  # noqa: PLC0415
+    from vstream.plan.live.push_accounts import as_system, push  # noqa: PLC0415
 
     there = {region: one for region, one in where.endpoints.items() if region not in planned.lost}
     credentials = str(ring.credentials(SYSTEM_USER))
@@ -210,8 +210,8 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
 
 def _say_emptied(planned: Planned, applied: Applied) -> None:
     """What to do with the servers of a region that holds nothing of the topology any more."""
-    from vstream.plan.changes import Delete  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.plan.plan import Delete  # noqa: PLC0415
 
     held = {stream.region for stream in planned.bundle.streams}
     left = {change.region for change in applied.done if isinstance(change, Delete)} - held

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
-    from vstream.model.topology import Topology
-    from vstream.picture.facts import Sighting
+    from vstream.health.snapshot import Sighting
+    from vstream.topology.model import Topology
 
 _PATIENCE = 3.0
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     every: Annotated[
         float | None, typer.Option(help="Seconds between two, until Ctrl-C. Without it: one.", min=0.2, max=86_400)
     ] = None,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Show how old the newest beacon of each region is in each other, then publish new ones.
@@ -38,24 +38,24 @@ def command(
     Examples: `vstream beacon`, `vstream beacon acme.yaml --every 10`
     """
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.jetstream.beacons import carriers  # noqa: PLC0415
+    from vstream.health.live.beacons import carriers  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     if not carriers(wanted):
         raise VstreamError(
             "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
         )
-    where = inputs.target(wanted, lab)
+    where = options.target(wanted, lab)
     if not run(_beacons(wanted, where, every, output)):
         raise typer.Exit(NO)
 
 
-async def _beacons(topology: Topology, where: inputs.Target, every: float | None, output: str) -> bool:
+async def _beacons(topology: Topology, where: options.Target, every: float | None, output: str) -> bool:
     """Whether all beacons of the last round were published."""
-    from vstream.jetstream import beacons  # noqa: PLC0415
-    from vstream.jetstream.observe import any_connection, connect_all  # noqa: PLC0415
+    from vstream.health.live import beacons  # noqa: PLC0415
+    from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
 
     while True:
         async with connect_all(topology, where.endpoints) as connections:
@@ -69,8 +69,8 @@ async def _beacons(topology: Topology, where: inputs.Target, every: float | None
 
 
 def _show(topology: Topology, seen: tuple[Sighting, ...], problems: tuple[str, ...], output: str) -> None:
-    from vstream.ui import beacons as view  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import beacons as view  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     if output == "json":
         found = {"topology": topology.name, "beacons": [one.as_dict() for one in seen], "problems": list(problems)}

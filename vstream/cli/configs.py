@@ -13,9 +13,9 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.cli import inputs
-    from vstream.doctor.configs import ConfigFile
-    from vstream.model.topology import Topology
+    from vstream.cli import options
+    from vstream.health.doctor.configs import ConfigFile
+    from vstream.topology.model import Topology
 
 ConfigsDirectory = Annotated[
     Path | None,
@@ -29,7 +29,7 @@ ConfigsDirectory = Annotated[
 ]
 
 
-def read(topology: Topology, where: inputs.Target, directory: Path | None) -> Mapping[str, ConfigFile]:
+def read(topology: Topology, where: options.Target, directory: Path | None) -> Mapping[str, ConfigFile]:
     """
     The configuration files of the servers of *topology* in *directory*, or of the lab that is meant.
 
@@ -52,7 +52,7 @@ def read(topology: Topology, where: inputs.Target, directory: Path | None) -> Ma
 
 
 def _absent(directory: Path, name: str) -> ConfigFile:
-    from vstream.doctor.configs import ConfigFile  # noqa: PLC0415
+    from vstream.health.doctor.configs import ConfigFile  # noqa: PLC0415
 
     return ConfigFile(path=str(directory), problem=f"{directory} holds neither {name}.conf nor servers/{name}.conf")
 
@@ -66,7 +66,7 @@ def _one(directory: Path, name: str) -> ConfigFile | None:
 
 def config_file(path: Path) -> ConfigFile:
     """The file at *path* with all that it includes, as a server reads it whose environment is not known."""
-    from vstream.doctor.configs import ConfigFile  # noqa: PLC0415
+    from vstream.health.doctor.configs import ConfigFile  # noqa: PLC0415
     from vstream.syntax import natsconf  # noqa: PLC0415
     from vstream.syntax.natsconf.digest import digest  # noqa: PLC0415
 

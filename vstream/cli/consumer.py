@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.writing import save
+from vstream.files import save
+from vstream.jetstream import error_codes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.jetstream.admin import JetStreamAdmin
     from vstream.jetstream.connection import Connection
-    from vstream.model.consumers import ConsumerConfig, ObservedConsumer
-    from vstream.model.topology import Topology, VirtualStream
-    from vstream.plan.failover import Landing, Position
+    from vstream.plan.consumer_failover import Landing, Position
+    from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+    from vstream.topology.model import Topology, VirtualStream
 
 app = typer.Typer(help="Durables of virtual streams: where they are, and going on elsewhere.", no_args_is_help=True)
 
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
 TopologyFile = Annotated[Path, typer.Option("--topology", "-t", help="The topology that the servers run.")]
-_NO_CONSUMER = 10014
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ def position(
     stream: Stream,
     consumer: Durable,
     region: Annotated[str, typer.Option("--region", help="The region whose consumer is meant.")],
-    topology: TopologyFile = inputs.DEFAULT_FILE,
+    topology: TopologyFile = options.DEFAULT_FILE,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write it into this file, for `failover --position`.")
     ] = None,
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Print how far a consumer is in one region, as a sequence of each origin: what holds in every region.
@@ -63,13 +63,13 @@ def position(
     Examples: `vstream consumer position foo reader --region west`,
     `vstream consumer position foo reader --region west --out /var/lib/vstream/foo-reader-west.json`
     """
-    from vstream.plan import failover  # noqa: PLC0415
+    from vstream.plan import consumer_failover  # noqa: PLC0415
 
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     virtual = _stream(wanted, stream)
     _check_region(virtual, region)
-    found = run(_position(wanted, inputs.target(wanted, lab), virtual, consumer, region))
-    text = json.dumps(failover.as_dict(found), indent=2, ensure_ascii=False)
+    found = run(_position(wanted, options.target(wanted, lab), virtual, consumer, region))
+    text = json.dumps(consumer_failover.as_dict(found), indent=2, ensure_ascii=False)
     if out is None:
         typer.echo(text)
         return
@@ -91,9 +91,9 @@ def failover(
         str | None, typer.Option("--as", help="What the consumer there is called, if not the same.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is only said.")] = False,
-    topology: TopologyFile = inputs.DEFAULT_FILE,
+    topology: TopologyFile = options.DEFAULT_FILE,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Let a consumer go on in another region where it was in this one: nothing is skipped, and it is said what comes again.
@@ -105,15 +105,15 @@ def failover(
     Examples: `vstream consumer failover foo reader --from west --to east`,
     `vstream consumer failover foo reader --position foo-reader-west.json --to east --yes`
     """
-    from vstream.plan.failover import as_dict  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import consumer as view  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import consumer as view  # noqa: PLC0415
+    from vstream.plan.consumer_failover import as_dict  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     if (come_from is None) == (recorded is None):
         raise typer.BadParameter("say where it was: either `--from REGION` or `--position FILE`")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     virtual = _stream(wanted, stream)
     for region in (come_from, to):
         if region is not None:
@@ -122,7 +122,7 @@ def failover(
         raise typer.BadParameter("`--from` and `--to` are the same region")
     known = None if recorded is None else _recorded(recorded, wanted, virtual, consumer)
     move, pending = run(
-        _failover(wanted, inputs.target(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
+        _failover(wanted, options.target(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
     )
     if output == "json":
         typer.echo(
@@ -168,9 +168,9 @@ def _check_region(stream: VirtualStream, region: str) -> None:
 
 
 def _recorded(file: Path, topology: Topology, stream: VirtualStream, consumer: str) -> Position:
-    from vstream.plan import failover  # noqa: PLC0415
+    from vstream.plan import consumer_failover  # noqa: PLC0415
 
-    found = failover.read(inputs.read(file, limit=-1).decode("utf-8", "replace"), str(file))
+    found = consumer_failover.read(options.read(file, limit=-1).decode("utf-8", "replace"), str(file))
     said, meant = (found.topology, found.stream, found.consumer), (topology.name, stream.name, consumer)
     if said != meant:
         raise VstreamError(f"{file} is of {' / '.join(said)}, not of {' / '.join(meant)}")
@@ -178,10 +178,10 @@ def _recorded(file: Path, topology: Topology, stream: VirtualStream, consumer: s
 
 
 async def _position(
-    topology: Topology, where: inputs.Target, stream: VirtualStream, consumer: str, region: str
+    topology: Topology, where: options.Target, stream: VirtualStream, consumer: str, region: str
 ) -> Position:
-    from vstream.jetstream.observe import connect_all  # noqa: PLC0415
-    from vstream.jetstream.positions import position  # noqa: PLC0415
+    from vstream.health.live.consumer_position import position  # noqa: PLC0415
+    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         return await position(_connection(connections, region), topology, stream, region, consumer)
@@ -199,7 +199,7 @@ def _connection(connections: Mapping[str, Connection | VstreamError], region: st
 
 async def _failover(
     topology: Topology,
-    where: inputs.Target,
+    where: options.Target,
     stream: VirtualStream,
     consumer: str,
     come_from: Position | str,
@@ -208,22 +208,22 @@ async def _failover(
     is_real: bool,
 ) -> tuple[_Move, int | None]:
     """What it takes, and once it is done, how many messages are to be delivered."""
-    from vstream.jetstream import positions  # noqa: PLC0415
+    from vstream.health.live import consumer_position  # noqa: PLC0415
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
-    from vstream.jetstream.observe import connect_all  # noqa: PLC0415
-    from vstream.plan import failover  # noqa: PLC0415
+    from vstream.plan import consumer_failover  # noqa: PLC0415
+    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         there = _connection(connections, to)
         admin = JetStreamAdmin(there)
         at = (
-            await positions.position(_connection(connections, come_from), topology, stream, come_from, consumer)
+            await consumer_position.position(_connection(connections, come_from), topology, stream, come_from, consumer)
             if isinstance(come_from, str)
             else come_from
         )
         base, found = await _base(admin, topology, stream, to, name or consumer, at)
-        landing = await positions.landing(there, stream, to, at, failover.filters_of(base.fields))
-        move = _Move(position=at, landing=landing, found=found, config=failover.moved(base, at, landing.start))
+        landing = await consumer_position.landing(there, stream, to, at, consumer_failover.filters_of(base.fields))
+        move = _Move(position=at, landing=landing, found=found, config=consumer_failover.moved(base, at, landing.start))
         if not is_real:
             return move, None
         if found is not None and found.waiting:
@@ -242,16 +242,16 @@ async def _base(
 ) -> tuple[ConsumerConfig, ObservedConsumer | None]:
     """What the consumer shall be like: as the topology says, else as it is there, else as it was where it comes from."""
     from vstream.errors import ServerError  # noqa: PLC0415
-    from vstream.load import bundle  # noqa: PLC0415
-    from vstream.model.consumers import ConsumerConfig  # noqa: PLC0415
-    from vstream.model.streams import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
+    from vstream.lint.load_topology import bundle  # noqa: PLC0415
     from vstream.topology import naming  # noqa: PLC0415
+    from vstream.topology.consumer_config import ConsumerConfig  # noqa: PLC0415
+    from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
 
     on = naming.read_in(stream, region)
     try:
         found = await admin.consumer(on, name)
     except ServerError as error:
-        if error.err_code != _NO_CONSUMER:
+        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
             raise
         found = None
     declared = {(one.config.stream, one.config.durable): one.config for one in bundle(topology).consumers}

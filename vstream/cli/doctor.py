@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import configs, inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import configs, options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.doctor.configs import ConfigFile
-    from vstream.doctor.examine import Examined
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Topology
+    from vstream.health.doctor.configs import ConfigFile
+    from vstream.health.doctor.examine import Examined
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Annotated[
         float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
     ] = 10,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
-    templates: inputs.TemplatesDirectory = None,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
     files: configs.ConfigsDirectory = None,
 ) -> None:
     """
@@ -41,14 +41,17 @@ def command(
 
     Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`
     """
-    from vstream.ui import checkup, console  # noqa: PLC0415
+    from vstream.cli.views import (  # noqa: PLC0415
+        checkup,
+        console,
+    )
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
-    where = inputs.target(wanted, lab)
+    wanted = options.load(topology).require()
+    where = options.target(wanted, lab)
     known = configs.read(wanted, where, files)
-    found = run(_examine(wanted, where, deadline, inputs.bundle_for(wanted, where, templates), known))
+    found = run(_examine(wanted, where, deadline, options.bundle_for(wanted, where, templates), known))
     if output == "json":
         typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     else:
@@ -60,10 +63,10 @@ def command(
 
 
 async def _examine(
-    topology: Topology, where: inputs.Target, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
+    topology: Topology, where: options.Target, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
 ) -> Examined:
-    from vstream.doctor.examine import examine  # noqa: PLC0415
-    from vstream.jetstream.gather import gather  # noqa: PLC0415
+    from vstream.health.doctor.examine import examine  # noqa: PLC0415
+    from vstream.health.live.gather import gather  # noqa: PLC0415
 
     facts = await gather(topology, where.endpoints, deadline=deadline, is_deep=True)
     return examine(topology, bundle, facts, files)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import configs, inputs, plan
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import configs, options, plan
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vstream.doctor.examine import Examined
-    from vstream.model.topology import Topology
+    from vstream.health.doctor.examine import Examined
+    from vstream.topology.model import Topology
 
 _CODES = frozenset({"VD407", "VD408", "VD409", "VD410", "VD411", "VD412", "VD501", "VD507"})
 """What of a doctor's findings is a difference from the topology, or between servers, that a plan does not show."""
@@ -26,11 +26,11 @@ _UNREAD = "VD413"
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 10,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
-    templates: inputs.TemplatesDirectory = None,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
     files: configs.ConfigsDirectory = None,
 ) -> None:
     """
@@ -43,13 +43,16 @@ def command(
 
     Examples: `vstream drift`, `vstream drift acme.yaml --format json`, `vstream drift acme.yaml --configs /srv/nats`
     """
+    from vstream.cli.views import (  # noqa: PLC0415
+        checkup,
+        console,
+    )
+    from vstream.cli.views import plan as view  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
-    from vstream.ui import checkup, console  # noqa: PLC0415
-    from vstream.ui import plan as view  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     planned, examined = run(_compare(wanted, lab, templates, deadline, files))
     different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
     unread = tuple(one for one in examined.findings if one.code == _UNREAD)
@@ -103,10 +106,10 @@ def command(
 async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
 ) -> tuple[plan.Planned, Examined]:
-    from vstream.doctor.examine import examine  # noqa: PLC0415
-    from vstream.jetstream.gather import gather  # noqa: PLC0415
+    from vstream.health.doctor.examine import examine  # noqa: PLC0415
+    from vstream.health.live.gather import gather  # noqa: PLC0415
 
-    where = inputs.target(topology, lab)
+    where = options.target(topology, lab)
     known = configs.read(topology, where, files)
     planned, facts = await asyncio.gather(
         plan.make(topology, lab, frozenset(), templates),

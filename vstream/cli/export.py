@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
 from vstream.cli.status import Deadline, look
 
 if TYPE_CHECKING:
-    from vstream.model.topology import Topology
-    from vstream.picture.report import Picture
+    from vstream.health.report import Picture
+    from vstream.topology.model import Topology
 
 
 _LAST_PORT = 65_535
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve /metrics on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 10,
     deadline: Deadline = 4,
     once: Annotated[bool, typer.Option("--once", help="Print the metrics of one look, and end.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus, and end.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana, and end.")] = False,
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Serve what `vstream status` knows to Prometheus, until Ctrl-C.
@@ -44,10 +44,10 @@ def command(
         name = "alerts.yaml" if alerts else "dashboard.json"
         typer.echo((resources.templates() / "export" / name).read_text(encoding="utf-8"), nl=False)
         return
-    wanted = inputs.load(topology).require()
-    where = inputs.target(wanted, lab)
+    wanted = options.load(topology).require()
+    where = options.target(wanted, lab)
     if once:
-        from vstream.picture.exposition import exposition  # noqa: PLC0415
+        from vstream.health.prometheus import exposition  # noqa: PLC0415
 
         typer.echo(exposition(wanted.name, run(look(wanted, where, deadline))), nl=False)
         return
@@ -58,12 +58,12 @@ def command(
 
 
 async def _export(
-    topology: Topology, where: inputs.Target, host: str, port: int, every: float, deadline: float
+    topology: Topology, where: options.Target, host: str, port: int, every: float, deadline: float
 ) -> None:
-    from vstream.cli.serving import serve  # noqa: PLC0415
+    from vstream.cli.http_server import serve  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import NotReachableError  # noqa: PLC0415
-    from vstream.picture.exposition import CONTENT_TYPE, exposition  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.health.prometheus import CONTENT_TYPE, exposition  # noqa: PLC0415
 
     async def latest() -> Picture | None:
         try:

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from vstream.lint import kinds
-from vstream.lint.inputs import Source
+from vstream.lint import detect
+from vstream.lint.read import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,16 +70,16 @@ def _walk(directory: str) -> Iterator[str]:
 def _source(name: str, *, is_named: bool) -> Source:
     try:
         if name == STDIN:
-            return Source(name=name, content=sys.stdin.buffer.read(kinds.MAX_BYTES + 1))
+            return Source(name=name, content=sys.stdin.buffer.read(detect.MAX_BYTES + 1))
         return Source(name=name, content=_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
     except FileNotFoundError:
-        problem = kinds.unreadable(name, "this file does not exist", "check the path")
+        problem = detect.unreadable(name, "this file does not exist", "check the path")
     except OSError as error:
-        problem = kinds.unreadable(
+        problem = detect.unreadable(
             name, f"this file cannot be read: {error.strerror or error}", "check its permissions"
         )
     except ValueError as error:
-        problem = kinds.unreadable(name, f"this file cannot be read: {error}", "check the path")
+        problem = detect.unreadable(name, f"this file cannot be read: {error}", "check the path")
     return Source(name=name, problem=problem, is_named=is_named)
 
 
@@ -99,10 +99,10 @@ def _bounded(path: Path, deadline: float) -> bytes:
         may_wait = not stat.S_ISREG(mode)
         chunks: list[bytes] = []
         size = 0
-        while size <= kinds.MAX_BYTES:
+        while size <= detect.MAX_BYTES:
             if may_wait and not _is_ready(descriptor, deadline):
                 raise TimeoutError(None, f"nothing more came within {PATIENCE:g} seconds")
-            chunk = stream.read(min(_CHUNK, kinds.MAX_BYTES + 1 - size))
+            chunk = stream.read(min(_CHUNK, detect.MAX_BYTES + 1 - size))
             if chunk is None:
                 continue
             if not chunk:

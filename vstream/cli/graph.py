@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from vstream.cli import inputs
+from vstream.cli import options
 
 _MOST = 50
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
     output: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
 ) -> None:
@@ -23,11 +23,11 @@ def command(
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
-    from vstream.picture import drawing  # noqa: PLC0415
+    from vstream.topology import graph  # noqa: PLC0415
 
     if output not in {"mermaid", "svg"}:
         raise typer.BadParameter(f"`{output}` is none of mermaid, svg", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     known = [one.name for one in wanted.streams]
     for name in stream or ():
         if name not in known:
@@ -37,5 +37,5 @@ def command(
         raise typer.BadParameter(
             f"{len(chosen)} streams in one picture show nothing: choose some of them", param_hint="--stream"
         )
-    draw = drawing.svg if output == "svg" else drawing.mermaid
+    draw = graph.svg if output == "svg" else graph.mermaid
     typer.echo(draw(wanted, chosen), nl=False)

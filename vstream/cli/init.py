@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.model.topology import Routing
+from vstream.cli import options
+from vstream.topology.model import Routing
 
 STARTER = """\
 # yaml-language-server: $schema=./topology.schema.json
@@ -71,7 +71,7 @@ roots: [v.>]                # everything below belongs to virtual streams: one m
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="The file to write.")] = inputs.DEFAULT_FILE,
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = options.DEFAULT_FILE,
     name: Annotated[str, typer.Option(help="The name of the topology.")] = "acme",
     routing: Annotated[
         Routing, typer.Option("--routing", help="How clients reach streams: docs/routing.md says which to choose.")
@@ -85,10 +85,10 @@ def command(
 
     Then: `vstream validate`, `vstream lab up`, `vstream plan`, `vstream apply`, `vstream probe`.
     """
+    from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.load import load  # noqa: PLC0415
+    from vstream.lint.load_topology import load  # noqa: PLC0415
     from vstream.topology.document import json_schema  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
 
     root = "" if routing is Routing.MAPPED else "v."
     text = STARTER.format(

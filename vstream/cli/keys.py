@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
+from vstream.cli import options
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.model.accounts import is_fixed
-from vstream.model.topology import Security
+from vstream.topology.accounts import is_fixed
+from vstream.topology.model import Security
 
 if TYPE_CHECKING:
     from vstream.jetstream.keyring import Keyring
-    from vstream.model.topology import Topology
+    from vstream.topology.model import Topology
 
 app = typer.Typer(help="Keys of users, and of who signs accounts in operator mode.", no_args_is_help=True)
 
 
 @app.command("create")
-def create(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabName = None) -> None:
+def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
     Make the keys and the users' credentials that a topology needs and that are not there; what is there stays.
 
@@ -30,7 +30,7 @@ def create(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabN
 
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     wanted, ring = _ring(topology, lab)
     new = ring.complete(wanted)
@@ -39,9 +39,9 @@ def create(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabN
 
 @app.command("show")
 def show(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Show the public keys, and the files that users log in with. Nothing secret is printed.
@@ -50,10 +50,10 @@ def show(
 
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
+    from vstream.cli.views import keys as view  # noqa: PLC0415
+    from vstream.cli.views.console import out  # noqa: PLC0415
     from vstream.jetstream.keyring import keys_of  # noqa: PLC0415
-    from vstream.render.profile import logins  # noqa: PLC0415
-    from vstream.ui import keys as view  # noqa: PLC0415
-    from vstream.ui.console import out  # noqa: PLC0415
+    from vstream.render.accounts.profile import logins  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
@@ -77,7 +77,7 @@ def show(
 
 
 @app.command("where")
-def where(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabName = None) -> None:
+def where(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.LabName = None) -> None:
     """
     Print the directory that the keys are in, or the certificates.
 
@@ -89,8 +89,8 @@ def where(topology: inputs.TopologyFile = inputs.DEFAULT_FILE, lab: inputs.LabNa
 @app.command("rotate")
 def rotate(
     user: Annotated[str, typer.Argument(help="Whose: app, probe or audit; app-west with `routing: regional`.")],
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
-    lab: inputs.LabName = None,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    lab: options.LabName = None,
 ) -> None:
     """
     Make another key for a user, and other credentials in operator mode. The next `apply` ends those of before.
@@ -99,8 +99,8 @@ def rotate(
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
-    from vstream.render.profile import logins  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.render.accounts.profile import logins  # noqa: PLC0415
 
     wanted, ring = _ring(topology, lab)
     users = logins(wanted)
@@ -123,7 +123,7 @@ def _ring(path: Path, lab: str | None, also: Security | None = None) -> tuple[To
     """The topology, and the directory of its keys, there or not. Raises VstreamError where it has none, but for *also*."""
     from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
 
-    wanted = inputs.load(path).require()
+    wanted = options.load(path).require()
     if not wanted.security.has_keys and wanted.security is not also:
         raise VstreamError(
             f"topology `{wanted.name}` has no keys: its users log in with {wanted.security.value}",

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli.outcome import FAILED, NO
+from vstream.cli.exit_codes import FAILED, NO
 
 if TYPE_CHECKING:
     from vstream.lint.engine import Report, Surroundings
-    from vstream.lint.inputs import Source
-    from vstream.load import Loaded
-    from vstream.load_scenario import Loaded as LoadedScenario
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import ServerVersion, Topology
+    from vstream.lint.load_scenario import Loaded as LoadedScenario
+    from vstream.lint.load_topology import Loaded
+    from vstream.lint.read import Source
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import ServerVersion, Topology
 
 _MOST_ROUNDS = 10
 _COUNTED = ("error", "warning", "note")
@@ -92,19 +92,19 @@ def surroundings() -> Surroundings:
     from vstream.lint.engine import Surroundings  # noqa: PLC0415
 
     def load(content: bytes, name: str) -> Loaded:
-        from vstream import load  # noqa: PLC0415 - templates, which only topologies need
+        from vstream.lint import load_topology  # noqa: PLC0415 - templates, which only topologies need
 
-        return load.load(content, name)
+        return load_topology.load(content, name)
 
     def load_scenario(content: bytes, name: str) -> LoadedScenario:
-        from vstream import load_scenario  # noqa: PLC0415
+        from vstream.lint import load_scenario  # noqa: PLC0415
 
         return load_scenario.load(content, name, files.read, os.path.isdir)
 
     def render(topology: Topology) -> Bundle:
-        from vstream import load  # noqa: PLC0415
+        from vstream.lint import load_topology  # noqa: PLC0415
 
-        return load.bundle(topology)
+        return load_topology.bundle(topology)
 
     return Surroundings(read=files.read, env=os.environ, load=load, load_scenario=load_scenario, render=render)
 
@@ -122,9 +122,9 @@ def _version(text: str | None) -> ServerVersion | None:
 
 
 def _topology(path: Path | None) -> Topology | None:
-    from vstream.cli import inputs  # noqa: PLC0415
+    from vstream.cli import options  # noqa: PLC0415
 
-    return inputs.load(path).require() if path is not None else None
+    return options.load(path).require() if path is not None else None
 
 
 def _given(names: Sequence[str]) -> list[Source]:
@@ -145,7 +145,11 @@ def _default_format() -> LintFormat:
 
 
 def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
-    from vstream.ui import console, diagnostics, findings  # noqa: PLC0415
+    from vstream.cli.views import (  # noqa: PLC0415
+        console,
+        diagnostics,
+        findings,
+    )
 
     found = report.diagnostics
     is_for_people = output in {LintFormat.FULL, LintFormat.CONCISE}
@@ -175,7 +179,7 @@ def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
 
 
 def _conclude(report: Report, *, is_fixing: bool) -> None:
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     counts = Counter(one.severity.value for one in report.diagnostics)
     found = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]

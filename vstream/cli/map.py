@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli.outcome import NO
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.lint.subject import MappingsBlock, Workspace
+    from vstream.lint.workspace import MappingsBlock, Workspace
 
 
 class MapFormat(StrEnum):
@@ -46,9 +46,12 @@ def command(
 
     Examples: `vstream map foo.a.b --region west mappings.cfg`, `vstream map '$JS.API.STREAM.INFO.foo' acme.yaml`
     """
+    from vstream.cli.views import (  # noqa: PLC0415
+        console,
+        mapping,
+    )
     from vstream.lint.simulate import simulate  # noqa: PLC0415 - the whole core
-    from vstream.subjects import is_literal  # noqa: PLC0415
-    from vstream.ui import console, mapping  # noqa: PLC0415
+    from vstream.subjects.algebra import is_literal  # noqa: PLC0415
 
     if not is_literal(subject):
         message = f"`{subject}` is not a subject that one can publish to: no wildcards, spaces or empty tokens"
@@ -69,11 +72,11 @@ def command(
 def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.cli import files  # noqa: PLC0415
     from vstream.cli.lint import surroundings  # noqa: PLC0415
+    from vstream.cli.views.diagnostics import clean  # noqa: PLC0415
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
-    from vstream.lint.inputs import Source, gather  # noqa: PLC0415
-    from vstream.load import bundle, load  # noqa: PLC0415
-    from vstream.model.artifacts import loaded_path, stand_in  # noqa: PLC0415
-    from vstream.ui.diagnostics import clean  # noqa: PLC0415
+    from vstream.lint.load_topology import bundle, load  # noqa: PLC0415
+    from vstream.lint.read import Source, gather  # noqa: PLC0415
+    from vstream.topology.bundle import loaded_path, stand_in  # noqa: PLC0415
 
     around = surroundings()
     gathered = gather(files.sources(names), read=around.read, env=around.env)
@@ -100,8 +103,8 @@ def _workspace(names: Sequence[str]) -> Workspace:
 
 def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
     """The mappings that are meant. Raises VstreamError where that is not clear."""
+    from vstream.cli.views.diagnostics import place  # noqa: PLC0415
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.ui.diagnostics import place  # noqa: PLC0415
 
     found = [one for one in workspace.blocks if account is None or one.account == account]
     if len(found) == 1:
@@ -117,7 +120,7 @@ def _block(workspace: Workspace, account: str | None) -> MappingsBlock:
 
 def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> str | None:
     """The cluster of *region*; without one, that of the only server."""
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
 
     if region is None:
         names = {one.cluster_name.text for one in workspace.servers if one.cluster_name and one.cluster_name.text}

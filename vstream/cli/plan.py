@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 from vstream.errors import VstreamError
-from vstream.writing import save
+from vstream.files import save
 
 if TYPE_CHECKING:
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import Topology
-    from vstream.plan.changes import Plan
+    from vstream.plan.plan import Plan
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
 
 Adopt = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ class Planned:
     """A plan and all that it was made from."""
 
     topology: Topology
-    where: inputs.Target
+    where: options.Target
     bundle: Bundle
     plan: Plan
     lost: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Planned:
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     out: Annotated[Path | None, typer.Option("--out", help="Save the plan for `vstream apply PLAN.json`.")] = None,
     output: Annotated[str, typer.Option("--format", help="text, json or markdown.")] = "text",
     detailed_exitcode: Annotated[
@@ -58,8 +58,8 @@ def command(
     ] = False,
     adopt: Adopt = None,
     lost: Lost = None,
-    lab: inputs.LabName = None,
-    templates: inputs.TemplatesDirectory = None,
+    lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
     Show what `apply` would change on the servers, field by field, with the risk of each change. Changes nothing.
@@ -69,13 +69,13 @@ def command(
 
     Examples: `vstream plan`, `vstream plan acme.yaml --out plan.json`, `vstream plan --format markdown`
     """
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import plan as view  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import plan as view  # noqa: PLC0415
 
     if output not in set(view.PlanFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
-    loaded = inputs.load(topology)
+    loaded = options.load(topology)
     planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     if out is not None:
         save(
@@ -115,8 +115,8 @@ async def make(
     lost: tuple[str, ...] = (),
 ) -> Planned:
     """Render, read the servers and compare. Raises VstreamError if that is not possible."""
-    where = inputs.target(topology, lab_name)
-    bundle = inputs.bundle_for(topology, where, templates)
+    where = options.target(topology, lab_name)
+    bundle = options.bundle_for(topology, where, templates)
     known = {stream.config.name for stream in bundle.streams} | {one.config.name for one in bundle.consumers}
     for name in sorted(adopt - known - {"all"}):
         raise VstreamError(
@@ -128,14 +128,14 @@ async def make(
 
 
 async def compare(
-    topology: Topology, where: inputs.Target, bundle: Bundle, adopt: frozenset[str], lost: tuple[str, ...] = ()
+    topology: Topology, where: options.Target, bundle: Bundle, adopt: frozenset[str], lost: tuple[str, ...] = ()
 ) -> Plan:
     """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
-    from vstream.jetstream.lost import losses, require_dead  # noqa: PLC0415
-    from vstream.jetstream.observe import any_connection, connect_all, observe  # noqa: PLC0415
-    from vstream.model.topology import Routing  # noqa: PLC0415
     from vstream.plan.diff import diff  # noqa: PLC0415
-    from vstream.plan.lost import given_up, streams_of  # noqa: PLC0415
+    from vstream.plan.live.lost_region import losses, require_dead  # noqa: PLC0415
+    from vstream.plan.live.observe import any_connection, connect_all, observe  # noqa: PLC0415
+    from vstream.plan.transitions.lost_region import given_up, streams_of  # noqa: PLC0415
+    from vstream.topology.model import Routing  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run as run_to_end
-from vstream.model.accounts import PROBE_USER
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run as run_to_end
+from vstream.cli.exit_codes import NO
+from vstream.topology.accounts import PROBE_USER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.model.topology import Topology
     from vstream.probe.report import ProbeReport, Progress
+    from vstream.topology.model import Topology
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     stream: Annotated[list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream.")] = None,
     region: Annotated[list[str] | None, typer.Option("--region", "-r", help="Only this region.")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds until a canary must have arrived everywhere.", min=0.1)] = 30,
@@ -28,7 +28,7 @@ def command(
     forms: Annotated[
         bool, typer.Option("--forms", help="Every form of Direct Get and of pull requests too, by the virtual name.")
     ] = False,
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
@@ -39,13 +39,13 @@ def command(
 
     Examples: `vstream probe`, `vstream probe --forms`, `vstream probe -s foo --format junit > probe.xml`
     """
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import probe as view  # noqa: PLC0415
     from vstream.probe.junit import to_junit  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import probe as view  # noqa: PLC0415
 
     if output not in set(view.ProbeFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     _check_names("--stream", stream, [one.name for one in wanted.streams])
     _check_names("--region", region, [one.name for one in wanted.regions])
     if not any(
@@ -53,7 +53,7 @@ def command(
         for one in wanted.streams
     ):
         raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
-    where = inputs.target(wanted, lab)
+    where = options.target(wanted, lab)
     report = run_to_end(_probe(wanted, where, stream, region, deadline, all_forms=forms))
     if output == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
@@ -75,16 +75,16 @@ def command(
 
 async def _probe(
     topology: Topology,
-    where: inputs.Target,
+    where: options.Target,
     streams: Sequence[str] | None,
     regions: Sequence[str] | None,
     deadline: float,
     *,
     all_forms: bool,
 ) -> ProbeReport:
-    from vstream.jetstream.observe import connect_all  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
     from vstream.probe.checks import run  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
 
     with console.progress() as progress:
         task = progress.add_task("probing", total=None)
@@ -92,7 +92,7 @@ async def _probe(
         def show(step: Progress) -> None:
             progress.update(task, completed=step.done, total=step.total)
 
-        async with connect_all(topology, inputs.endpoints_as(topology, where, PROBE_USER)) as connections:
+        async with connect_all(topology, options.endpoints_as(topology, where, PROBE_USER)) as connections:
             return await run(
                 topology,
                 connections,

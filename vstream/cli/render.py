@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
+from vstream.cli import options
 
 if TYPE_CHECKING:
-    from vstream.model.artifacts import Bundle
+    from vstream.topology.bundle import Bundle
 
 _MARKER = ".vstream-bundle"
 _PRIVATE = 0o600
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")] = Path("build"),
-    templates: inputs.TemplatesDirectory = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
     Write the bundle: stream JSON, mappings.cfg, server configurations and nats CLI contexts.
@@ -28,11 +28,11 @@ def command(
 
     Example: `vstream render acme.yaml -o build/`
     """
-    from vstream.load import bundle  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.lint.load_topology import bundle  # noqa: PLC0415
 
-    wanted = inputs.load(topology).require()
-    rendered = bundle(wanted, templates=templates, signer=inputs.signer(wanted, None))
+    wanted = options.load(topology).require()
+    rendered = bundle(wanted, templates=templates, signer=options.signer(wanted, None))
     removed = write(rendered, output)
     console.say(
         f"{output}: {len(rendered.artifacts)} files, {len(rendered.streams)} streams, "
@@ -47,8 +47,8 @@ def write(bundle: Bundle, directory: Path) -> int:
     Raises VstreamError for a directory that has other things in it.
     """
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.model.artifacts import is_private  # noqa: PLC0415
-    from vstream.writing import write_atomically  # noqa: PLC0415
+    from vstream.files import write_atomically  # noqa: PLC0415
+    from vstream.topology.bundle import is_private  # noqa: PLC0415
 
     marker = directory / _MARKER
     paths = {artifact.path for artifact in bundle.artifacts}

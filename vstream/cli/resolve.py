@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vstream.cli import inputs
+from vstream.cli import options
 
 if TYPE_CHECKING:
-    from vstream.model.topology import Topology, VirtualStream
+    from vstream.topology.model import Topology, VirtualStream
 
 
 def command(
     stream: Annotated[str, typer.Argument(help="The virtual stream.")],
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     region: Annotated[
         str | None, typer.Option("--region", help="Print only the stream that clients of this region read from.")
     ] = None,
@@ -29,13 +29,13 @@ def command(
 
     Examples: `vstream resolve foo`, `nats consumer add $(vstream resolve foo --region west) worker`
     """
+    from vstream.cli.views import resolve as view  # noqa: PLC0415
+    from vstream.cli.views.console import out  # noqa: PLC0415
     from vstream.errors import UnknownNameError  # noqa: PLC0415
-    from vstream.ui import resolve as view  # noqa: PLC0415
-    from vstream.ui.console import out  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     found = next((one for one in wanted.streams if one.name == stream), None)
     if found is None:
         names = ", ".join(one.name for one in wanted.streams)

@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from vstream.cli import faulting, inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos import common
+from vstream.cli.exit_codes import NO
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     timeout: Annotated[float, typer.Option(help="Seconds, before and again after the step-downs.", min=1)] = 120,
     wait_only: Annotated[bool, typer.Option("--wait-only", help="Step nothing down: only measure.")] = False,
-    output: faulting.Format = "text",
-    lab: inputs.LabName = None,
+    output: common.Format = "text",
+    lab: options.LabName = None,
 ) -> None:
     """
     After an outage: wait for gateways and the meta leader, then make every read stream source again at once.
@@ -28,13 +29,13 @@ def command(
 
     Examples: `vstream resync`, `vstream resync acme.yaml --wait-only`
     """
-    from vstream.chaos.resync import resync  # noqa: PLC0415
-    from vstream.ui import chaos as view  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
+    from vstream.cli.views import chaos as view  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.health.live.resync import resync  # noqa: PLC0415
 
-    faulting.check_format(output)
-    wanted = inputs.load(topology).require()
-    result = run(resync(wanted, faulting.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
+    common.check_format(output)
+    wanted = options.load(topology).require()
+    result = run(resync(wanted, common.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
         typer.echo(json.dumps(view.resync_as_dict(result), indent=2))
     else:

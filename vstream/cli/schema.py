@@ -26,7 +26,7 @@ def command(
     """
     # pydantic is not needed for --help
     if language is Language.SCENARIO:
-        from vstream.script.document import json_schema  # noqa: PLC0415
+        from vstream.scenario.document import json_schema  # noqa: PLC0415
     else:
         from vstream.topology.document import json_schema  # noqa: PLC0415
 

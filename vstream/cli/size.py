@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
+from vstream.cli import options
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ _SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     rate: Annotated[
         list[str] | None, typer.Option("--rate", help="[STREAM=]NUMBER[/s|min|h|d]: messages in each region.")
     ] = None,
@@ -39,14 +39,14 @@ def command(
     Examples: `vstream size --rate 500/s --size 1KiB`,
     `vstream size acme.yaml --rate 10/s --rate orders=2000/s --size 200B --size orders=4KiB`
     """
-    from vstream.picture.sizing import Load, sizing  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import size as view  # noqa: PLC0415
+    from vstream.health.sizing import Load, sizing  # noqa: PLC0415
     from vstream.topology.units import parse_size  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import size as view  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
+    wanted = options.load(topology).require()
     names = [stream.name for stream in wanted.streams]
     rates = _by_stream("--rate", rate or ["100/s"], names, _rate)
     sizes = _by_stream("--size", size or ["1KiB"], names, parse_size)

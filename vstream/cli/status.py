@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
-from vstream.cli.running import run
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
-    from vstream.model.topology import Topology
-    from vstream.picture.report import Picture
+    from vstream.health.report import Picture
+    from vstream.topology.model import Topology
 
 Deadline = Annotated[
     float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=60)
@@ -23,10 +23,10 @@ Deadline = Annotated[
 
 
 def status(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Deadline = 4,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     What works right now, and how far each region is behind each other. Writes nothing.
@@ -38,13 +38,13 @@ def status(
 
     Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
     """
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import status as view  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import status as view  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = inputs.load(topology).require()
-    where = inputs.target(wanted, lab)
+    wanted = options.load(topology).require()
+    where = options.target(wanted, lab)
     picture = run(look(wanted, where, deadline))
     if output == "json":
         typer.echo(_lines(picture.as_dict()))
@@ -56,10 +56,10 @@ def status(
 
 
 def watch(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 2,
     deadline: Deadline = 4,
-    lab: inputs.LabName = None,
+    lab: options.LabName = None,
 ) -> None:
     """
     `vstream status`, again and again until Ctrl-C, in place on a terminal of any width.
@@ -68,8 +68,8 @@ def watch(
 
     Examples: `vstream watch`, `vstream watch acme.yaml --every 10`
     """
-    wanted = inputs.load(topology).require()
-    where = inputs.target(wanted, lab)
+    wanted = options.load(topology).require()
+    where = options.target(wanted, lab)
     run(_watch(wanted, where, every, deadline))
 
 
@@ -89,21 +89,21 @@ def _lines(found: dict[str, Any]) -> str:
     return f"{{\n  {members}\n}}"
 
 
-async def look(topology: Topology, where: inputs.Target, deadline: float) -> Picture:
+async def look(topology: Topology, where: options.Target, deadline: float) -> Picture:
     """One picture. Raises NotReachableError if nothing answers."""
-    from vstream.jetstream.gather import gather  # noqa: PLC0415
-    from vstream.picture.judge import judge  # noqa: PLC0415
+    from vstream.health.live.gather import gather  # noqa: PLC0415
+    from vstream.health.status import judge  # noqa: PLC0415
 
     return judge(topology, await gather(topology, where.endpoints, deadline=deadline))
 
 
-async def _watch(topology: Topology, where: inputs.Target, every: float, deadline: float) -> None:
+async def _watch(topology: Topology, where: options.Target, every: float, deadline: float) -> None:
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import status as view  # noqa: PLC0415
     from vstream.errors import NotReachableError  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import status as view  # noqa: PLC0415
 
     out = console.out()
     with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import inputs
-from vstream.cli.outcome import NO
+from vstream.cli import options
+from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
     from vstream.diagnostics import Diagnostic
@@ -19,8 +19,8 @@ Format = Annotated[str, typer.Option("--format", help="full, concise or json.")]
 
 
 def command(
-    topology: inputs.TopologyFile = inputs.DEFAULT_FILE,
-    templates: inputs.TemplatesDirectory = None,
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    templates: options.TemplatesDirectory = None,
     output: Format = "full",
 ) -> None:
     """
@@ -29,16 +29,16 @@ def command(
     Examples: `vstream validate`, `vstream validate acme.yaml --format json`
     """
     from vstream.cli import files  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import InvalidInputError  # noqa: PLC0415
-    from vstream.lint import kinds  # noqa: PLC0415
+    from vstream.lint import detect  # noqa: PLC0415
+    from vstream.lint.load_topology import bundle, load  # noqa: PLC0415
     from vstream.lint.rules.wording import count  # noqa: PLC0415
-    from vstream.load import bundle, load  # noqa: PLC0415
     from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
 
-    content = inputs.read(topology, limit=MAX_BYTES + 1)
+    content = options.read(topology, limit=MAX_BYTES + 1)
     file = files.STDIN if str(topology) == "-" else str(topology)
-    if kinds.detect(content.decode("utf-8", errors="replace"), f"{file}.yaml") is kinds.Kind.SCENARIO:
+    if detect.detect(content.decode("utf-8", errors="replace"), f"{file}.yaml") is detect.Kind.SCENARIO:
         _scenario(content, file, output)
         return
     loaded = load(content, file)
@@ -60,9 +60,9 @@ def command(
 
 def _scenario(content: bytes, file: str, output: str) -> None:
     from vstream.cli import files  # noqa: PLC0415
-    from vstream.load_scenario import load  # noqa: PLC0415
-    from vstream.ui import console  # noqa: PLC0415
-    from vstream.ui import scenario as view  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import scenario as view  # noqa: PLC0415
+    from vstream.lint.load_scenario import load  # noqa: PLC0415
 
     loaded = load(content, file, files.read, os.path.isdir)
     if show(loaded.diagnostics, loaded.texts, output):
@@ -72,7 +72,10 @@ def _scenario(content: bytes, file: str, output: str) -> None:
 
 def show(found: Sequence[Diagnostic], texts: Mapping[str, str], output: str) -> bool:
     """Print what was found, and how many errors are among it; whether there are any."""
-    from vstream.ui import console, diagnostics  # noqa: PLC0415
+    from vstream.cli.views import (  # noqa: PLC0415
+        console,
+        diagnostics,
+    )
 
     if output not in set(diagnostics.DiagnosticFormat):
         raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
-from vstream.model.consumers import ConsumerConfig, ObservedConsumer
-from vstream.model.streams import IN_ACCOUNT, ObservedStream, StreamConfig
-from vstream.plan.apply import TEMPORARILY_UNAVAILABLE
+from vstream.jetstream import error_codes
 from vstream.topology import naming
+from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
+from vstream.topology.stream_config import IN_ACCOUNT, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class JetStreamAdmin:
             try:
                 return await self._ask(subject, {"offset": offset})
             except ServerError as failure:
-                if failure.err_code not in TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
+                if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or time.monotonic() > until:
                     raise
             except NotReachableError:
                 if time.monotonic() > until:

@@ -21,7 +21,7 @@ from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from vstream.model.topology import Endpoint
+    from vstream.topology.model import Endpoint
 
 CONNECT_TIMEOUT = 5.0
 _NO_RESPONDERS = 503

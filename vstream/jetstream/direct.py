@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import ServerError, VstreamError
+from vstream.jetstream import error_codes
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.topology import naming
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 ANY_SUBJECT = ">"
 
 _NOT_FOUND = 404
-_MESSAGE_NOT_FOUND = 10037
-"""The API's error code where a stream holds no such message."""
 _STREAM = "Nats-Stream"
 _SEQUENCE = "Nats-Sequence"
 _SUBJECT = "Nats-Subject"
@@ -163,7 +162,7 @@ async def _from_leader(
     answer = await connection.request_json(subject, query, timeout=timeout)
     error = api_error(answer, subject)
     if error is not None:
-        if error.err_code == _MESSAGE_NOT_FOUND:
+        if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
     try:

@@ -27,7 +27,10 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from vstream.errors import VstreamError
-from vstream.model.keys import (
+from vstream.files import write_atomically
+from vstream.render.accounts import claims, jwt, profile
+from vstream.topology.model import Security
+from vstream.topology.signing import (
     CA_FILE,
     OPERATOR,
     SERVER_CERTIFICATE,
@@ -39,15 +42,12 @@ from vstream.model.keys import (
     role_key,
     user_key,
 )
-from vstream.model.topology import Security
-from vstream.render import claims, profile, tokens
-from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.model.json import Json
-    from vstream.model.topology import Topology
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import Topology
 
 _VARIABLE = "VSTREAM_KEYS"
 _PRIVATE_DIRECTORY = 0o700
@@ -77,7 +77,7 @@ def keys_of(topology: Topology) -> tuple[str, ...]:
 
 
 class Keyring:
-    """The keys in *directory*. A Signer (`vstream.model.keys`)."""
+    """The keys in *directory*. A Signer (`vstream.topology.signing`)."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -153,7 +153,7 @@ class Keyring:
 
     def sign(self, claims: Mapping[str, Json], name: str) -> str:
         """See Signer."""
-        return tokens.written(claims, self.public(name), self._pair(name).sign)
+        return jwt.written(claims, self.public(name), self._pair(name).sign)
 
     def _make(self, name: str) -> None:
         kind = (
@@ -187,7 +187,7 @@ class Keyring:
         """Whether the credentials of *user* are there, and signed by its role's key: a rotation may have been cut off."""
         try:
             token = self.credentials(user).read_text(encoding="utf-8").splitlines()[1]
-            return bool(tokens.read(token).get("iss") == self.public(role_key(user)))
+            return bool(jwt.read(token).get("iss") == self.public(role_key(user)))
         except (OSError, IndexError, VstreamError):
             return False
 

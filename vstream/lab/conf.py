@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
+from vstream.files import write_atomically
 from vstream.lab.server import config_problem
-from vstream.model.artifacts import Artifact, is_private
-from vstream.writing import write_atomically
+from vstream.topology.bundle import Artifact, is_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

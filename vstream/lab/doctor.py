@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from vstream.errors import LabError
-from vstream.lab import binaries, linkproxy, ports
-from vstream.lab.linkproxy.owners import owners
+from vstream.lab import binaries, ports
+from vstream.lab.links import proxy
+from vstream.lab.links.proxy.owners import owners
 from vstream.lab.state import lab_directory, labs_directory
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _tried_namespaces() -> tuple[str | None, tuple[str, ...], str]:
     """Why namespaces do not work, what of links they cannot do, and as whom they work."""
     if sys.platform != "linux":
         return f"there are no network namespaces on {sys.platform}", (), ""
-    program = Path(linkproxy.__file__).with_name("__main__.py")
+    program = Path(proxy.__file__).with_name("__main__.py")
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", program, "--probe"],

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab.state import lab_directory
-from vstream.model.artifacts import ACCOUNTS_PATH, OPERATOR_PATH, TLS_PATH
-from vstream.model.keys import CA_FILE, user_key
-from vstream.model.topology import Security
+from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH, TLS_PATH
+from vstream.topology.model import Security
+from vstream.topology.signing import CA_FILE, user_key
 
 if TYPE_CHECKING:
-    from vstream.model.topology import Topology
+    from vstream.topology.model import Topology
 
 
 def keyring(name: str) -> Keyring:

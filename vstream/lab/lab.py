@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.jetstream.loaded import idle
-from vstream.lab import conf, passwords, records, starting
+from vstream.lab import conf, passwords, records
+from vstream.lab import start as starting
 from vstream.lab.binaries import locate, program
-from vstream.lab.keeper import Keeper
+from vstream.lab.links.from_topology import shape_of
+from vstream.lab.links.proxy_process import Keeper
 from vstream.lab.readiness import Progress, Stage, monitor_url
 from vstream.lab.server import NatsServer, stop_all
-from vstream.lab.shapes import shape_of
 from vstream.lab.state import lab_directory
 from vstream.lab.status import (
     LabStatus,
@@ -36,17 +36,18 @@ from vstream.lab.status import (
     recorded_lab,
     status,
 )
+from vstream.plan.live.loaded_rules import idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from vstream.lab.binaries import Program
-    from vstream.lab.linkstate import Backend, LinkState, Pair
+    from vstream.lab.links.state import Backend, LinkState, Pair
     from vstream.lab.state import LabDirectory
-    from vstream.model.accounts import Account
-    from vstream.model.artifacts import Bundle, ServerAddress
-    from vstream.model.topology import Topology
+    from vstream.topology.accounts import Account
+    from vstream.topology.bundle import Bundle, ServerAddress
+    from vstream.topology.model import Topology
 
 __all__ = [
     "LabStatus",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.jetstream.claims import push
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
+from vstream.plan.live.push_accounts import push
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from vstream.model.artifacts import Bundle
     from vstream.plan.port import MappingAdmin
+    from vstream.topology.bundle import Bundle
 
 
 class LabMappings:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vstream.lab.state import KEYS
-from vstream.model.accounts import (
+from vstream.render.environment import quote
+from vstream.topology.accounts import (
     HUB_PASSWORDS,
     LEAF_USER,
     LEAF_VARIABLE,
@@ -23,7 +24,7 @@ from vstream.model.accounts import (
     password_variable,
     regional_user,
 )
-from vstream.model.artifacts import (
+from vstream.topology.bundle import (
     ACCOUNTS_PATH,
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
@@ -34,15 +35,14 @@ from vstream.model.artifacts import (
     leaf_path,
     passwords_path,
 )
-from vstream.model.keys import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
-from vstream.model.streams import REGIONAL
-from vstream.render.environment import quote
+from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
+from vstream.topology.stream_config import REGIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from vstream.model.artifacts import Bundle
+    from vstream.topology.bundle import Bundle
 
 _LINE = re.compile(r'^(\w+): "([\w-]+)"$', re.MULTILINE)
 _BYTES = 24

@@ -13,15 +13,15 @@ import socket
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.lab.linkproxy.namespaces import address_of
-from vstream.lab.linkstate import Backend
-from vstream.model.artifacts import ServerAddress
+from vstream.lab.links.proxy.namespaces import address_of
+from vstream.lab.links.state import Backend
+from vstream.topology.bundle import ServerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from vstream.lab.state import LabDirectory
-    from vstream.model.topology import Seat
+    from vstream.topology.model import Seat
 
 HOST = "127.0.0.1"
 FIRST = 14000

@@ -14,8 +14,8 @@ from vstream.jetstream import monitoring
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from vstream.lab.linkstate import Pair
-    from vstream.model.artifacts import ServerAddress
+    from vstream.lab.links.state import Pair
+    from vstream.topology.bundle import ServerAddress
 
 _POLL = 0.1
 _REQUEST_TIMEOUT = 2.0

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from vstream.files import write_atomically
 from vstream.lab.processes import arguments as arguments_of
 from vstream.lab.processes import reap
-from vstream.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ import psutil
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
 from vstream.lab import processes, records
-from vstream.lab.keeper import Keeper
+from vstream.lab.links.proxy_process import Keeper
 from vstream.lab.records import ServerRecord
 
 if TYPE_CHECKING:

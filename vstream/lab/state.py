@@ -33,10 +33,10 @@ from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 
 from vstream.errors import LabError
+from vstream.files import write_atomically
 from vstream.lab.binaries import Program
-from vstream.model.artifacts import ServerAddress
-from vstream.model.topology import Server
-from vstream.writing import write_atomically
+from vstream.topology.bundle import ServerAddress
+from vstream.topology.model import Server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -12,20 +12,20 @@ import psutil
 
 from vstream.errors import LabError, UnknownNameError
 from vstream.lab import keys, passwords, records
-from vstream.lab.keeper import Keeper
-from vstream.lab.linkstate import Backend
+from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directories, lab_directory
-from vstream.model.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regional_user
-from vstream.model.topology import Endpoint
+from vstream.topology.accounts import APP_USER, SYSTEM_USER, VSTREAM_USER, regional_user
+from vstream.topology.model import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from vstream.lab.state import LabDirectory, LabRecord
-    from vstream.model.artifacts import ServerAddress
+    from vstream.topology.bundle import ServerAddress
 
 
 class ServerState(Enum):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from vstream.model.topology import Topology
+    from vstream.topology.model import Topology
 
 EVERYWHERE = "*"
 """Stands for all servers that nothing else is said of."""

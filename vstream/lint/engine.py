@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from vstream.diagnostics import Diagnostic, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, suppress
-from vstream.lint.inputs import Shown, Source, gather
+from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import WORKSPACE_RULES
-from vstream.model.artifacts import stand_in
 from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
+from vstream.topology.bundle import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from vstream.lint.inputs import Gathered, Read
-    from vstream.lint.subject import Workspace
-    from vstream.model.artifacts import Bundle
-    from vstream.model.topology import ServerVersion, Topology
+    from vstream.lint.read import Gathered, Read
+    from vstream.lint.workspace import Workspace
     from vstream.syntax.yaml import Document
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import ServerVersion, Topology
 
 _COULD_NOT = "VS004"
 
 
 class LoadedTopology(Protocol):
-    """A topology file that was read and checked (vstream.load.Loaded)."""
+    """A topology file that was read and checked (vstream.lint.load_topology.Loaded)."""
 
     @property
     def topology(self) -> Topology | None:
@@ -39,7 +39,7 @@ class LoadedTopology(Protocol):
 
 
 class LoadedScenario(Protocol):
-    """A scenario file that was read and checked, with its topology (vstream.load_scenario.Loaded)."""
+    """A scenario file that was read and checked, with its topology (vstream.lint.load_scenario.Loaded)."""
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from vstream.codes import Chapter, Page, written
 from vstream.diagnostics import Severity
-from vstream.lint.pages import Chapter, Page, written
 from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
 from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.mapping.select import publish_cost_us
+from vstream.subjects.resolve import publish_cost_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import Fault, MappingEntry, MappingsBlock
-    from vstream.mapping.select import Candidate, Resolution
+    from vstream.lint.workspace import Fault, MappingEntry, MappingsBlock
+    from vstream.subjects.resolve import Candidate, Resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from vstream.diagnostics import Diagnostic, Severity, Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from vstream.lint.subject import StreamFile
+    from vstream.lint.workspace import StreamFile
     from vstream.syntax.natsconf import Comment
 
 KEY: Final = "vstream.ignore"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
-from vstream.model.consumers import ConsumerConfig
-from vstream.plan import begin, copies
-from vstream.plan.changes import (
+from vstream.jetstream import error_codes
+from vstream.plan.plan import (
     Create,
     CreateConsumer,
     Delete,
@@ -20,25 +19,21 @@ from vstream.plan.changes import (
     Update,
     UpdateConsumer,
 )
+from vstream.plan.transitions import seed_region, start_sequence
+from vstream.topology.consumer_config import ConsumerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vstream.model.streams import StreamConfig
-    from vstream.plan.changes import Change, Plan
     from vstream.plan.gates import Gate
+    from vstream.plan.plan import Change, Plan
     from vstream.plan.port import Gauges, MappingAdmin, ServerAdmin, StreamAdmin
+    from vstream.topology.stream_config import StreamConfig
 
 IN_FLIGHT = 32
 """Requests at a time: with more, servers get no faster (measured: 418/s at 32, 472/s at 128)."""
 ATTEMPTS = 3
-TEMPORARILY_UNAVAILABLE = frozenset({10008, 10009})
-"""JSClusterNotAvailErr and JSClusterNotLeaderErr: the request was refused, and asking again is safe."""
-STREAM_NOT_FOUND = 10059
-CONSUMER_NOT_FOUND = 10014
 FIRST_PAUSE = 0.5
-MOVE_IN_PROGRESS = 10124
-"""JSStreamMoveInProgressF: the change before is not over."""
 MOVE_PATIENCE = 60.0
 GATE_PATIENCE = 300.0
 """Seconds that a gate may take: a source that was lost is asked for again after two minutes at the latest."""
@@ -234,11 +229,13 @@ class _Run:
         match change:
             case Update(handover=Handover.STOP, config=config):
                 ends = await self._gauges.ends(config.name)
-                return copies.noted(config, {one: end for one, end in ends.items() if one not in config.source_names})
+                return seed_region.noted(
+                    config, {one: end for one, end in ends.items() if one not in config.source_names}
+                )
             case Update(handover=Handover.SOURCE, config=config):
-                return copies.started(config, await self._gauges.starts(config.name))
+                return seed_region.started(config, await self._gauges.starts(config.name))
             case Create(readers=readers, config=config) if readers:
-                return begin.begun(config, await self._gauges.after(config.name, readers))
+                return start_sequence.begun(config, await self._gauges.after(config.name, readers))
             case _:
                 return change.config
 
@@ -254,11 +251,11 @@ async def _with_retries(change: Change, config: StreamConfig | ConsumerConfig, s
                 raise
         except ServerError as failure:
             if isinstance(change, Delete | DeleteConsumer) and failure.err_code in {
-                STREAM_NOT_FOUND,
-                CONSUMER_NOT_FOUND,
+                error_codes.STREAM_NOT_FOUND,
+                error_codes.CONSUMER_NOT_FOUND,
             }:
                 return None  # somebody else was faster: it is as the plan wants it
-            if failure.err_code not in TEMPORARILY_UNAVAILABLE or attempt == ATTEMPTS:
+            if failure.err_code not in error_codes.TEMPORARILY_UNAVAILABLE or attempt == ATTEMPTS:
                 raise
         await asyncio.sleep(pause)
         pause *= 2
@@ -272,7 +269,7 @@ async def _once_still(change: Change, config: StreamConfig | ConsumerConfig, str
         try:
             return await _request(change, config, streams)
         except ServerError as failure:
-            if failure.err_code != MOVE_IN_PROGRESS or time.monotonic() > until:
+            if failure.err_code != error_codes.STREAM_MOVE_IN_PROGRESS or time.monotonic() > until:
                 raise
         await asyncio.sleep(FIRST_PAUSE)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 _TWO_MINUTES = 120 * 10**9
 

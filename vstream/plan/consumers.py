@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.consumers import FAILOVER_KEY, ConsumerConfig
-from vstream.model.streams import REGION_KEY
-from vstream.plan.changes import Blocked, CreateConsumer, DeleteConsumer, FieldChange, UpdateConsumer
+from vstream.plan.plan import Blocked, CreateConsumer, DeleteConsumer, FieldChange, UpdateConsumer
 from vstream.plan.risk import Risk
+from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
+from vstream.topology.stream_config import REGION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from vstream.model.artifacts import PhysicalConsumer
-    from vstream.model.consumers import ObservedConsumer
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
+    from vstream.topology.bundle import PhysicalConsumer
+    from vstream.topology.consumer_config import ObservedConsumer
 
 _HALF_A_MINUTE = 30 * 10**9
 _DEFAULTS: Mapping[str, Json] = {

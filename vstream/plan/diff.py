@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.streams import FORMER, REGION_KEY, ROLE_KEY, StreamConfig, taken_from
-from vstream.model.topology import Role
-from vstream.plan import begin, closing, consumers, copies, models, order, profiles, resourcing, rules, takeover
+from vstream.plan import consumers, mapping_diff
+from vstream.plan.account_entries import Entries, entries
 from vstream.plan.canonical import canonical, is_known
-from vstream.plan.changes import (
+from vstream.plan.gates import gates_of
+from vstream.plan.plan import (
     Blocked,
     Change,
     Create,
@@ -22,20 +22,30 @@ from vstream.plan.changes import (
     Update,
     phase_of,
 )
-from vstream.plan.gates import gates_of
-from vstream.plan.loaded import Entries, entries
 from vstream.plan.risk import classify, classify_source, refusal
+from vstream.plan.transitions import (
+    change_consistency,
+    change_routing,
+    change_sources,
+    close_write_stream,
+    ordering_stream,
+    seed_region,
+    start_sequence,
+    takeover,
+)
+from vstream.topology.model import Role
+from vstream.topology.stream_config import FORMER, REGION_KEY, ROLE_KEY, StreamConfig, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.model.accounts import Account
-    from vstream.model.artifacts import PhysicalConsumer, PhysicalStream
-    from vstream.model.consumers import ObservedConsumer
-    from vstream.model.json import Json
-    from vstream.model.mappings import Mapping as SubjectMapping
-    from vstream.model.streams import ObservedStream
-    from vstream.model.topology import ServerVersion
+    from vstream.subjects.mapping import Mapping as SubjectMapping
+    from vstream.syntax.json_types import Json
+    from vstream.topology.accounts import Account
+    from vstream.topology.bundle import PhysicalConsumer, PhysicalStream
+    from vstream.topology.consumer_config import ObservedConsumer
+    from vstream.topology.model import ServerVersion
+    from vstream.topology.stream_config import ObservedStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +57,7 @@ class Observed:
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """
     Server → what it has loaded: mapping source → destinations, each spelled as by `spell_destinations`,
-    and the entries of accounts (`vstream.plan.loaded`).
+    and the entries of accounts (`vstream.plan.account_entries`).
     """
     unread_servers: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
@@ -76,7 +86,7 @@ def diff(
     *,
     accounts: Sequence[Account] = (),
     adopt: frozenset[str] = frozenset(),
-    server_version: ServerVersion = copies.SINCE,
+    server_version: ServerVersion = seed_region.SINCE,
     durables: Sequence[PhysicalConsumer] = (),
     domains: frozenset[str] = frozenset(),
 ) -> Plan:
@@ -90,7 +100,7 @@ def diff(
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
-    if stays := profiles.moved(desired, owned):
+    if stays := change_routing.moved(desired, owned):
         return Plan(topology=topology, observed=_fingerprint(wanted, observed, {}), blocked=stays, owned=len(owned))
     forms = {
         name: canonical(one.config.fields) for name, one in observed.streams.items() if name in wanted or name in owned
@@ -109,15 +119,18 @@ def diff(
                 blocked.append(outcome)
             else:
                 changes.append(outcome)
-    changes = begin.following(changes, desired, observed.streams, server_version)
+    changes = start_sequence.following(changes, desired, observed.streams, server_version)
     kept = wanted | takeover.taken(desired)
     gone = {name: one for name, one in owned.items() if name not in kept}
     blocked.extend(
-        (*profiles.out_of_reach(gone, accounts, domains), *models.left_behind(gone, desired, observed.streams))
+        (
+            *change_routing.out_of_reach(gone, accounts, domains),
+            *change_consistency.left_behind(gone, desired, observed.streams),
+        )
     )
     deletes = [_delete(one) for _, one in sorted(gone.items())]
-    changes.extend((*closing.closed(deletes, desired, observed.streams), *deletes))
-    blocked.extend(profiles.unheard(changes, domains))
+    changes.extend((*close_write_stream.closed(deletes, desired, observed.streams), *deletes))
+    blocked.extend(change_routing.unheard(changes, domains))
     durable_changes, durable_blocked = consumers.compare(
         topology,
         durables,
@@ -130,13 +143,15 @@ def diff(
     blocked.extend(durable_blocked)
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
-    unlike = tuple(rules.changes({**loaded, **entries(accounts)}, observed.rules, rules.ours(desired, owned, forms)))
-    notes.extend((*profiles.taken_twice(unlike, accounts), *profiles.noticed(desired, gone, unlike)))
+    unlike = tuple(
+        mapping_diff.changes({**loaded, **entries(accounts)}, observed.rules, mapping_diff.ours(desired, owned, forms))
+    )
+    notes.extend((*change_routing.taken_twice(unlike, accounts), *change_routing.noticed(desired, gone, unlike)))
     blocked.extend(
         (
-            *profiles.in_two_steps(unlike),
-            *profiles.half_moved(unlike, gone),
-            *profiles.stranded(observed.streams, topology),
+            *change_routing.in_two_steps(unlike),
+            *change_routing.half_moved(unlike, gone),
+            *change_routing.stranded(observed.streams, topology),
             *takeover.problems(desired, observed.streams),
         )
     )
@@ -173,24 +188,24 @@ def _toward(
     found = observed.streams.get(name)
     is_absent = found is None and name not in observed.missing
     follows = (stream.takes_over or "").startswith(FORMER)  # it gets the history from there
-    if is_absent and not follows and (donor := copies.donor_of(stream, siblings, observed.streams)):
-        if server_version >= copies.SINCE and stream.account is None:
-            yield from copies.begun(stream, donor)
+    if is_absent and not follows and (donor := seed_region.donor_of(stream, siblings, observed.streams)):
+        if server_version >= seed_region.SINCE and stream.account is None:
+            yield from seed_region.begun(stream, donor)
             return
-        notes.append(copies.short_history(stream))
-    elif found is not None and copies.is_copy(found) and found.config.owner == topology:
-        yield from copies.resumed(stream, found, tuple(_field_changes(stream, forms[name], notes)))
+        notes.append(seed_region.short_history(stream))
+    elif found is not None and seed_region.is_copy(found) and found.config.owner == topology:
+        yield from seed_region.resumed(stream, found, tuple(_field_changes(stream, forms[name], notes)))
         return
-    elif found is not None and models.can_turn(stream, found, observed.streams, server_version):
+    elif found is not None and change_consistency.can_turn(stream, found, observed.streams, server_version):
         others = tuple(one for one in _field_changes(stream, forms[name], notes) if one.field != "mirror")
         if refused := _refused(stream, others, observed, server_version):
             yield _blocked(stream, *refused)
         else:
-            yield from copies.resumed(stream, found, others)
+            yield from seed_region.resumed(stream, found, others)
         return
     outcome = _compare(topology, stream, observed, forms, adopt, server_version, notes)
     if isinstance(outcome, Create) and stream.role is Role.ORDER:
-        yield from order.created(outcome)
+        yield from ordering_stream.created(outcome)
     elif isinstance(outcome, Update) and found is not None:
         yield from _handed_over(stream, found, outcome, observed.streams)
     elif outcome is not None:
@@ -214,17 +229,17 @@ def _handed_over(
     stream: PhysicalStream, found: ObservedStream, update: Update, observed: Mapping[str, ObservedStream]
 ) -> Iterator[Update | Blocked]:
     """*update*, in the steps that it takes so that no source starts over."""
-    if resourcing.is_stopped(found):
-        yield resourcing.source(update)
-    elif not resourcing.changed(update.fields):
+    if change_sources.is_stopped(found):
+        yield change_sources.source(update)
+    elif not change_sources.changed(update.fields):
         yield update
-    elif resourcing.drops(update.fields):
+    elif change_sources.drops(update.fields):
         yield _blocked(
             stream,
             "some of its sources change and others go, which is done in another order",
             "let the topology have the regions that the stream has now, apply it, and then take regions out",
         )
-    elif left_out := resourcing.leaves_out(stream.config.name, update.fields, observed):
+    elif left_out := change_sources.leaves_out(stream.config.name, update.fields, observed):
         origin, subject = left_out
         yield _blocked(
             stream,
@@ -233,8 +248,8 @@ def _handed_over(
             "change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
         )
     else:
-        yield resourcing.stop(stream, found, update.fields, adopts=update.adopts)
-        yield resourcing.source(update)
+        yield change_sources.stop(stream, found, update.fields, adopts=update.adopts)
+        yield change_sources.source(update)
 
 
 def _compare(
@@ -267,7 +282,9 @@ def _compare(
     if refused is not None:
         return _blocked(stream, *refused)
     return Update(
-        config=StreamConfig(name=name, fields=_new_fields(begin.kept(stream.config, forms[name]), found.config)),
+        config=StreamConfig(
+            name=name, fields=_new_fields(start_sequence.kept(stream.config, forms[name]), found.config)
+        ),
         region=stream.region,
         role=stream.role,
         fields=fields,
@@ -309,10 +326,10 @@ def _refused(
         if reason:
             return (
                 f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
-                models.way_out(stream, fields, observed.streams, server_version)
+                change_consistency.way_out(stream, fields, observed.streams, server_version)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
-    if profiles.swaps_subjects(stream, fields):
+    if change_routing.swaps_subjects(stream, fields):
         return (
             "some of its subjects go and others come, and the one is safe before the mappings change, the other after",
             "add what is new first and apply it, then take out what goes",
@@ -326,7 +343,7 @@ def _refused(
 
 
 def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
-    after = canonical(begin.kept(stream.config, before).fields)
+    after = canonical(start_sequence.kept(stream.config, before).fields)
     if before == after:
         return
     for name in sorted(before.keys() | after.keys()):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import FORMER, STREAM_KEY, taken_from
-from vstream.model.topology import Role
-from vstream.plan.changes import Delete, Handover, Phase, Update
-from vstream.plan.copies import is_copy
+from vstream.plan.plan import Delete, Handover, Phase, Update
+from vstream.plan.transitions.seed_region import is_copy
+from vstream.topology.model import Role
+from vstream.topology.stream_config import FORMER, STREAM_KEY, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.model.artifacts import PhysicalStream
-    from vstream.model.streams import ObservedStream
-    from vstream.plan.changes import Change
+    from vstream.plan.plan import Change
+    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.stream_config import ObservedStream
 
 
 class GateKind(Enum):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.model.consumers import ConsumerConfig
-    from vstream.model.streams import StreamConfig
     from vstream.plan.gates import Gate
+    from vstream.topology.consumer_config import ConsumerConfig
+    from vstream.topology.stream_config import StreamConfig
 
 
 class StreamAdmin(Protocol):

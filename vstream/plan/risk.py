@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.model.topology import Role
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import PlanError
-from vstream.model.consumers import ConsumerConfig
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Role
-from vstream.plan.changes import (
+from vstream.plan.gates import Gate, GateKind
+from vstream.plan.plan import (
     Blocked,
     Create,
     CreateConsumer,
@@ -26,15 +24,17 @@ from vstream.plan.changes import (
     UpdateConsumer,
     risk_of,
 )
-from vstream.plan.gates import Gate, GateKind
 from vstream.plan.risk import Risk
 from vstream.plan.stages import as_dict as stage_as_dict
 from vstream.plan.stages import stages
+from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.model import Role
+from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.plan.changes import Change
+    from vstream.plan.plan import Change
 
 FORMAT = 2
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.plan.changes import Create, CreateConsumer, Delete, DeleteConsumer, Phase, Update, UpdateConsumer
+from vstream.plan.plan import Create, CreateConsumer, Delete, DeleteConsumer, Phase, Update, UpdateConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.plan.changes import Change, Plan, RuleChange
     from vstream.plan.gates import Gate
+    from vstream.plan.plan import Change, Plan, RuleChange
 
 _TITLES = {
     Phase.ACCOUNTS: "accounts",

@@ -9,21 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
-from vstream.model.topology import Role
-from vstream.probe import forms, hops, pulls
-from vstream.probe.asking import Budget
+from vstream.probe import direct_get, hops, pull_requests
+from vstream.probe.canaries import Flight
 from vstream.probe.cleanup import Cleanup
-from vstream.probe.flight import Flight
-from vstream.probe.ownreads import WAYS
+from vstream.probe.read_your_writes import WAYS
 from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
+from vstream.probe.retry import Budget
 from vstream.probe.target import Target
 from vstream.topology import naming
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.model.topology import Topology, VirtualStream
+    from vstream.topology.model import Topology, VirtualStream
 
 _Result = TypeVar("_Result")
 
@@ -121,7 +121,7 @@ class _Probe:
         """How many checks there will be."""
         regions = self._of(stream)
         reached = [region for region in regions if region in self._reached]
-        tried = (forms.NUMBER + len(pulls.NAMES)) if self._all_forms else 0
+        tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
         if _grounded(stream) is not None:
             return checks + 1
@@ -196,10 +196,10 @@ class _Probe:
             facts = reader.facts if reader else None
             own = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
             budget = Budget()
-            self._done(await forms.direct_gets(target, facts, own.subject if own else None, budget))
-            subject, from_seq = target.stream.canary or forms.NOWHERE, facts.last_seq + 1 if facts else 1
+            self._done(await direct_get.direct_gets(target, facts, own.subject if own else None, budget))
+            subject, from_seq = target.stream.canary or direct_get.NOWHERE, facts.last_seq + 1 if facts else 1
             arrived = len(reader.seen) if reader else 0
-            self._done(await pulls.pulls(target, subject, from_seq, arrived, self._run_id, budget))
+            self._done(await pull_requests.pulls(target, subject, from_seq, arrived, self._run_id, budget))
 
     def _targets(self, stream: VirtualStream) -> dict[str, Target]:
         """By region, those of the chosen regions of *stream* that are reached."""

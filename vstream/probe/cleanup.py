@@ -20,19 +20,18 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.errors import ServerError, VstreamError
-from vstream.jetstream import direct
+from vstream.jetstream import direct, error_codes
 from vstream.jetstream.direct import api_error
-from vstream.model.topology import Role
-from vstream.probe.flight import CANARY_HEADER, FIRST_PAUSE, Canary, Fate, Flight
-from vstream.probe.info import STREAM_NOT_FOUND
+from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, Fate, Flight
 from vstream.probe.report import Check, Hop, Status
 from vstream.topology import naming
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
 
 PATIENCE = 10.0
 """Seconds for the cleanup after one stream's canaries, on top of the probe's own deadline. It needs 20 ms."""
@@ -128,7 +127,7 @@ class Cleanup:
             try:
                 found = await self._walk(region, name, subject, canary, from_seq)
             except ServerError as error:
-                if error.err_code == STREAM_NOT_FOUND:
+                if error.err_code == error_codes.STREAM_NOT_FOUND:
                     return None, None
                 problem = error.message
             except VstreamError as error:
@@ -185,7 +184,7 @@ class Cleanup:
                     return None
                 problem = "it was deleted, and is still there"
             except ServerError as error:
-                if error.err_code == STREAM_NOT_FOUND:
+                if error.err_code == error_codes.STREAM_NOT_FOUND:
                     return None
                 if error.code != _UNAVAILABLE and error.message == problem:
                     return problem  # refused twice: for good, and not because somebody else was faster

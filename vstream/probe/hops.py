@@ -11,11 +11,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream import subjects as algebra
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.jetstream import direct
-from vstream.probe.info import STREAM_NOT_FOUND, StreamFacts, stream_facts
+from vstream.jetstream import direct, error_codes
+from vstream.probe.info import StreamFacts, stream_facts
 from vstream.probe.report import Check, Hop, Status
+from vstream.subjects import algebra
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
 """No stream is called so: one that gets a message for it refuses, and names itself."""
-WRONG_STREAM = 10060
 
 _LOOKS = 3
 _PERMISSIONS = "may this user publish there? a refused publish is never answered"
@@ -85,7 +84,7 @@ def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], 
         )
 
     if isinstance(error, dict):
-        if error.get("err_code") != WRONG_STREAM:
+        if error.get("err_code") != error_codes.WRONG_LAST_STREAM:
             who = f"`{stream}`" if stream else "the stream"
             said = f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})"
             return check(
@@ -140,7 +139,7 @@ async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
             lambda timeout: stream_facts(target.connection, target.stream.name, timeout)
         )
     except ServerError as error:
-        if error.err_code != STREAM_NOT_FOUND:
+        if error.err_code != error_codes.STREAM_NOT_FOUND:
             return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
         found = await _physical(target, target.named)
         if found.facts is None:
@@ -249,7 +248,7 @@ async def _physical(target: Target, name: str) -> _Physical:
     try:
         facts, _ = await target.timed(lambda timeout: stream_facts(target.connection, name, timeout))
     except ServerError as error:
-        if error.err_code == STREAM_NOT_FOUND:
+        if error.err_code == error_codes.STREAM_NOT_FOUND:
             return _Physical(problem=f"`{name}` does not exist", hint=_CREATE)
         return _Physical(problem=f"`{name}` answers: {error.description}")
     except (NoRespondersError, NotReachableError):

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream.direct import api_error
-from vstream.model.streams import REGION_KEY, ROUTING_KEY, taken_from
-from vstream.model.topology import Routing
 from vstream.topology import naming
+from vstream.topology.model import Routing
+from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
     from vstream.jetstream.connection import Connection
-
-STREAM_NOT_FOUND = 10059
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 
 class Hop(Enum):

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream import error_codes
 from vstream.jetstream.connection import REQUEST_TIMEOUT
-from vstream.model.topology import Routing
 from vstream.probe.report import Check, Status
 from vstream.topology import naming
+from vstream.topology.model import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from vstream.jetstream.connection import Connection
-    from vstream.model.topology import Topology, VirtualStream
     from vstream.probe.report import Hop
+    from vstream.topology.model import Topology, VirtualStream
 
 _Answer = TypeVar("_Answer")
 
 FAIR_PATIENCE = 1.0
 """Seconds. No answer within less proves nothing: the caller's deadline was too near."""
-
-_LEADERLESS = 10008
 
 
 class OutOfTimeError(VstreamError):
@@ -130,7 +129,7 @@ class Target:
     ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
         status = Status.UNKNOWN if isinstance(error, OutOfTimeError) else Status.FAILED
-        if isinstance(error, ServerError) and error.err_code == _LEADERLESS:
+        if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_NOT_AVAILABLE:
             hint = "the JetStream meta group has no leader: is the majority of all servers up and linked?"
         return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)
 

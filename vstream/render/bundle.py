@@ -9,9 +9,15 @@ import jinja2
 
 from vstream.diagnostics import Diagnostic, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
-from vstream.mapping.accounts import read_accounts, unsaid
-from vstream.mapping.conf import read_mappings
-from vstream.model.artifacts import (
+from vstream.render import server_view, stream_view
+from vstream.render.accounts import claims, domains, jwt, profile
+from vstream.render.accounts.jwt import Unsigned
+from vstream.render.environment import environment
+from vstream.render.mapping_set import mapping_set
+from vstream.subjects.read_conf import read_mappings
+from vstream.syntax import natsconf
+from vstream.topology import naming, profile_migration
+from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
     OPERATOR_PATH,
@@ -24,26 +30,21 @@ from vstream.model.artifacts import (
     loaded_path,
     stand_in,
 )
-from vstream.model.consumers import ConsumerConfig
-from vstream.model.keys import account_key
-from vstream.model.streams import StreamConfig
-from vstream.model.topology import Routing, Security
-from vstream.render import claims, domains, physical, profile, tokens, wiring
-from vstream.render.environment import environment
-from vstream.render.routing import mapping_set
-from vstream.render.tokens import Unsigned
-from vstream.syntax import natsconf
-from vstream.topology import moving, naming
+from vstream.topology.consumer_config import ConsumerConfig
+from vstream.topology.model import Routing, Security
+from vstream.topology.read_accounts import read_accounts, unsaid
+from vstream.topology.signing import account_key
+from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from vstream.model.accounts import Account
-    from vstream.model.json import Json
-    from vstream.model.keys import Signer
-    from vstream.model.mappings import Mapping as SubjectMapping
-    from vstream.model.topology import PhysicalPart, Topology, VirtualStream
+    from vstream.subjects.mapping import Mapping as SubjectMapping
+    from vstream.syntax.json_types import Json
+    from vstream.topology.accounts import Account
+    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+    from vstream.topology.signing import Signer
 
 
 _MOST_PUSHED = 1_048_576
@@ -68,8 +69,8 @@ def render(
     renderer = _Renderer(environment(templates), signer or Unsigned())
     mappings = mapping_set(topology)
     artifacts = [
-        *(one for layout in moving.layouts(topology) for one in renderer.streams(layout)),
-        *(one for layout in moving.layouts(topology) for one in renderer.consumers(layout)),
+        *(one for layout in profile_migration.layouts(topology) for one in renderer.streams(layout)),
+        *(one for layout in profile_migration.layouts(topology) for one in renderer.consumers(layout)),
         *renderer.servers(topology, addresses),
         *renderer.contexts(topology, addresses),
         (renderer.operator if topology.security is Security.OPERATOR else renderer.mappings)(topology, mappings),
@@ -132,23 +133,23 @@ class _Renderer:
 
     def streams(self, topology: Topology) -> Iterator[Artifact]:
         for stream in topology.streams:
-            for part in (*stream.physical, *physical.catalogs(topology, stream)):
+            for part in (*stream.physical, *stream_view.catalogs(topology, stream)):
                 artifact = self._stream(topology, stream, part)
                 if artifact:
                     yield artifact
 
     def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Artifact | None:
         role, place, settings = part.role, part.place, part.settings.fields
-        name, metadata = naming.physical_name(stream, role, place), physical.metadata(topology, stream, part)
-        kind = physical.kind(stream, role)
+        name, metadata = naming.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
+        kind = stream_view.kind(stream, role)
         template = kind.template
         view = {
             "name": naming.local_name(name),
-            "subjects": physical.declared(topology, stream, part),
-            "external": physical.mirrored_from(stream, part),
+            "subjects": stream_view.declared(topology, stream, part),
+            "external": stream_view.mirrored_from(stream, part),
             "settings": sorted((field, value) for field, value in settings.items() if field != "metadata"),
             "metadata": dict(sorted(metadata.items())),
-            kind.takes: physical.taken(topology, stream, part),
+            kind.takes: stream_view.taken(topology, stream, part),
         }
         text = self._text("VS201", template, view)
         if text is None:
@@ -157,7 +158,7 @@ class _Renderer:
         path = f"streams/{place}/{name}.json"
         if fields is None:
             return None
-        problem = physical.problem(fields, naming.local_name(name), kind, metadata)
+        problem = stream_view.problem(fields, naming.local_name(name), kind, metadata)
         if problem:
             self._fail("VS201", template, problem)
             return None
@@ -169,7 +170,7 @@ class _Renderer:
                 role=role,
                 path=path,
                 account=naming.account_of(stream, role, place),
-                takes_over=physical.taken_over(stream, part),
+                takes_over=stream_view.taken_over(stream, part),
                 subjects=stream.subjects,
             )
         )
@@ -183,12 +184,12 @@ class _Renderer:
                 for consumer in stream.consumers:
                     if region not in consumer.regions:
                         continue
-                    view = physical.consumer_view(topology, stream, region, consumer)
+                    view = stream_view.consumer_view(topology, stream, region, consumer)
                     text = self._text("VS240", template, view)
                     fields = None if text is None else self._json("VS240", template, text)
                     if text is None or fields is None:
                         return
-                    if problem := physical.consumer_problem(fields, consumer.name, view["metadata"]):
+                    if problem := stream_view.consumer_problem(fields, consumer.name, view["metadata"]):
                         self._fail("VS240", template, problem)
                         return
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
@@ -253,7 +254,7 @@ class _Renderer:
             self._fail("VS301", template, "the output has no `resolver_preload` block")
         elif block is not None:
             try:
-                self.parsed_claims = tuple(tokens.read(str(natsconf.to_python(one))) for _, one in block.items())
+                self.parsed_claims = tuple(jwt.read(str(natsconf.to_python(one))) for _, one in block.items())
             except VstreamError as error:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
@@ -318,7 +319,7 @@ class _Renderer:
 
     def servers(self, topology: Topology, addresses: Sequence[ServerAddress]) -> Iterator[Artifact]:
         members: dict[str, list[ServerAddress]] = {
-            cluster: [] for cluster in (*topology.clusters, *wiring.hub_clusters(topology))
+            cluster: [] for cluster in (*topology.clusters, *server_view.hub_clusters(topology))
         }
         for address in addresses:
             members[address.cluster_name].append(address)
@@ -343,17 +344,17 @@ class _Renderer:
                     "server": address.server,
                     "address": address,
                     "jetstream": jetstream[address.server.name],
-                    "routes": wiring.routes(address, members[address.cluster_name]),
+                    "routes": server_view.routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
-                    "gateways": wiring.gateways(address, wiring.meshed(address, members, hubs)),
+                    "gateways": server_view.gateways(address, server_view.meshed(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
                     "tls": TLS_PATH,
-                    "included": wiring.included(topology, address),
-                    "resolver": wiring.resolver(topology, address),
+                    "included": server_view.included(topology, address),
+                    "resolver": server_view.resolver(topology, address),
                     "domain": address.region if in_domains else None,
-                    "leaf": wiring.leaf(address, hubs.get(address.region)),
+                    "leaf": server_view.leaf(address, hubs.get(address.region)),
                     "account": account,
                 },
             )
@@ -368,7 +369,7 @@ class _Renderer:
         for region in topology.regions:
             if region.endpoint is not None and region.endpoint.context:
                 continue  # It has one, which knows the addresses that the topology does not.
-            text = self._text("VS402", "context.json.j2", wiring.context(topology, region, addresses))
+            text = self._text("VS402", "context.json.j2", server_view.context(topology, region, addresses))
             if text is not None and self._json("VS402", "context.json.j2", text) is not None:
                 yield Artifact(
                     path=f"contexts/{topology.name}-{region.name}.json", text=text, origin=("regions", region.name)

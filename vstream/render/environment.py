@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

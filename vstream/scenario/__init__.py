@@ -1,1 +1,1 @@
-"""Rehearsals: a workload, faults on purpose, and a capture of everything that came of it. Judges nothing."""
+"""The scenario language: what may be written, and what it means."""

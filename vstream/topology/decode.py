@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.topology import (
+from vstream.topology import buckets, naming
+from vstream.topology.document import LinkDocument, SettingsDocument
+from vstream.topology.fields import SMALLEST_AGE
+from vstream.topology.model import (
     DEDUPE_OFF_SINCE,
     Consistency,
     Consumer,
@@ -25,14 +28,11 @@ from vstream.model.topology import (
     Topology,
     VirtualStream,
 )
-from vstream.topology import buckets, naming
-from vstream.topology.document import LinkDocument, SettingsDocument
-from vstream.topology.values import SMALLEST_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path
     from vstream.topology.document import (
         ConsumerDocument,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vstream.topology.values import (
+from vstream.topology.fields import (
     Age,
     BucketName,
     Count,

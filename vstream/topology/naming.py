@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.model.streams import FORMER, HIDDEN, IN_ACCOUNT, api_of
-from vstream.model.topology import Consistency, Naming, Role, Routing
-from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD
+from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
+from vstream.topology.model import Consistency, Naming, Role, Routing
+from vstream.topology.stream_config import FORMER, HIDDEN, IN_ACCOUNT, api_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from vstream.model.topology import Topology, VirtualStream
+    from vstream.topology.model import Topology, VirtualStream
 
 PHYSICAL_PREFIX = "_vs"
 """First token of physical subjects. It lies outside anything a client may publish on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 
 UNLIMITED = "unlimited"
 

@@ -170,7 +170,7 @@ def _value(values: list[bytes | None]) -> pa.Array:
 def digests(payloads: list[bytes]) -> pa.Array:
     """The digest of each, as a signed number. Raises VstreamError where what makes them is not installed."""
     try:
-        from vstream.digest import packed  # noqa: PLC0415 - executors may lack the package that makes them
+        from vstream.capture.digest import packed  # noqa: PLC0415 - executors may lack the package that makes them
     except ImportError:
         raise VstreamError(
             "digests of payloads need xxhash on the machine that reads", hint="pip install xxhash"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from vstream.audit.source.client import api, api_answer, connect
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, Cursor, Cut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
-from vstream.model.streams import IN_ACCOUNT, taken_from
+from vstream.jetstream import error_codes
+from vstream.topology.stream_config import IN_ACCOUNT, taken_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,6 @@ _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
 _ARCHIVES_SINCE = (2, 15)
-_NO_MESSAGE = 10037
-_NO_STREAM = 10059
 
 
 def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | None = None) -> list[Cut]:
@@ -84,7 +83,7 @@ def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[
                 raise answer
             info = api_answer(answer, subject)
         except VstreamError as error:
-            is_absent = isinstance(error, ServerError) and error.err_code == _NO_STREAM
+            is_absent = isinstance(error, ServerError) and error.err_code == error_codes.STREAM_NOT_FOUND
             why = ABSENT if is_absent else error.message
             cuts.append(Cut(wanted=one, cut_at_ns=asked_at, server_version=version, error=why))
             continue
@@ -217,7 +216,7 @@ def sequence_by_halves(client: Client, access: Access, one: Cut, moment_ns: int)
             body = {"seq": middle, "next_by_subj": ">"}
             found = api(client, access.of(one.wanted.stream), f"STREAM.MSG.GET.{one.wanted.name}", body)["message"]
         except ServerError as error:
-            if error.err_code != _NO_MESSAGE:
+            if error.err_code != error_codes.MESSAGE_NOT_FOUND:
                 raise
             high = middle
             continue

@@ -19,6 +19,7 @@ from vstream.audit.source.client import Again, api, connect, pause
 from vstream.audit.source.columns import Batches, matching, up_to
 from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import error_codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,6 @@ _PARTS = {CONSUMER: bypull.parts, DIRECT: bydirect.parts, SNAPSHOT: bysnapshot.p
 ATTEMPTS = 8
 """In a row without one message, before a range is given up: about ten seconds."""
 _UNAVAILABLE = 503
-_NOT_FOUND = 10037
-"""The JetStream API's code where a stream holds no such message."""
 
 
 def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -102,7 +101,7 @@ def _next(client: Client, job: Range, position: int, subject: str) -> int:
             client, job.access, f"STREAM.MSG.GET.{job.wanted.name}", {"seq": position, "next_by_subj": subject}
         )
     except ServerError as error:
-        if error.err_code == _NOT_FOUND:
+        if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return job.last + 1
         raise
     return int(answer["message"]["seq"])

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from vstream.model.streams import IN_ACCOUNT
 from vstream.topology import naming
+from vstream.topology.stream_config import IN_ACCOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.lint.subject import Fault, MappingForm, MappingsBlock, Written
+from vstream.lint.workspace import Fault, MappingForm, MappingsBlock, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingDestination, MappingEntry
-    from vstream.model.json import Json
+    from vstream.lint.workspace import MappingDestination, MappingEntry
+    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path, SourceMap
 
 _FIELDS = {"subject", "weight", "cluster"}

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from vstream.lint.reading.written import is_text, kind_of, scalar, written
-from vstream.lint.subject import (
+from vstream.lint.workspace import (
     Fault,
     MappingDestination,
     MappingEntry,
@@ -14,9 +14,9 @@ from vstream.lint.subject import (
     MappingsBlock,
     Written,
 )
-from vstream.mapping.compile import go_quote
-from vstream.mapping.select import compile_mappings
-from vstream.model.mappings import Destination, Mapping
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.subjects.mapping_rules import go_quote
+from vstream.subjects.resolve import compile_mappings
 from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from vstream.diagnostics import Span
 from vstream.lint.reading.mappings import conf_block
 from vstream.lint.reading.written import entry, option, scalar, several, table
-from vstream.lint.subject import (
+from vstream.lint.workspace import (
     AccountConf,
     GatewayConf,
     GatewayRemote,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.lint.reading.mappings import BlockCache
-    from vstream.lint.subject import Written
+    from vstream.lint.workspace import Written
     from vstream.syntax.natsconf import ConfDocument, ConfEntry, ConfNode
 
 _MAPPINGS: Final = ("mappings", "maps")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from vstream.lint.subject import StreamFile, StreamRole
-from vstream.model.streams import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
+from vstream.lint.workspace import StreamFile, StreamRole
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml import Path, SourceMap
 
 _NAME: Final = re.compile(r"(.+)-(write|read)-(.+)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.subject import Written
+from vstream.lint.workspace import Written
 from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
 if TYPE_CHECKING:

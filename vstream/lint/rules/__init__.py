@@ -15,7 +15,7 @@ from vstream.lint.rules.streams import RULES as STREAM_RULES
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 __all__ = ["MAPPING_RULES", "SERVER_RULES", "STREAM_RULES", "WORKSPACE_RULES"]
 

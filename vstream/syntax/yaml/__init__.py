@@ -23,7 +23,7 @@ from vstream.syntax.yaml.text import MAX_BYTES, decode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Document", "Path", "SourceMap", "parse"]
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import yaml
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 
 MAX_NODES = 250_000
 """Values, also after aliases are followed: above any real topology, far below an alias bomb."""

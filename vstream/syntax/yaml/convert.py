@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
-    from vstream.model.json import Json
+    from vstream.syntax.json_types import Json
     from vstream.syntax.yaml.compose import Node
 
 Path: TypeAlias = "tuple[str | int, ...]"

@@ -47,7 +47,7 @@ from vstream.lint.rules.mappings.weights import (
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 __all__ = ["RULES"]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import ServerConf, Workspace
+    from vstream.lint.workspace import ServerConf, Workspace
     from vstream.syntax.natsconf import ConfEntry
 
 _SYSTEM = "$SYS"

@@ -11,13 +11,13 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from vstream.mapping.functions import Call, Function, parse_token
-from vstream.subjects import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
+from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD, SEPARATOR, overlaps
+from vstream.subjects.functions import Call, Function, parse_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.model.topology import ServerVersion
+    from vstream.topology.model import ServerVersion
 
 PREFIX = "$JS.API."
 _STREAM = "<stream>"

@@ -12,13 +12,13 @@ from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.view import has_default, sources, view
-from vstream.mapping.transform import effective_source
-from vstream.subjects import is_subset
+from vstream.subjects.algebra import is_subset
+from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.subject import MappingEntry, MappingsBlock, Workspace
+    from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 
 _ENOUGH_RULES = 2
 """How many rules must agree before one that differs is the odd one out."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import view
-from vstream.mapping.select import publish_cost_us
+from vstream.subjects.resolve import publish_cost_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 NOTICEABLE_US = 10.0
 """An acknowledged publish costs a server about 4 µs without rules: from here on it mostly looks for rules."""

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import place, place_of, view, with_server
-from vstream.lint.subject import MappingForm
-from vstream.mapping.compile import MappingErrorKind
-from vstream.mapping.functions import ErrorKind, looks_like_call
-from vstream.mapping.transform import SubjectTransform
-from vstream.subjects import PARTIAL_WILDCARD, SEPARATOR
+from vstream.lint.workspace import MappingForm
+from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR
+from vstream.subjects.functions import ErrorKind, looks_like_call
+from vstream.subjects.mapping_rules import MappingErrorKind
+from vstream.subjects.transform import SubjectTransform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingEntry, Workspace
-    from vstream.mapping.compile import MappingError
+    from vstream.lint.workspace import MappingEntry, Workspace
+    from vstream.subjects.mapping_rules import MappingError
 
 _FIELD = {MappingForm.CONF: "destination", MappingForm.CLAIMS: "subject"}
 _MARKER_AND_MORE = re.compile(r"\$[0-9]+[^0-9]")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import pattern, sources, view
-from vstream.subjects import is_subset
+from vstream.subjects.algebra import is_subset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingEntry, Workspace
+    from vstream.lint.workspace import MappingEntry, Workspace
 
 
 @rule("VS318", "origin-mapped", Severity.ERROR)

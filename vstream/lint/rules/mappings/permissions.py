@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import pattern, place, sources
-from vstream.mapping.transform import effective_source
-from vstream.subjects import SubjectTrie, is_subset, is_valid, overlaps
+from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
+from vstream.subjects.transform import effective_source
 from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import (
+    from vstream.lint.workspace import (
         MappingDestination,
         MappingEntry,
         MappingsBlock,

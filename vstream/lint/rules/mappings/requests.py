@@ -8,14 +8,14 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.view import ApiRule, place, view
-from vstream.mapping.transform import effective_source
-from vstream.subjects import SEPARATOR
+from vstream.subjects.algebra import SEPARATOR
+from vstream.subjects.transform import effective_source
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
 _DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")

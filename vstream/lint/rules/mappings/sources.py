@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import MANY, place_of, view, with_server
-from vstream.mapping.compile import MappingErrorKind
-from vstream.mapping.transform import effective_source
-from vstream.subjects import example_of_overlap, is_literal
+from vstream.subjects.algebra import example_of_overlap, is_literal
+from vstream.subjects.mapping_rules import MappingErrorKind
+from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingEntry, MappingsBlock, Workspace
+    from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
 
 _FEW_CLUSTERS = 64
 """In how many clusters two rules are compared before they are taken to differ."""

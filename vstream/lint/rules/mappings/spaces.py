@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import MANY, pattern, place, sources
-from vstream.model.topology import Naming
-from vstream.subjects import PARTIAL_WILDCARD
+from vstream.subjects.algebra import PARTIAL_WILDCARD
+from vstream.topology.model import Naming
 from vstream.topology.naming import OWN_API
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
+    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, ServerConf, Workspace
 
 _BLOCKS_AT_HAND = 256
 _ENOUGH_OPEN = 1_000

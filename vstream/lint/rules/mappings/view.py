@@ -7,17 +7,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.mappings import api
-from vstream.mapping.functions import parse_token
-from vstream.mapping.transform import TransformError, effective_source
-from vstream.subjects import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
+from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR, SubjectTrie
+from vstream.subjects.functions import parse_token
+from vstream.subjects.transform import TransformError, effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.diagnostics import Span
     from vstream.lint.rules.mappings.api import Request
-    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock
-    from vstream.mapping.compile import MappingError
+    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock
+    from vstream.subjects.mapping_rules import MappingError
 
 MANY = 200
 """How many findings of one kind a block can have: a file that is wrong everywhere is not listed twice over."""

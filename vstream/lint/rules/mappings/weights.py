@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings.view import place, place_of, view, weights, with_server, written
-from vstream.mapping.compile import MappingErrorKind
+from vstream.subjects.mapping_rules import MappingErrorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import MappingDestination, MappingEntry, MappingsBlock, Workspace
-    from vstream.mapping.compile import MappingError
+    from vstream.lint.workspace import MappingDestination, MappingEntry, MappingsBlock, Workspace
+    from vstream.subjects.mapping_rules import MappingError
 
 _ALL = 100
 

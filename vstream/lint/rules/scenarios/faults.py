@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
-from vstream.model.scenario import FaultKind
-from vstream.script.actions import Aim, written
-from vstream.script.decode import ends
-from vstream.script.timeline import CUTS, servers, servers_by_region
+from vstream.scenario.actions import Aim, written
+from vstream.scenario.decode import ends
+from vstream.scenario.model import FaultKind
+from vstream.scenario.timeline import CUTS, servers, servers_by_region
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.subject import ScenarioSubject
-    from vstream.model.topology import Topology
-    from vstream.script.document import StepDocument
-    from vstream.script.timeline import Moment, Open
+    from vstream.scenario.document import StepDocument
+    from vstream.scenario.timeline import Moment, Open
     from vstream.syntax.yaml import Path
+    from vstream.topology.model import Topology
 
 _OF_LINKS = CUTS | {FaultKind.LINK}
 _OF_META = frozenset({FaultKind.KILL_META_LEADER, FaultKind.STEP_DOWN_META})

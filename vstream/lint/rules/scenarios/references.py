@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import closest
-from vstream.model.scenario import Trial
-from vstream.script.actions import ACTIONS, Aim, actions_of, written
-from vstream.script.decode import ends
-from vstream.script.values import pair
-from vstream.syntax.wording import shown
+from vstream.scenario.actions import ACTIONS, Aim, actions_of, written
+from vstream.scenario.decode import ends
+from vstream.scenario.fields import pair
+from vstream.scenario.model import Trial
+from vstream.syntax.quoting import shown
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.subject import ScenarioSubject
-    from vstream.script.document import StepDocument
+    from vstream.scenario.document import StepDocument
     from vstream.syntax.yaml import Path
 
 _Named = tuple["Path", str, bool]

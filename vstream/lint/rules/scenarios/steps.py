@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
-from vstream.script.actions import ACTIONS, OPTIONS, actions_of, written
+from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of, written
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.script.actions import ACTIONS, actions_of
-from vstream.script.timeline import moments, servers_by_region
+from vstream.scenario.actions import ACTIONS, actions_of
+from vstream.scenario.timeline import moments, servers_by_region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.model.topology import Topology, VirtualStream
-    from vstream.script.actions import Action
-    from vstream.script.document import ScenarioDocument, StepDocument
-    from vstream.script.timeline import Moment
+    from vstream.scenario.actions import Action
+    from vstream.scenario.document import ScenarioDocument, StepDocument
+    from vstream.scenario.timeline import Moment
+    from vstream.topology.model import Topology, VirtualStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import closest, listed
-from vstream.script.actions import written
-from vstream.script.expectations import SAFETY
-from vstream.script.subject import PLACEHOLDERS, fill, placeholders
-from vstream.subjects import is_literal, matches
-from vstream.syntax.wording import shown
+from vstream.scenario.actions import written
+from vstream.scenario.expectations import SAFETY
+from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
+from vstream.subjects.algebra import is_literal, matches
+from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.scenarios.subject import ScenarioSubject
-    from vstream.script.document import ExpectDocument
+    from vstream.scenario.document import ExpectDocument
     from vstream.syntax.yaml import Path
 
 _WHOLE = (*SAFETY, "diverged", "same_order")

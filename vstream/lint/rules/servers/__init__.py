@@ -13,7 +13,7 @@ from vstream.lint.rules.servers.versions import needs_newer_server
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 RULES: tuple[Rule[Workspace], ...] = (
     names_differ,

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint import kinds
+from vstream.lint import detect
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import are_copies, has_any, is_on, whole
 from vstream.syntax.natsconf import ConfMap, ConfScalar
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import Listener, ServerConf, Workspace
+    from vstream.lint.workspace import Listener, ServerConf, Workspace
 
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*", re.DOTALL)
 _OPERATOR = ("operator", "operators", "root_operator", "root_operators", "roots", "root")
@@ -217,7 +217,7 @@ def _names_no_system_account(operator: object) -> bool:
     """Whether *operator* is a token that can be read, and names none; a file's name says nothing."""
     if not isinstance(operator, ConfScalar) or not isinstance(operator.value, str):
         return False
-    found = kinds.token(operator.value)
+    found = detect.token(operator.value)
     if found is None:
         return False
     try:

@@ -12,7 +12,7 @@ from vstream.lint.rules.wording import listed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 _REJECT = ("reject_unknown_cluster", "reject_unknown")
 

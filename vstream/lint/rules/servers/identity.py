@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import ServerConf, Workspace
+    from vstream.lint.workspace import ServerConf, Workspace
 
 
 @rule("VS403", "cluster-and-gateway-differ", Severity.ERROR)

@@ -12,7 +12,7 @@ from vstream.lint.rules.wording import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import Workspace, Written
+    from vstream.lint.workspace import Workspace, Written
 
 
 @rule("VS413", "jetstream-off", Severity.WARNING)

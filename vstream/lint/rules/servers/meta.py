@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 _TWO = 2
 _COUNTABLE = 40

@@ -10,7 +10,7 @@ from vstream.diagnostics import Span
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.lint.subject import ServerConf, Workspace, Written
+    from vstream.lint.workspace import ServerConf, Workspace, Written
     from vstream.syntax.natsconf import ConfMap
 
 

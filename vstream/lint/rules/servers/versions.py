@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import Workspace
-    from vstream.model.topology import ServerVersion
+    from vstream.lint.workspace import Workspace
     from vstream.syntax.natsconf import ConfEntry
+    from vstream.topology.model import ServerVersion
 
 _DEADLINES: Mapping[str, ServerVersion] = {"write_deadline": (2, 11), "write_timeout": (2, 11)}
 _SINCE: Mapping[str, Mapping[str, ServerVersion]] = {

@@ -45,7 +45,7 @@ from vstream.lint.rules.streams.sourcing import (
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 RULES: tuple[Rule[Workspace], ...] = (
     invalid_name,

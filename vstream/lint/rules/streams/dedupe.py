@@ -17,13 +17,13 @@ from vstream.lint.rules.streams.values import (
     sources,
     stated_version,
 )
-from vstream.model.topology import DEDUPE_OFF_SINCE
+from vstream.topology.model import DEDUPE_OFF_SINCE
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import StreamFile, Workspace
+    from vstream.lint.workspace import StreamFile, Workspace
 
 _SMALLEST = SECOND // 10
 """100 ms: the shortest duplicate window that servers accept."""

@@ -9,13 +9,13 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import mirror, sources, stated_version
 from vstream.lint.rules.wording import dotted
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vstream.lint.subject import StreamFile, Workspace
-    from vstream.model.topology import ServerVersion
+    from vstream.lint.workspace import StreamFile, Workspace
+    from vstream.topology.model import ServerVersion
 
 _FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 _LONGEST_NAME = 255

@@ -6,21 +6,21 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from vstream import subjects
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import StreamSet, mirror, sources, strings
 from vstream.lint.rules.wording import listed
-from vstream.lint.subject import StreamRole
-from vstream.model.topology import Role
+from vstream.lint.workspace import StreamRole
+from vstream.subjects import algebra
 from vstream.topology import naming
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.streams.values import Source
-    from vstream.lint.subject import StreamFile, Workspace
-    from vstream.model.topology import Topology
+    from vstream.lint.workspace import StreamFile, Workspace
+    from vstream.topology.model import Topology
 
 _COMPARABLE = 500
 _MOST_CIRCLES = 100
@@ -232,7 +232,7 @@ def _edges(stream: StreamFile) -> list[Source]:
         one
         for one in [*sources(stream), *([own] if own else [])]
         if not one.is_external
-        and (not one.filter_subject or any(subjects.overlaps(subject, one.filter_subject) for subject in listens))
+        and (not one.filter_subject or any(algebra.overlaps(subject, one.filter_subject) for subject in listens))
     ]
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import flag, place, word
-from vstream.lint.subject import StreamRole
+from vstream.lint.workspace import StreamRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import Workspace
+    from vstream.lint.workspace import Workspace
 
 
 @rule("VS231", "direct-get-off", Severity.WARNING)

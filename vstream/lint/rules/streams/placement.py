@@ -9,13 +9,13 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import place, replicas, table
 from vstream.lint.rules.wording import closest, count
-from vstream.lint.subject import StreamRole
+from vstream.lint.workspace import StreamRole
 from vstream.syntax.natsconf import ConfArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.subject import StreamFile, Workspace
+    from vstream.lint.workspace import StreamFile, Workspace
 
 _MOST_REPLICAS = 5
 _SURVIVES_ONE = 3

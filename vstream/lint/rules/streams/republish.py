@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vstream import subjects
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import ANYTHING, StreamSet, place, sources, strings, table
-from vstream.lint.subject import StreamRole
-from vstream.model.streams import ROUTING_KEY
-from vstream.model.topology import Routing
+from vstream.lint.workspace import StreamRole
+from vstream.subjects import algebra
+from vstream.topology.model import Routing
+from vstream.topology.stream_config import ROUTING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.subject import StreamFile, Workspace
-    from vstream.model.topology import Topology
+    from vstream.lint.workspace import StreamFile, Workspace
+    from vstream.topology.model import Topology
 
 _FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 
@@ -98,7 +98,7 @@ def _republished_to(stream: StreamFile) -> str | None:
 
 
 def _overlapping(patterns: list[str], target: str) -> str | None:
-    return next((one for one in patterns if subjects.overlaps(one, target)), None)
+    return next((one for one in patterns if algebra.overlaps(one, target)), None)
 
 
 def _virtual_subjects(topology: Topology | None, stream: StreamFile) -> list[str]:

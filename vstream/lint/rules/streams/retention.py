@@ -17,14 +17,14 @@ from vstream.lint.rules.streams.values import (
     stated_version,
     word,
 )
-from vstream.lint.subject import StreamRole
+from vstream.lint.workspace import StreamRole
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.subject import Workspace
-    from vstream.model.topology import ServerVersion
+    from vstream.lint.workspace import Workspace
+    from vstream.topology.model import ServerVersion
 
 _BACK_OFF = 150 * SECOND
 """A source that failed is tried again after 10 s for each failure, 2 minutes at most; creating it may take 30 s more."""

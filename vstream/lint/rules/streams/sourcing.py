@@ -7,16 +7,16 @@ import re
 from itertools import combinations, count
 from typing import TYPE_CHECKING
 
-from vstream import subjects
 from vstream.diagnostics import Edit, Severity, Span
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, table
+from vstream.subjects import algebra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.streams.values import Source
-    from vstream.lint.subject import StreamFile, Workspace
+    from vstream.lint.workspace import StreamFile, Workspace
 
 _FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\$([0-9]{1,3})")
@@ -62,9 +62,9 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
         fix = _per_source(stream, source, destination)
         for one in sources(stream):
             filtered = one.filter_subject
-            if not filtered or not subjects.overlaps(source, filtered):
+            if not filtered or not algebra.overlaps(source, filtered):
                 continue
-            if subjects.is_subset(_FUNCTION.sub("*", destination), filtered):
+            if algebra.is_subset(_FUNCTION.sub("*", destination), filtered):
                 continue  # What is stored still matches the filter.
             way_out = json.dumps([{"src": filtered, "dest": _renamed(filtered, source, destination) or destination}])
             yield Finding(
@@ -223,7 +223,7 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Finding]:
 def _both(one: Source, other: Source) -> str | None:
     """A pattern of *one* that shares messages with one of *other*, None if there is none."""
     return next(
-        (narrow for narrow in one.patterns if any(subjects.overlaps(narrow, wide) for wide in other.patterns)), None
+        (narrow for narrow in one.patterns if any(algebra.overlaps(narrow, wide) for wide in other.patterns)), None
     )
 
 
@@ -233,7 +233,7 @@ def _renamed(filtered: str, source: str, destination: str) -> str | None:
 
     None where that cannot be said: not all of *filtered* is transformed, or a function other than `wildcard` is used.
     """
-    if not subjects.is_subset(filtered, source):
+    if not algebra.is_subset(filtered, source):
         return None
     narrow, wide = filtered.split("."), source.split(".")
     placeholders = _placeholders(narrow)

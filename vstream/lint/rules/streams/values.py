@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from vstream.lint.subject import StreamRole
+from vstream.lint.workspace import StreamRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.subject import StreamFile, Workspace
-    from vstream.model.topology import ServerVersion
+    from vstream.lint.workspace import StreamFile, Workspace
+    from vstream.topology.model import ServerVersion
 
 ANYTHING = ">"
 """What servers read where a filter or the source of a transform is empty."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Consistency, Routing
 from vstream.topology.buckets import key_value_stream, objects_stream
+from vstream.topology.model import Consistency, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

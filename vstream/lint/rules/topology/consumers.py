@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream import subjects as algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.syntax.wording import shown
-from vstream.topology import owned
+from vstream.subjects import algebra
+from vstream.syntax.quoting import shown
+from vstream.topology import derived_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,9 +120,12 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     for key in consumer.config:
         name, at = key.lower(), (*path, "config", key)
         since = _SINCE.get(name)
-        if name in owned.OF_CONSUMERS:
+        if name in derived_fields.OF_CONSUMERS:
             yield Finding(
-                at=at, message=f"`{key}` cannot be set: {owned.OF_CONSUMERS[name]}", hint="remove it", on_key=True
+                at=at,
+                message=f"`{key}` cannot be set: {derived_fields.OF_CONSUMERS[name]}",
+                hint="remove it",
+                on_key=True,
             )
         elif name in _WORDS:
             yield Finding(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import dotted
-from vstream.topology import owned
+from vstream.topology import derived_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,11 +77,11 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
         for key in level.config or {}:
             # Servers read keys in any mixture of cases.
             name, at = key.lower(), (*path, "config", key)
-            if name in owned.OF_STREAMS:
+            if name in derived_fields.OF_STREAMS:
                 yield Finding(
                     at=at,
-                    message=f"`{key}` is vstream's own: {owned.OF_STREAMS[name]}",
-                    hint=owned.way_out(name),
+                    message=f"`{key}` is vstream's own: {derived_fields.OF_STREAMS[name]}",
+                    hint=derived_fields.way_out(name),
                     on_key=True,
                 )
             elif name in _WORDS:

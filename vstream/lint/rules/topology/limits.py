@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import count
-from vstream.model.topology import DEDUPE_OFF_SINCE, Role
+from vstream.topology.fields import SMALLEST_AGE
+from vstream.topology.model import DEDUPE_OFF_SINCE, Role
 from vstream.topology.units import format_duration
-from vstream.topology.values import SMALLEST_AGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

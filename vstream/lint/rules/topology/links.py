@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 from vstream.topology import naming
 
 if TYPE_CHECKING:

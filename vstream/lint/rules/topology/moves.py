@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.streams import HIDDEN
-from vstream.model.topology import Consistency, Naming, Routing, Security
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
+from vstream.topology.model import Consistency, Naming, Routing, Security
+from vstream.topology.stream_config import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
-    from vstream.model.topology import Topology
+    from vstream.topology.model import Topology
 
 _SINCE = (2, 11)
 """As of `routing: accounts`."""

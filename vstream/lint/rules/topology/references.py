@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import closest
-from vstream.syntax.wording import shown
+from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream import subjects as subject_algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.topology.subjects import subject_problem
-from vstream.model.accounts import VSTREAM_USER, regional_user
-from vstream.model.streams import HIDDEN
-from vstream.model.topology import Consistency, Naming, Routing, Security
-from vstream.syntax.wording import shown
+from vstream.subjects import algebra as subject_algebra
+from vstream.syntax.quoting import shown
+from vstream.topology.accounts import VSTREAM_USER, regional_user
+from vstream.topology.model import Consistency, Naming, Routing, Security
+from vstream.topology.stream_config import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
-    from vstream.model.topology import Topology
     from vstream.syntax.yaml import Path
+    from vstream.topology.model import Topology
 
 _ACCOUNTS_SINCE = (2, 11)
 """2.10 refuses two imports of one subject from different accounts, which flow control needs."""

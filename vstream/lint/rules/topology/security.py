@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Naming, Routing, Security
-from vstream.render import profile
-from vstream.syntax.wording import shown
+from vstream.render.accounts import profile
+from vstream.syntax.quoting import shown
+from vstream.topology.model import Naming, Routing, Security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
-    from vstream.model.topology import Topology
+    from vstream.topology.model import Topology
 
 _SINCE = (2, 12)
 

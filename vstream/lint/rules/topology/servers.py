@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.subject import TopologySubject
-    from vstream.model.topology import Ports, Server
     from vstream.syntax.yaml import Path
+    from vstream.topology.model import Ports, Server
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import count
-from vstream.model.topology import Role
+from vstream.topology.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from vstream import subjects as subject_algebra
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import listed
-from vstream.mapping.functions import parse_token
-from vstream.model.topology import Naming, Role
-from vstream.syntax.wording import shown
+from vstream.subjects import algebra as subject_algebra
+from vstream.subjects.functions import parse_token
+from vstream.syntax.quoting import shown
 from vstream.topology import naming
+from vstream.topology.model import Naming, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

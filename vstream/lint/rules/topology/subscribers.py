@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Role, Routing
 from vstream.topology.decode import levels
+from vstream.topology.model import Role, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

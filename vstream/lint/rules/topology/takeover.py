@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.model.topology import Routing
 from vstream.topology import naming
+from vstream.topology.model import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,355 @@
+"""
+Stage 3, second half: what is wrong with each message in the buckets that differ.
+
+One row for each message and reader that is not as it should be. What is absent is sorted
+by what explains it: a message that a limit may have removed is not lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from vstream.audit.cut import SKEW_NS
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near, parted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from vstream.audit.cut import Cut
+    from vstream.audit.differing_messages import Look
+
+FAULTS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("former", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("stream", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("seq", LongType(), nullable=True),
+        StructField("number", LongType(), nullable=False),
+        StructField("time_ns", LongType(), nullable=True),
+        StructField("key", StringType(), nullable=True),
+    ]
+)
+"""
+*stream* is where it is wrong; *seq* the sequence there of the copy that is, null for
+what is absent. *number* counts copies beyond the first of what is there several times,
+else it is 1. *time_ns* is when the message was written, as well as that is known.
+"""
+
+MISSING: Final = frozenset({"lost-prefix", "lost-middle", "lost-tail", "expired", "late", "displaced"})
+"""Kinds of messages that a reader does not have, and should."""
+_IDS: Final = 1_000
+"""Message ids that are looked for one by one."""
+LATE_NS: Final = 30_000_000_000
+"""A message that has not arrived after so long is late; before, it is on its way."""
+
+
+def faults(
+    look: Look, copies: DataFrame, cut: Cut, extents: DataFrame, suspects: DataFrame, *, size: int = BUCKET
+) -> DataFrame:
+    """FAULTS of the messages of *look* that are in `suspects`, but for their order."""
+    grid = _grid(look.differing, cut, suspects, size).persist()
+    absent = _absent(grid, copies, cut, extents, look.ids)
+    return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
+
+
+def _grid(copies: DataFrame, cut: Cut, suspects: DataFrame, size: int) -> DataFrame:
+    """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
+    own, theirs = F.col("is_origin"), ~F.col("is_origin")
+    cells = (
+        parted(copies, cut)
+        .where(F.col("part") == "cut")
+        .withColumn("bucket", F.expr(f"origin_seq div {size}"))
+        .join(suspects, [*ORIGIN, "bucket"], how="left_semi")
+        .groupBy(*MESSAGE, "is_origin", "stream", "region")
+        .agg(
+            F.count(F.lit(1)).alias("number"),
+            F.min("seq").alias("seq"),
+            F.min("time_ns").alias("time_ns"),
+            F.array(F.min("digest"), F.max("digest")).alias("digests"),
+            F.array(F.min("key"), F.max("key")).alias("keys"),
+            F.array(F.min("sent_subject"), F.max("sent_subject")).alias("subjects"),
+            F.min("msg_id").alias("msg_id"),
+        )
+    )
+    cell = F.struct("stream", "region", "number", "seq", "time_ns", "digests", "keys", "subjects", "msg_id")
+    return cells.groupBy(*MESSAGE).agg(
+        F.first(F.when(own, cell), ignorenulls=True).alias("own"),
+        F.collect_list(F.when(theirs, cell)).alias("copies"),
+        F.min(F.when(theirs, F.col("time_ns"))).alias("first_arrival"),
+        F.mode(F.when(theirs, F.col("digests")[0]), deterministic=True).alias("usual_digest"),
+        F.mode(F.when(theirs, F.col("keys")[0]), deterministic=True).alias("usual_key"),
+        F.max("msg_id").alias("msg_id"),
+    )
+
+
+def _present(grid: DataFrame) -> DataFrame:
+    """What is wrong with copies that are there."""
+    own, copy = F.col("own"), F.col("copy")
+    digest = F.coalesce(own["digests"][0], F.col("usual_digest"))
+    is_other = F.exists(copy["digests"], lambda one: one != digest)
+    # What arrived before it was written is a copy of something else.
+    is_reused = F.coalesce(own["time_ns"] > copy["time_ns"], F.lit(False)) | F.coalesce(
+        own["msg_id"] != copy["msg_id"], F.lit(False)
+    )
+    is_renamed = F.exists(copy["keys"], lambda one: one != F.col("usual_key")) | F.exists(
+        copy["subjects"], lambda one: F.coalesce(one != own["subjects"][0], F.lit(False))
+    )
+    kinds = F.array(
+        F.when(copy["number"] > 1, F.lit("duplicated")),
+        F.when(is_other & is_reused, F.lit("reused")).when(is_other, F.lit("payload")),
+        F.when(is_renamed & ~(is_other & is_reused), F.lit("subject")),
+    )
+    return (
+        grid.withColumn("copy", F.explode("copies"))
+        .select(
+            *MESSAGE,
+            copy["stream"].alias("stream"),
+            copy["region"].alias("region"),
+            F.explode(F.array_compact(kinds)).alias("kind"),
+            copy["seq"].alias("seq"),
+            copy["number"].alias("copies"),
+            F.coalesce(own["time_ns"], F.col("first_arrival")).alias("time_ns"),
+            F.col("usual_key").alias("key"),
+        )
+        .withColumn("number", F.when(F.col("kind") == "duplicated", F.col("copies") - 1).otherwise(F.lit(1)))
+        .select(*FAULTS.names)
+    )
+
+
+def _at_origins(grid: DataFrame, cut: Cut) -> DataFrame:
+    """What readers have and the origin has not, although nothing removes messages there; and rows that are there twice."""
+    number = F.col("own.number")
+    is_below = F.col("origin_seq") < F.col("origin_first")
+    may_be_gone = F.when(is_below, F.col("origin_may_lose_oldest")).otherwise(F.col("origin_may_lose_any"))
+    is_gone = number.isNull() & (F.col("former") == "") & F.col("origin_last").isNotNull() & ~may_be_gone
+    return (
+        grid.join(F.broadcast(cut.origins), ["virtual", "origin"])
+        .select(
+            *MESSAGE,
+            F.col("origin").alias("stream"),
+            F.col("origin_region").alias("region"),
+            F.when(is_gone, F.lit("not-at-origin")).when(number > 1, F.lit("row-twice")).alias("kind"),
+            F.col("own.seq").alias("seq"),
+            F.when(number > 1, number - 1).otherwise(F.lit(1)).cast("bigint").alias("number"),
+            F.coalesce("own.time_ns", "first_arrival").alias("time_ns"),
+            F.coalesce("usual_key", F.col("own.keys")[0]).alias("key"),
+        )
+        .where(F.col("kind").isNotNull())
+    )
+
+
+def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, extents: DataFrame, ids: Sequence[str] | None) -> DataFrame:
+    """What readers do not have, by what explains it."""
+    cells = (
+        grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
+        .where(~F.exists("copies", lambda copy: copy["stream"] == F.col("stream")))
+        .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
+        .withColumn("time_ns", F.coalesce("own.time_ns", "first_arrival"))
+        .withColumn("key", F.coalesce("usual_key", F.col("own.keys")[0]))
+    )
+    return (
+        _with_twins(_with_kept(cells, copies, cut), copies, ids)
+        .withColumn("kind", _reason())
+        .where(F.col("kind").isNotNull())
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            "kind",
+            F.lit(None).cast("bigint").alias("seq"),
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )
+
+
+def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+    """
+    *cells* with how many messages of their key their reader has, and since when, if it may have removed others for these.
+
+    *kept_from* is the least sequence of their own origin among these. *has_since* is since when
+    the reader has messages of any key.
+    """
+    if not cut.keeps_last:
+        nothing = F.lit(None).cast("bigint")
+        return cells.withColumns({"kept": nothing, "kept_since": nothing, "kept_from": nothing, "has_since": nothing})
+    by_key = ["virtual", "stream", "key"]
+    # Names of streams have no spaces.
+    origin = F.concat_ws(" ", "origin", "former")
+    kept = (
+        copies.where(~F.col("is_origin"))
+        .join(
+            cells.where(F.col("keeps").isNotNull() | F.col("may_roll_up")).select(*by_key).distinct(),
+            by_key,
+            how="left_semi",
+        )
+        .groupBy(*by_key, origin.alias("of"))
+        .agg(F.count(F.lit(1)).alias("number"), F.min("time_ns").alias("since"), F.min("origin_seq").alias("from"))
+        .groupBy(*by_key)
+        .agg(
+            F.sum("number").alias("kept"),
+            F.min("since").alias("kept_since"),
+            F.map_from_entries(F.collect_list(F.struct("of", "from"))).alias("froms"),
+        )
+    )
+    oldest = copies.where(~F.col("is_origin")).groupBy("virtual", "stream").agg(F.min("time_ns").alias("has_since"))
+    return (
+        cells.join(kept, by_key, how="left")
+        .join(F.broadcast(oldest), ["virtual", "stream"], how="left")
+        .withColumn("kept_from", F.try_element_at("froms", origin))
+    )
+
+
+def _with_twins(cells: DataFrame, copies: DataFrame, ids: Sequence[str] | None) -> DataFrame:
+    """
+    *cells* with the digests of the messages that their reader has under their id, null if none of these can be why it lacks them.
+
+    *ids* are theirs and others, if that is known.
+    """
+    by_id = ["virtual", "stream", "msg_id"]
+    if ids is not None and not ids:
+        return cells.withColumn("twins", F.lit(None).cast("array<bigint>"))
+    if ids is not None and len(ids) <= _IDS:
+        copies = copies.where(F.col("msg_id").isin(list(ids)))
+    twins = (
+        copies.where(~F.col("is_origin") & F.col("msg_id").isNotNull())
+        .join(cells.select(*by_id).distinct(), by_id, how="left_semi")
+        .groupBy(*by_id)
+        .agg(F.collect_set("digest").alias("twins"), F.max("time_ns").alias("twins_until"))
+    )
+    # What was written when the window of the last one was over cannot have come within it.
+    is_over = (F.col("window") == 0) | (F.col("twins_until") + F.col("window") + SKEW_NS < F.col("time_ns"))
+    return cells.join(twins, by_id, how="left").withColumn(
+        "twins", F.when(~F.coalesce(is_over, F.lit(False)), F.col("twins"))
+    )
+
+
+def _reason() -> Column:
+    """Why a message is absent; null for what is counted without looking at messages (`passed`)."""
+    seq, first = F.col("origin_seq"), F.col("origin_first")
+    cursor = F.greatest(F.coalesce("cursor", F.lit(0)), F.coalesce("greatest", F.lit(0)))
+    is_there = F.col("own").isNotNull()
+    is_readable = F.col("origin_last").isNotNull()
+    may_be_gone = (F.col("former") != "") | F.when(seq < first, F.col("origin_may_lose_oldest")).otherwise(
+        F.col("origin_may_lose_any")
+    )
+    is_oldest = F.coalesce(seq < F.col("least"), F.lit(True))
+    is_old = F.coalesce(F.col("time_ns") + F.col("max_age") <= F.col("reader_cut_ns"), F.lit(True))
+    # Of one origin, no message goes for newer ones before those that stand in front of it.
+    is_older_kept = F.coalesce(F.col("kept_from") < seq, F.lit(False))
+    are_newer_kept = (F.col("kept_since") + SKEW_NS >= F.col("time_ns")) & ~is_older_kept
+    is_newer_kept = F.col("key").isNull() | ((F.col("kept") >= F.col("keeps")) & are_newer_kept)
+    # Who rolls a subject up in one region, or all subjects, leaves in the others' write streams what is gone from all read streams.
+    is_all_newer = F.col("lost_oldest") & is_oldest & (F.col("has_since") + SKEW_NS >= F.col("time_ns"))
+    are_newer = F.coalesce(are_newer_kept, F.lit(False)) | F.coalesce(is_all_newer, F.lit(False))
+    is_rolled_up = F.col("may_roll_up") & (F.size("copies") == 0) & are_newer
+    may_be_removed = F.col("has_holes") & (
+        F.col("may_lose_any")
+        | (F.col("may_lose_oldest") & F.col("lost_oldest") & is_oldest & is_old)
+        | (F.col("keeps").isNotNull() & F.coalesce(is_newer_kept, F.lit(False)))
+        | is_rolled_up
+    )
+    is_passed = (F.col("former") == "") & F.col("cursor").isNotNull() & (seq < first)
+    is_late = F.col("is_capture") | (F.col("time_ns") + LATE_NS <= F.col("reader_cut_ns"))
+    lost = (
+        F.when(is_oldest, F.lit("lost-prefix"))
+        .when(seq < F.col("greatest"), F.lit("lost-middle"))
+        .otherwise(F.lit("lost-tail"))
+    )
+    return (
+        F.when(F.array_contains("twins", F.coalesce(F.col("own.digests")[0], "usual_digest")), F.lit("deduplicated"))
+        .when(F.col("twins").isNotNull(), F.lit("displaced"))
+        .when((seq > cursor) & (is_there | ~is_readable), F.when(is_late, F.lit("late")).otherwise(F.lit("pending")))
+        .when((seq > cursor) & is_passed, F.lit(None))
+        .when(may_be_removed & (seq <= cursor), F.lit("removed"))
+        .when(~is_there & is_readable & may_be_gone, F.lit("expired"))
+        .otherwise(lost)
+    )
+
+
+def passed(extents: DataFrame, cut: Cut) -> DataFrame:
+    """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
+    cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
+    return (
+        cut.expected.where(F.col("cursor").isNotNull())
+        .withColumn("former", F.lit(""))
+        .join(F.broadcast(extents), [*ORIGIN, "stream"], how="left")
+        .where(cursor < F.col("origin_first") - 1)
+        .select(
+            *ORIGIN,
+            (cursor + 1).alias("origin_seq"),
+            "stream",
+            "region",
+            F.lit("expired").alias("kind"),
+            F.lit(None).cast("bigint").alias("seq"),
+            (F.col("origin_first") - 1 - cursor).alias("number"),
+            F.lit(None).cast("bigint").alias("time_ns"),
+            F.lit(None).cast("string").alias("key"),
+        )
+    )
+
+
+def misplaced(copies: DataFrame, cut: Cut, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
+    """FAULTS of copies that cannot be: of nothing that there is, or (in the buckets *ahead*) of what its origin no longer knows."""
+    rows = near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
+    kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
+    return (
+        parted(rows, cut)
+        .withColumn("kind", kind)
+        .where(F.col("kind").isNotNull())
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            "kind",
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )
+
+
+def reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+    """
+    FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
+
+    What stands in front of a stretch is the greatest so far for each of its rows that is
+    not above it. Further copies of a message do not change what that is.
+    """
+    reader = [*ORIGIN, "stream", "region"]
+    stretches = backsteps.withColumnsRenamed({"seq": "first_seq"})
+    first = (
+        behind.where(~F.col("is_origin"))
+        .join(F.broadcast(backsteps.select(*reader).distinct()), reader, how="left_semi")
+        .groupBy(*reader, "origin_seq")
+        .agg(
+            F.min("seq").alias("seq"), F.min_by("time_ns", "seq").alias("time_ns"), F.min_by("key", "seq").alias("key")
+        )
+    )
+    place = F.struct("seq", "origin_seq")
+    is_in_it = place.between(F.struct("first_seq", "least"), F.struct("last_seq", "greatest"))
+    return (
+        first.join(F.broadcast(stretches), reader)
+        .where(is_in_it & (F.col("origin_seq") < F.col("before")))
+        .select(
+            *MESSAGE,
+            "stream",
+            "region",
+            F.lit("reordered").alias("kind"),
+            "seq",
+            F.lit(1).cast("bigint").alias("number"),
+            "time_ns",
+            "key",
+        )
+    )

@@ -1,0 +1,158 @@
+"""Stage 4: what clients were told, beside what is stored. An operation without an answer is neither lost nor failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from vstream.audit.classify import FAULTS
+from vstream.audit.cut import SKEW_NS
+from vstream.audit.local_frames import table
+from vstream.capture.digest import signed
+from vstream.capture.records import Kind, Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.cut import Cut
+    from vstream.capture.store import Capture
+
+JOURNAL = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("outcome", StringType(), nullable=False),
+        StructField("origin", StringType(), nullable=True),
+        StructField("origin_seq", LongType(), nullable=True),
+        StructField("digest", LongType(), nullable=True),
+        StructField("sent_ns", LongType(), nullable=False),
+    ]
+)
+"""
+One row for each publish. *outcome* is a value of `capture.records.Outcome`, *origin* and
+*origin_seq* are what the acknowledgement named, *digest* is that of `messages`; *sent_ns*
+is since 1970.
+"""
+
+ANSWERS = StructType(
+    [
+        StructField("virtual", StringType(), nullable=False),
+        StructField("region", StringType(), nullable=False),
+        StructField("outcome", StringType(), nullable=False),
+        StructField("publishes", LongType(), nullable=False),
+        StructField("stored", LongType(), nullable=False),
+    ]
+)
+"""By region and outcome: how many publishes, and how many of these are stored anywhere, by their payload."""
+
+
+def journal(spark: SparkSession, capture: Capture) -> DataFrame:
+    """JOURNAL of *capture*."""
+    wall = capture.manifest().wall
+    rows = [
+        (
+            one.stream,
+            one.region,
+            one.outcome.value,
+            one.acked_by,
+            one.seq if one.acked_by is not None else None,
+            signed(one.digest) if one.digest else None,
+            wall + one.sent,
+        )
+        for one in capture.operations()
+        if one.kind is Kind.PUBLISH
+    ]
+    return table(spark, rows, JOURNAL)
+
+
+def answers(journal: DataFrame, copies: DataFrame) -> DataFrame:
+    """ANSWERS of `journal`."""
+    stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
+    return (
+        journal.join(stored, ["virtual", "digest"], how="left")
+        .groupBy("virtual", "region", "outcome")
+        .agg(F.count(F.lit(1)).alias("publishes"), F.count("is_stored").alias("stored"))
+    )
+
+
+def broken(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+    """FAULTS that only the journal shows: acknowledged and nowhere, overwritten, stored though refused, sent by nobody."""
+    return (
+        _acknowledged(journal, copies, cut)
+        .unionByName(_refused(journal, copies))
+        .unionByName(_unpublished(journal, copies))
+    )
+
+
+def _acknowledged(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+    message = ["virtual", "origin", "origin_seq"]
+    acked = journal.where((F.col("outcome") == Outcome.OK.value) & F.col("origin").isNotNull())
+    stored = (
+        copies.where(F.col("former") == "")
+        .join(acked.select(*message).distinct(), message, how="left_semi")
+        .groupBy(*message)
+        .agg(
+            F.min(F.when(F.col("is_origin"), F.col("digest"))).alias("own"),
+            F.collect_set(F.when(~F.col("is_origin"), F.col("digest"))).alias("theirs"),
+        )
+    )
+    everywhere = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
+    # Where limits remove messages from origin and readers, nothing says whether they were there.
+    forgets = cut.expected.groupBy("virtual", "origin").agg(
+        F.bool_or(F.col("may_lose_oldest") | F.col("may_lose_any") | F.col("keeps").isNotNull()).alias("forgets")
+    )
+    seq = F.col("origin_seq")
+    # A message that was sent later than `max_age` ago has not been removed for its age.
+    is_old = F.coalesce(F.col("sent_ns") - SKEW_NS + F.col("origin_max_age") <= F.col("origin_cut_ns"), F.lit(True))
+    may_be_gone = F.when(seq < F.col("origin_first"), F.col("origin_may_lose_oldest") & is_old).otherwise(
+        F.col("origin_may_lose_any")
+    )
+    is_nowhere = F.col("own").isNull() & (F.size(F.coalesce("theirs", F.array())) == 0)
+    is_forgotten = F.coalesce(may_be_gone & F.col("forgets"), F.lit(False))
+    # Who acknowledges for a virtual stream and is none of its origins has taken what belongs there.
+    is_astray = F.col("is_known").isNull() & F.col("is_stored").isNull()
+    kind = F.when(
+        is_astray | (is_nowhere & F.col("origin_last").isNotNull() & ~is_forgotten), F.lit("acked-lost")
+    ).when(F.col("own") != F.col("sent_digest"), F.lit("overwritten"))
+    return _as_faults(
+        acked.withColumnRenamed("digest", "sent_digest")
+        .join(stored, message, how="left")
+        .join(everywhere.withColumnRenamed("digest", "sent_digest"), ["virtual", "sent_digest"], how="left")
+        .join(F.broadcast(cut.origins.withColumn("is_known", F.lit(True))), ["virtual", "origin"], how="left")
+        .join(F.broadcast(forgets), ["virtual", "origin"], how="left")
+        .withColumns({"kind": kind, "stream": F.col("origin"), "time_ns": F.col("sent_ns")})
+        .where(F.col("kind").isNotNull())
+    )
+
+
+def _refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
+    refused = journal.where(F.col("outcome") == Outcome.REJECTED.value).select("virtual", "digest").distinct()
+    return _as_faults(
+        copies.where("is_origin")
+        .join(refused, ["virtual", "digest"], how="left_semi")
+        .withColumn("kind", F.lit("refused-stored"))
+    )
+
+
+def _unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
+    told = journal.groupBy("virtual").agg(F.count("digest").alias("known"), F.count(F.lit(1)).alias("all"))
+    complete = told.where(F.col("known") == F.col("all")).select("virtual")
+    return _as_faults(
+        copies.where("is_origin")
+        .join(F.broadcast(complete), ["virtual"], how="left_semi")
+        .join(journal.select("virtual", "digest"), ["virtual", "digest"], how="left_anti")
+        .withColumn("kind", F.lit("unpublished"))
+    )
+
+
+def _as_faults(rows: DataFrame) -> DataFrame:
+    return rows.withColumns(
+        {
+            "former": F.lit(""),
+            "seq": F.col("origin_seq"),
+            "number": F.lit(1).cast("bigint"),
+            **({} if "key" in rows.columns else {"key": F.lit(None).cast("string")}),
+        }
+    ).select(*FAULTS.names)

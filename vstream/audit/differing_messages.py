@@ -1,0 +1,146 @@
+"""
+Stage 3, between digests and faults: of the buckets that differ, the messages that do.
+
+A bucket has thousands of messages, and mostly a few of them are why it differs. Where the
+buckets to look into are few, their rows are gathered on the driver, and what is the same
+everywhere is left out before anything is judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from vstream.audit.local_frames import from_arrow, gathered, table
+from vstream.audit.normalise import COPIES
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from vstream.audit.cut import Cut
+
+_EXTENTS: Final = StructType(
+    [
+        *(StructField(name, StringType()) for name in (*ORIGIN, "stream")),
+        StructField("least", LongType()),
+        StructField("greatest", LongType()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What of `copies` (`normalise.COPIES`) is to be judged; all rows of each message that is in it."""
+
+    differing: DataFrame
+    """Messages that are not plainly the same everywhere."""
+    behind: DataFrame
+    """Those of readers that may stand behind a later one of their origin."""
+    ids: Sequence[str] | None = None
+    """The message ids of what is *differing*; None if they were not gathered."""
+
+
+def everything(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> Look:
+    """All rows near *buckets*."""
+    rows = near(copies, buckets, size)
+    return Look(differing=rows, behind=rows)
+
+
+def rows_of(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
+    """The rows of `suspects`, on the driver; *buckets* are theirs."""
+    return gathered(
+        near(copies.where(F.col("origin").isNotNull()), buckets, size)
+        .withColumn("bucket", F.expr(f"origin_seq div {size}"))
+        .join(F.broadcast(suspects), [*ORIGIN, "bucket"], how="left_semi")
+        .select(*COPIES.names)
+    )
+
+
+def closely(rows: pa.Table, copies: DataFrame, cut: Cut, backsteps: DataFrame) -> Look:
+    """Of *rows*, which are those of the buckets to look into, what may be wrong."""
+    readers = {one.virtual: one.readers for one in cut.origins.select("virtual", "readers").collect()}
+    differing = _differing(rows, readers)
+    behind = _behind(rows, backsteps)
+    spark = copies.sparkSession
+    return Look(
+        differing=from_arrow(spark, differing, COPIES),
+        behind=from_arrow(spark, behind, COPIES),
+        ids=[one for one in pc.unique(differing["msg_id"]).to_pylist() if one is not None],
+    )
+
+
+def _differing(rows: pa.Table, readers: dict[str, int]) -> pa.Table:
+    """All rows of the messages that are not there once in their origin and once in each reader, and the same."""
+    is_own = rows["is_origin"]
+    count = rows.num_rows
+
+    def codes(name: str) -> pa.Array:
+        """Numbers instead of texts, null where there is none: Arrow compares these faster."""
+        return rows[name].combine_chunks().dictionary_encode().indices.cast(pa.int64())
+
+    numbers = pa.table(
+        {
+            **{name: rows[name] for name in MESSAGE},
+            "own": is_own.cast(pa.int64()),
+            "stream": codes("stream"),
+            "digest": rows["digest"],
+            "key": pc.if_else(is_own, pa.scalar(None, pa.int64()), codes("key")),
+            "unnamed": pc.and_(pc.invert(is_own), pc.is_null(rows["key"])).cast(pa.int64()),
+            "subject": codes("sent_subject"),
+            "one": pa.repeat(pa.scalar(1, pa.int64()), count),
+        }
+    )
+    edges = [(name, end) for name in ("digest", "key", "subject") for end in ("min", "max")]
+    sums = [(name, "sum") for name in ("own", "one", "unnamed")]
+    told = numbers.group_by(list(MESSAGE), use_threads=False).aggregate([*edges, *sums, ("stream", "count_distinct")])
+    expected = pc.add(pa.array([readers[one] for one in told["virtual"].to_pylist()], pa.int64()), 1)
+    is_same = pc.and_(pc.equal(told["own_sum"], 1), pc.equal(told["one_sum"], expected))
+    is_same = pc.and_(is_same, pc.equal(told["stream_count_distinct"], expected))
+    is_same = pc.and_(is_same, pc.equal(told["unnamed_sum"], 0))
+    for name in ("digest", "key", "subject"):
+        # Where nobody says a subject there is none to compare.
+        alike = pc.equal(told[f"{name}_min"], told[f"{name}_max"])
+        is_same = pc.and_(is_same, pc.fill_null(alike, True))
+    those = told.filter(pc.invert(is_same)).select(list(MESSAGE))
+    return rows.join(those, keys=list(MESSAGE), join_type="left semi")
+
+
+def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
+    """Those of readers with *backsteps* that are not above all that steps back there."""
+    reader = [*ORIGIN, "stream"]
+    found = backsteps.select(*reader, "least", "before").toArrow()
+    if not found.num_rows:
+        return rows.slice(0, 0)
+    ends = found.group_by(reader).aggregate([("least", "min"), ("before", "max")])
+    theirs = rows.filter(pc.invert(rows["is_origin"])).join(ends, keys=reader, join_type="inner")
+    seq = theirs["origin_seq"]
+    is_in_it = pc.and_(pc.greater_equal(seq, theirs["least_min"]), pc.less_equal(seq, theirs["before_max"]))
+    return theirs.filter(is_in_it).select(rows.column_names)
+
+
+def number(buckets: pa.Table, suspects: pa.Table) -> int:
+    """How many rows there are of *suspects*, of which *buckets* (`reconcile.BUCKETS`) tell."""
+    theirs = buckets.join(suspects, keys=[*ORIGIN, "bucket"], join_type="left semi")
+    return pc.sum(theirs["copies"]).as_py() or 0
+
+
+def strange(buckets: pa.Table) -> set[tuple[str, int]]:
+    """The part and the number of those *buckets* whose copies cannot be where they are."""
+    those = buckets.filter(pc.is_in(buckets["part"], value_set=pa.array(["ahead", "foreign"])))
+    return {(one["part"], one["bucket"]) for one in those.select(["part", "bucket"]).to_pylist()}
+
+
+def extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
+    """By reader and origin, the least and the greatest sequence of the origin that it has."""
+    is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
+    found = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
+    rows = [tuple(one.values()) for one in found.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()]
+    return table(spark, rows, _EXTENTS)

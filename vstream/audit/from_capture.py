@@ -1,0 +1,105 @@
+"""
+The tables of a scenario's capture: the same as from servers, as of the end of its run.
+
+Read here, where the capture is, in Arrow's form: a capture has some hundred thousand
+messages, and a line that is wrong has a number.
+"""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from vstream.audit.extract import Extracted, row
+from vstream.audit.schema import MESSAGES
+from vstream.audit.source.values import Cursor, Cut, Wanted
+from vstream.capture.digest import signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from threading import Event
+
+    from vstream.capture.records import CapturedStream, Manifest, Sample, Stored
+    from vstream.capture.store import Capture
+
+CAPTURE = "capture"
+"""The path of streams that were read from one."""
+_BATCH = 65_536
+
+
+def captured(capture: Capture, given_up: Event | None = None) -> Extracted:
+    """
+    The tables of *capture*. Once *given_up* is set, nobody wants them any more.
+
+    A capture does not say what the servers' state was, so that `first_seq` and
+    `num_deleted` follow from the messages; a `last_seq` above them was seen while the
+    scenario ran. Raises VstreamError if it is no capture, or a line of it is wrong.
+    """
+    manifest = capture.manifest()
+    samples = list(capture.samples())
+    schema = to_arrow_schema(MESSAGES)
+    batches: list[pa.RecordBatch] = []
+    rows = []
+    for stream in manifest.streams:
+        wanted = Wanted(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
+        read = _batches(capture.stored(stream.name), wanted, schema) if stream.error is None else iter(())
+        found = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
+        batches += found
+        rows.append(row(_cut(wanted, stream, found, manifest, samples)))
+    return Extracted(messages=pa.Table.from_batches(batches, schema), streams=rows)
+
+
+def _cut(
+    wanted: Wanted, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
+) -> Cut:
+    count = sum(batch.num_rows for batch in batches)
+    first = batches[0]["seq"][0].as_py() if batches else 0
+    last = batches[-1]["seq"][-1].as_py() if batches else 0
+    seen = max([last, *(sample.last_seq.get(stream.name, 0) for sample in samples)])
+    versions = [server.version for server in manifest.servers if server.region == stream.region]
+    error = stream.error
+    if error is None and stream.messages is not None and stream.messages != count:
+        error = f"the capture has {count} of its {stream.messages} messages"
+    return Cut(
+        wanted=wanted,
+        cut_at_ns=manifest.wall + (samples[-1].at if samples else 0),
+        first_seq=first or seen + 1,
+        last_seq=seen,
+        messages=count,
+        num_deleted=seen - first + 1 - count if count else 0,
+        server_version=versions[0] if versions else None,
+        path=CAPTURE,
+        limits=dict(stream.limits),
+        sources=_cursors(stream, samples),
+        mirror=stream.mirror,
+        error=error,
+    )
+
+
+def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[Cursor, ...]:
+    """What the last sample that knows of it says."""
+    known: Mapping[str, int] = next(
+        (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
+    )
+    return tuple(Cursor(origin=origin, last_seq=seq) for origin, seq in sorted(known.items()))
+
+
+def _batches(messages: Iterator[Stored], wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while part := list(islice(messages, _BATCH)):
+        columns: dict[str, Any] = {
+            "virtual": [wanted.virtual] * len(part),
+            "stream": [wanted.stream] * len(part),
+            "region": [wanted.region] * len(part),
+            "role": [wanted.role] * len(part),
+            "seq": [one.seq for one in part],
+            "time_ns": [one.time for one in part],
+            "subject": [one.subject for one in part],
+            "msg_id": [one.msg_id for one in part],
+            "source": [one.source for one in part],
+            "size": [one.size for one in part],
+            "digest": [signed(one.digest) for one in part],
+        }
+        yield pa.RecordBatch.from_pydict(columns, schema=schema)

@@ -1,0 +1,166 @@
+"""
+Stage 3 in one pass over the rows: digests and order together, without Spark's own rows.
+
+Executors go through files that they can open by their paths, each by itself
+(`source.fold`), or else through what Spark reads for them, and what comes of these is
+put together on the driver. A few rows are gone through there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
+
+from vstream.audit import order
+from vstream.audit.local_frames import from_arrow, gathered, table
+from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, near, parted
+from vstream.audit.source import fold
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from vstream.audit.cut import Cut
+
+_ALONG = ("track", "seq", "origin_seq")
+_PLACE = ("virtual", "origin", "former", "stream", "region")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What one pass finds. *buckets* are here, and in Spark's own form in *digests*; so are *backsteps*."""
+
+    buckets: pa.Table
+    digests: DataFrame
+    backsteps: DataFrame
+    is_in_order: bool
+    """Whether there are no *backsteps*."""
+    is_here: bool
+    """Whether *backsteps* are on the driver: who is out of order everywhere is sorted by Spark."""
+
+
+def can_open(files: Sequence[str] | None) -> bool:
+    """Whether *files* are some that executors can open by their paths."""
+    return bool(files) and {urlsplit(one).scheme for one in files or ()} == {"file"}
+
+
+def of_files(files: Sequence[str], copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+    """What *files* hold, which are all those of `copies`."""
+    spark = copies.sparkSession
+    spark.dataSource.register(fold.FoldDataSource)
+    known = tracks.collect()
+    reader = spark.read.format(fold.NAME).option("files", json.dumps(list(files))).option("size", str(size))
+    found = gathered(reader.option("readers", json.dumps(sorted(_readers(known)))).load())
+    return _folded(found, copies, cut, known, size)
+
+
+def of_partitions(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+    """What Spark hands to executors of `copies`, wherever these are; for each row that costs more than files do."""
+    known = tracks.collect()
+    work = fold.of_batches(_readers(known), size)
+    return _folded(gathered(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, known, size)
+
+
+def of_rows(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+    """All of `copies`, on the driver."""
+    known = tracks.collect()
+    along = gathered(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
+    found = fold.fold(along.combine_chunks().to_batches(), _readers(known), size)
+    return _folded(found, copies, cut, known, size)
+
+
+def _readers(tracks: Sequence[Any]) -> frozenset[int]:
+    return frozenset(one.track for one in tracks if not one.is_origin and one.origin is not None)
+
+
+def _folded(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> Folded:
+    spark = copies.sparkSession
+    is_digest = pc.is_valid(found["bucket"])
+    buckets = _buckets(fold.merged(found.filter(is_digest)), copies, cut, tracks, size)
+    places = {one.track: tuple(one[name] for name in _PLACE) for one in tracks}
+    stretches = found.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
+    rows, unsorted = order.merged(tuple(one.values()) for one in stretches.to_pylist())
+    backsteps = table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
+    if unsorted:
+        some = [tuple(one) for one in tracks if one.track in unsorted]
+        backsteps = backsteps.unionByName(order.backsteps(copies, table(spark, some, TRACKS)))
+    return Folded(
+        buckets=buckets,
+        digests=from_arrow(spark, buckets, BUCKETS),
+        backsteps=backsteps,
+        is_in_order=not rows and not unsorted,
+        is_here=not unsorted,
+    )
+
+
+def _buckets(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> pa.Table:
+    """
+    BUCKETS of the digests that were *found*.
+
+    Of most it is plain what part they are. Only those with the origin's last sequence, or
+    first one that counts, are looked at again, row by row.
+    """
+    bounds = {(one.virtual, one.origin): (one.origin_first, one.origin_last) for one in cut.origins.collect()}
+    firsts, lasts = [], []
+    for one in tracks:
+        first, last = bounds.get((one.virtual, one.origin), (None, None))
+        firsts.append(first)
+        lasts.append(last if one.former == "" else None)
+    numbers = pa.array([one.track for one in tracks], pa.int64())
+    which = pc.index_in(found["track"], value_set=numbers)
+    if which.null_count:
+        raise VstreamError(
+            "`copies` has rows of a track that `streams` does not know", hint="begin again with `--from normalise`"
+        )
+    is_mixed = pc.fill_null(pc.greater(found["greatest"], pa.array(lasts, pa.int64()).take(which)), False)
+    if cut.is_narrow:
+        is_former = pa.array([one.former != "" for one in tracks], pa.bool_()).take(which)
+        is_older = pc.less(found["least"], pa.array(firsts, pa.int64()).take(which))
+        is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
+    parts = pa.array(["foreign" if one.origin is None else "cut" for one in tracks], pa.string())
+    plain = _named(found, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
+    mixed = found.filter(is_mixed).select(["track", "bucket"])
+    return pa.concat_tables([plain, _again(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
+
+
+def _again(mixed: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> pa.Table:
+    """BUCKETS of those that are *mixed*, part by part."""
+    schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
+    those = from_arrow(copies.sparkSession, mixed, schema)
+    rows = gathered(
+        parted(near(copies, mixed["bucket"].to_pylist(), size), cut)
+        .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
+        .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
+        .select("part", *fold.COLUMNS)
+    ).combine_chunks()
+    numbers = pa.array([one.track for one in tracks], pa.int64())
+    names = rows["part"].combine_chunks().dictionary_encode()
+    if isinstance(names, pa.ChunkedArray):
+        names = names.combine_chunks()
+    # A number for each track and part of it.
+    count = len(names.dictionary)
+    which = pc.index_in(rows["track"], value_set=numbers).cast(pa.int64())
+    both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
+    rows = rows.set_column(rows.column_names.index("track"), "track", both)
+    found = fold.merged(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
+    which = pc.divide(found["track"], count)
+    part = names.dictionary.take(pc.subtract(found["track"], pc.multiply(which, count)))
+    return _named(found, which, tracks, part)
+
+
+def _named(found: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
+    """The digests *found* as BUCKETS; *which* says of which of the *tracks* each is."""
+    names = [one.name for one in TRACKS.fields if one.name != "track"]
+    kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}
+    for name, kind in kinds.items():
+        found = found.append_column(name, pa.array([one[name] for one in tracks], kind).take(which))
+    return found.append_column("part", part.cast(pa.string())).select(BUCKETS.names)

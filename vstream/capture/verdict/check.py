@@ -1,0 +1,254 @@
+"""The verdict on a capture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import Window
+from vstream.capture.verdict import units
+from vstream.capture.verdict.contents import Ledger, Scan
+from vstream.capture.verdict.context import Collector, Context, Examples, over
+from vstream.capture.verdict.deliveries import Deliveries
+from vstream.capture.verdict.history import read_history
+from vstream.capture.verdict.judge import is_deadly, judge
+from vstream.capture.verdict.layout import layout
+from vstream.capture.verdict.lost import Holdings, same_order
+from vstream.capture.verdict.measures import Facts
+from vstream.capture.verdict.packed_operations import spread
+from vstream.capture.verdict.propagation import Flow
+from vstream.capture.verdict.samples import looks
+from vstream.capture.verdict.timeline import Timeline
+from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
+from vstream.capture.verdict.windows import (
+    control_plane_seconds,
+    intervals,
+    judge_window,
+    outages,
+    publish_seconds,
+    read_shares,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from vstream.capture.records import Manifest, Sample
+    from vstream.capture.store import Capture
+    from vstream.capture.verdict.history import History
+    from vstream.capture.verdict.samples import Looks
+    from vstream.capture.verdict.verdict import Convergence, Finding, Spread
+    from vstream.scenario.model import Expectation
+
+RUN = "the whole run"
+_SECOND = 1_000_000_000
+_LATE = 50_000_000
+"""A recorder whose p99 is later than that has not offered the load that it was asked for."""
+
+
+def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict:
+    """
+    Judge *capture* against *expectations*, and against what must hold anyway.
+
+    Reads operations, deliveries and every stream once. Raises VstreamError if the
+    capture cannot be understood; a stream that cannot be read makes cases UNKNOWN.
+    """
+    history = read_history(capture)
+    manifest = capture.manifest()
+    windows = tuple(sorted(capture.windows(), key=lambda window: window.start))
+    faults = tuple(sorted(capture.faults(), key=lambda fault: fault.injected))
+    start, end = manifest.load or (0, history.last() + 1)
+    context = Context(
+        manifest=manifest,
+        faults=faults,
+        windows=windows,
+        run=Window(name=RUN, start=start, end=end, action="load"),
+    )
+    samples = sorted(capture.samples(), key=lambda sample: sample.at)
+    seen = looks(samples)
+    regions = manifest.regions
+    deliveries = Deliveries(history.attempts)
+    for delivery in capture.deliveries():
+        deliveries.add(delivery)
+    healed = sorted({fault.healed for fault in faults if fault.healed is not None})
+    shown = _shown(context)
+    interval, count = intervals(shown)
+    streams: dict[str, StreamVerdict] = {}
+    flows: dict[str, Flow] = {}
+    converged: dict[int, list[Convergence]] = {moment: [] for moment in healed}
+    lag: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name in _virtual_streams(manifest, history):
+        streams[name], flow = _judge_stream(capture, context, name, history, deliveries, seen)
+        flows[name] = flow
+        for moment, found in zip(healed, flow.convergences(healed), strict=True):
+            converged[moment] += found
+        for origin, reader, values in flow.lag(shown.start, interval, count):
+            readers = lag.setdefault(origin, {})
+            before = readers.get(reader, (0,) * count)
+            readers[reader] = tuple(map(sum, zip(before, values, strict=True)))
+    facts = Facts(
+        context=context,
+        history=history,
+        deliveries=deliveries,
+        samples=samples,
+        lines=capture.lines() if manifest.lines else {},
+        windows={window.name: judge_window(window, history, samples, regions) for window in windows},
+        run=judge_window(context.run, history, samples, regions),
+        streams=streams,
+        flows=flows,
+    )
+    lateness = spread(history.lateness())
+    return Verdict(
+        manifest=manifest,
+        cases=tuple(judge(facts, expectations)),
+        streams=tuple(streams.values()),
+        windows=(facts.run, *facts.windows.values()),
+        faults=tuple(
+            FaultVerdict(
+                fault=fault,
+                outages=tuple(outages(context, fault, history)),
+                convergences=tuple(converged[fault.healed]) if fault.healed is not None else (),
+            )
+            for fault in faults
+        ),
+        lateness=lateness,
+        timeline=Timeline(
+            start=shown.start,
+            interval=interval,
+            intervals=count,
+            publishes=publish_seconds(history, shown.start, interval, count),
+            reads=read_shares(history, shown.start, interval, count),
+            control_plane=control_plane_seconds(samples, shown.start, interval, count, regions),
+            lag=lag,
+        ),
+        warnings=tuple(_warnings(context, lateness, samples, streams.values())),
+    )
+
+
+def _virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
+    return dict.fromkeys([*manifest.models, *(one.virtual for one in manifest.streams), *sorted(history.attempts)])
+
+
+def _judge_stream(
+    capture: Capture,
+    context: Context,
+    name: str,
+    history: History,
+    deliveries: Deliveries,
+    seen: Mapping[tuple[str, str], Looks],
+) -> tuple[StreamVerdict, Flow]:
+    """The verdict on one virtual stream; its contents are read here, and forgotten except for what later questions need."""
+    attempts = history.attempts[name]
+    tallies = history.tallies(name)
+    plan = layout(context.manifest, name, tallies)
+    ledger = Ledger(attempts)
+    examples = Examples(context, attempts)
+    scans: dict[str, Scan] = {}
+    for captured in (*plan.writes, *plan.others):
+        scan = scans[captured.name] = Scan(captured, ledger, examples, context, is_write=captured in plan.writes)
+        scan.read(capture)
+        if scan.is_write:
+            scan.settle()
+        else:
+            scan.compare_order()
+        scan.forget_origins()
+    holdings = Holdings(scans, ledger, examples)
+    for scan in scans.values():
+        if scan.error is None:
+            scan.diverged = holdings.diverged(scan)
+    served = {region: scans[one.name] for region, one in plan.served.items() if one is not None}
+    readable = {region: scan for region, scan in served.items() if scan.error is None}
+    looked_at = {
+        region: seen[place]
+        for region, scan in readable.items()
+        if (place := (scan.captured.region, scan.captured.name)) in seen
+    }
+    flow = Flow(context, name, ledger, readable, looked_at)
+    is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
+    read = tuple(holdings.served(region, one) for region, one in plan.served.items())
+    verdict = StreamVerdict(
+        name=name,
+        model=context.manifest.models.get(name, "virtual"),
+        origins=tallies,
+        served=read,
+        physical=tuple(scan.physical() for scan in scans.values()),
+        lost_by_origin=holdings.lost_by_origin(),
+        same_order=is_same,
+        displaced=displaced,
+        arrivals=tuple(flow.arrivals()),
+        consumers=tuple(deliveries.consumers(name, served)),
+        unexpected_reads=_unexpected_reads(context, name, history),
+    )
+    return verdict, flow
+
+
+def _unexpected_reads(context: Context, stream: str, history: History) -> Mapping[str, Finding]:
+    found: dict[str, Finding] = {}
+    for (name, region), operations in sorted(history.read_ids.items()):
+        if name != stream or not operations:
+            continue
+        collector = Collector()
+        for id_, operation in operations.items():
+            collector.add(
+                Example(
+                    id=id_,
+                    detail="read, and nobody published it",
+                    stream=operation.acked_by,
+                    seq=operation.seq,
+                    faults=context.open_at(operation.sent),
+                )
+            )
+        found[region] = collector.finding()
+    return found
+
+
+def _shown(context: Context) -> Window:
+    """What the timeline shows, from a whole second of the load on: the load, and steps and faults before and after it."""
+    starts = [context.run.start, *(window.start for window in context.windows)]
+    ends = [context.run.end, *(window.end for window in context.windows)]
+    for fault in context.faults:
+        starts.append(fault.injected)
+        ends.append(over(fault) or fault.injected)
+    start = min(starts)
+    return Window(name="", start=start - (start - context.run.start) % _SECOND, end=max(ends), action="")
+
+
+def _warnings(
+    context: Context, lateness: Spread | None, samples: Sequence[Sample], streams: Iterable[StreamVerdict]
+) -> Iterator[str]:
+    if lateness is not None and lateness.p99 > _LATE:
+        yield (
+            f"the recorder was late: p99 {units.duration(lateness.p99)}, at most {units.duration(lateness.max)}; "
+            "this machine was too busy to offer the load evenly"
+        )
+    for server in context.manifest.servers:
+        yield from (f"{server.name} logged: {line}" for line in server.panics if not is_deadly(line))
+    for stream in streams:
+        for served in stream.served:
+            if served.recovered_rejected:
+                yield (
+                    f"{served.stream} holds {served.recovered_rejected:,} messages whose publish was rejected: "
+                    "clients were told that they had not happened"
+                )
+        for consumer in stream.consumers:
+            if consumer.repeated:
+                yield f"{consumer.client} received {consumer.repeated:,} messages again that were not marked as redelivered"
+            if consumer.skipped:
+                yield f"{consumer.client} never received {consumer.skipped:,} messages in front of its last one"
+    yield from _cursors(context, samples)
+
+
+def _cursors(context: Context, samples: Sequence[Sample]) -> Iterator[str]:
+    """Read streams that have taken more than there is: the mark of a write stream that was set back."""
+    last: dict[str, int] = {}
+    latest = {sample.region: sample for sample in samples if sample.last_seq or sample.sourced}
+    for sample in latest.values():
+        last |= {stream: sample.last_seq[stream] for stream in sample.last_seq}
+    for sample in latest.values():
+        if sample.at < context.run.end:
+            continue
+        for reader, sources in sorted(sample.sourced.items()):
+            for source, seq in sorted(sources.items()):
+                if source in last and seq > last[source]:
+                    yield (
+                        f"{reader} has taken {source} up to sequence {seq:,}, which ends at {last[source]:,}: "
+                        "it was set back, and what it stores next does not arrive there"
+                    )

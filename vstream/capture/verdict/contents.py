@@ -1,0 +1,268 @@
+"""One physical stream's contents against what was published."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from vstream.capture.verdict.context import Collector
+from vstream.capture.verdict.history import NOTHING, Names, packed_digest
+from vstream.capture.verdict.layout import READ_ROLES
+from vstream.capture.verdict.order import displaced
+from vstream.capture.verdict.verdict import Finding, Physical
+from vstream.errors import VstreamError
+from vstream.topology.naming import PHYSICAL_PREFIX, WRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vstream.capture.records import CapturedStream, Stored
+    from vstream.capture.store import Capture
+    from vstream.capture.verdict.context import Context, Examples
+    from vstream.capture.verdict.history import Attempts
+
+_ENOUGH = 2
+"""Copies are told apart up to this number: one, or more."""
+
+_Ranked = tuple["array[int]", "array[int]"]
+"""Places in a stream, and the rank of the message at each of them."""
+
+
+def _ranked() -> _Ranked:
+    return array("q"), array("q")
+
+
+class Ledger:
+    """What is known of each attempt from the streams that were read so far; numbers are those of the attempts."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        count = len(attempts)
+        self.attempts = attempts
+        self.streams = Names()
+        self.home = array("h", [NOTHING]) * count
+        """The stream that was published to, if it holds the message."""
+        self.home_seq = array("q", [NOTHING]) * count
+        self.written = array("q", [NOTHING]) * count
+        """When it was stored there, on the wall clock; without it, when it was acknowledged."""
+        self.digest = array("Q", attempts.digest)
+
+
+class Scan:
+    """
+    What one physical stream holds, packed.
+
+    The arrays have one entry for each message of the workload, in the stream's
+    order and without further copies.
+    """
+
+    def __init__(
+        self, captured: CapturedStream, ledger: Ledger, examples: Examples, context: Context, *, is_write: bool
+    ) -> None:
+        self.captured = captured
+        self.is_write = is_write
+        """Whether it is published to."""
+        self.error: str | None = captured.error
+        self.rows = 0
+        self.first_seq = 0
+        self.last_seq = 0
+        self.numbers = array("i")
+        self.seqs = array("q")
+        self.times = array("q")
+        self.origins = array("h")
+        self.origin_seqs = array("q")
+        self.copies = bytearray(len(ledger.attempts))
+        """By number: 0, 1, or 2 for more."""
+        self.duplicated = Collector()
+        self.unexpected = Collector()
+        self.reordered = Collector()
+        self.diverged = Finding()
+        """Set when all streams were read."""
+        self.altered = 0
+        self._ledger = ledger
+        self._examples = examples
+        self._context = context
+
+    @property
+    def removed(self) -> int:
+        """Messages that the stream held once and has removed."""
+        return self.last_seq - self.rows
+
+    def physical(self) -> Physical:
+        """What is said of the stream."""
+        return Physical(
+            name=self.captured.name,
+            region=self.captured.region,
+            role=self.captured.role,
+            stored=None if self.error is not None else self.rows,
+            error=self.error,
+            duplicated=self.duplicated.finding(),
+            unexpected=self.unexpected.finding(),
+            altered=self.altered,
+            diverged=self.diverged,
+            reordered=self.reordered.finding(),
+        )
+
+    def read(self, capture: Capture) -> None:
+        """Read the contents. What cannot be read becomes `error`, beside what was found until then."""
+        if self.error is not None or self.captured.messages is None:
+            self.error = self.error or "it was not read"
+            return
+        try:
+            self._take(capture.stored(self.captured.name))
+        except VstreamError as error:
+            self.error = error.message
+            return
+        if self.error is None and self.rows != self.captured.messages:
+            self.error = f"the capture holds {self.rows:,} of its {self.captured.messages:,} messages"
+
+    def _take(self, rows: Iterator[Stored]) -> None:
+        # Millions of rows pass here: what the loop needs is at hand.
+        ledger, copies, is_write, home = self._ledger, self.copies, self.is_write, self._ledger.home
+        numbers, digests, subjects = ledger.attempts.numbers, ledger.digest, ledger.attempts.subject
+        keep, keep_seq, keep_time = self.numbers.append, self.seqs.append, self.times.append
+        keep_origin, keep_origin_seq = self.origins.append, self.origin_seqs.append
+        origins: dict[str | None, int] = {None: NOTHING}
+        count = seq = 0
+        for row in rows:
+            count += 1
+            if row.seq <= seq and self.error is None:
+                self.error = (
+                    f"its sequence {row.seq:,} stands behind {seq:,}" if count > 1 else f"it begins with {row.seq:,}"
+                )
+            seq = row.seq
+            number = numbers.get(row.id) if row.id is not None else None
+            if number is None:
+                self._unpublished(row)
+                continue
+            digest = packed_digest(row.digest)
+            if not digests[number]:
+                digests[number] = digest
+            wanted = subjects[number]
+            if digest != digests[number]:
+                self._altered(number, row, "with another payload than it was published with")
+            elif wanted and hash(row.subject) != wanted and not self._is_mapped(row.subject, wanted):
+                self._altered(number, row, f"with another subject than it was published on: `{row.subject}`")
+            if copies[number]:
+                copies[number] = _ENOUGH
+                self._copy(number, row)
+                continue
+            copies[number] = 1
+            keep(number)
+            keep_seq(seq)
+            keep_time(row.time)
+            keep_origin(origins.setdefault(row.origin, len(origins)))
+            keep_origin_seq(NOTHING if row.origin_seq is None else row.origin_seq)
+            if is_write and home[number] != NOTHING:
+                self._elsewhere(number, row)
+        self.rows, self.last_seq = count, seq
+        self.first_seq = self.seqs[0] if self.seqs else 0
+
+    def _is_mapped(self, subject: str, wanted: int) -> bool:
+        """Whether *subject* is a physical form of the virtual subject whose hash is *wanted*."""
+        if self.captured.role in READ_ROLES:
+            return False
+        tokens = subject.split(".")
+        if tokens[0] != PHYSICAL_PREFIX:
+            return hash(".".join([*tokens[:1], *tokens[2:]])) == wanted
+        # In a domain what stands before it is shorter.
+        return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{WRITTEN}."))}
+
+    def _unpublished(self, row: Stored) -> None:
+        detail = "nobody published it" if row.id is not None else "it is no message of the workload"
+        self.unexpected.add(self._examples.stored(row, detail, stream=self.captured.name))
+
+    def _altered(self, number: int, row: Stored, how: str) -> None:
+        self.altered += 1
+        self._add(self.unexpected, number, row.seq, row.time, f"stored {how}")
+
+    def _copy(self, number: int, row: Stored) -> None:
+        self._add(self.duplicated, number, row.seq, row.time, "stored again")
+
+    def _elsewhere(self, number: int, row: Stored) -> None:
+        first = self._ledger.streams.text(self._ledger.home[number])
+        self._add(self.duplicated, number, row.seq, row.time, f"stored in {first} too")
+
+    def _add(self, to: Collector, number: int, seq: int, time: int, detail: str) -> None:
+        if not to.wants_more:
+            to.count += 1
+            return
+        moment = self._context.since_start(time)
+        to.add(self._examples.known(number, detail, stream=self.captured.name, seq=seq, at=moment))
+
+    def settle(self) -> None:
+        """Enter the messages of a stream that was published to in the ledger, and compare their order with their acknowledgements'."""
+        ledger, attempts = self._ledger, self._ledger.attempts
+        home = ledger.streams.number(self.captured.name)
+        name = attempts.streams.number(self.captured.name)
+        region = attempts.regions.number(self.captured.region)
+        for number, seq, time in zip(self.numbers, self.seqs, self.times, strict=True):
+            # Of a message in two streams, the one that acknowledged it tells its place.
+            by = attempts.acked_by[number]
+            is_own = by == name if by != NOTHING else attempts.region[number] == region
+            if is_own or ledger.home[number] == NOTHING:
+                ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
+        places, ranks = _ranked()
+        for place, number in enumerate(self.numbers):
+            if attempts.acked_by[number] == name and attempts.acked_seq[number] >= 0:
+                places.append(place)
+                ranks.append(attempts.acked_seq[number])
+        self._reorder([(places, ranks)], "not in the order of the acknowledgements")
+
+    def compare_order(self) -> None:
+        """
+        Compare each origin's order with its write stream's.
+
+        Judged twice: by the sequences that the headers tell, and by what the write streams hold.
+        Each sees what the other cannot; the larger count is the finding.
+        """
+        if self._is_in_order():
+            return
+        ledger = self._ledger
+        told: defaultdict[int, _Ranked] = defaultdict(_ranked)
+        held: defaultdict[int, _Ranked] = defaultdict(_ranked)
+        rows = zip(self.numbers, self.origins, self.origin_seqs, strict=True)
+        for place, (number, origin, seq) in enumerate(rows):
+            if seq != NOTHING:
+                places, ranks = told[origin]
+                places.append(place)
+                ranks.append(seq)
+            home = ledger.home[number]
+            if home != NOTHING:
+                places, ranks = held[home]
+                places.append(place)
+                ranks.append(ledger.home_seq[number])
+        self._reorder(told.values(), "out of its origin's order, by the sequences in the headers")
+        by_headers, self.reordered = self.reordered, Collector()
+        self._reorder(held.values(), "out of the order of its write stream")
+        if by_headers.count >= self.reordered.count:
+            self.reordered = by_headers
+
+    def _is_in_order(self) -> bool:
+        """Whether both ways to tell an origin's order find nothing, which is quick to see."""
+        home, home_seq = self._ledger.home, self._ledger.home_seq
+        told: dict[int, int] = {}
+        held: dict[int, int] = {}
+        for number, origin, seq in zip(self.numbers, self.origins, self.origin_seqs, strict=True):
+            if seq != NOTHING:
+                if seq <= told.get(origin, NOTHING):
+                    return False
+                told[origin] = seq
+            written_to = home[number]
+            if written_to != NOTHING:
+                rank = home_seq[number]
+                if rank <= held.get(written_to, NOTHING):
+                    return False
+                held[written_to] = rank
+        return True
+
+    def forget_origins(self) -> None:
+        """Let go of what only the orders needed."""
+        self.origins = array("h")
+        self.origin_seqs = array("q")
+
+    def _reorder(self, groups: Iterable[_Ranked], detail: str) -> None:
+        for places, ranks in groups:
+            for one in displaced(ranks):
+                place = places[one]
+                self._add(self.reordered, self.numbers[place], self.seqs[place], self.times[place], detail)

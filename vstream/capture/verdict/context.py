@@ -1,0 +1,116 @@
+"""What every question needs to know: the manifest, the faults and when they were open, and how examples are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import FaultOutcome
+from vstream.capture.verdict.verdict import Example, Finding
+
+if TYPE_CHECKING:
+    from vstream.capture.records import Fault, Manifest, Stored, Window
+    from vstream.capture.verdict.history import Attempts
+
+MOST_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The parts of a capture that are small."""
+
+    manifest: Manifest
+    faults: tuple[Fault, ...]
+    """In the order in which they were injected."""
+    windows: tuple[Window, ...]
+    """The named steps, in the order in which they began."""
+    run: Window
+    """The time in which there was load, as a window."""
+
+    def open_at(self, moment: int) -> tuple[str, ...]:
+        """What was broken at *moment*: faults that were injected and not yet healed."""
+        return tuple(
+            fault.asked
+            for fault in self.faults
+            if fault.outcome is FaultOutcome.CONFIRMED
+            and fault.injected <= moment < (self.run.end if (ended := over(fault)) is None else ended)
+        )
+
+    def since_start(self, wall: int) -> int:
+        """The server's *wall* clock as time since the capture's start."""
+        return wall - self.manifest.wall
+
+
+def over(fault: Fault) -> int | None:
+    """When all servers were healthy again after *fault*; None if nothing says so."""
+    return fault.healed if fault.healed is not None else fault.healing
+
+
+class Collector:
+    """Counts, and keeps the first few examples."""
+
+    __slots__ = ("count", "examples")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.examples: list[Example] = []
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the next example will be kept."""
+        return len(self.examples) < MOST_EXAMPLES
+
+    def add(self, example: Example) -> None:
+        """Count one, and keep *example* if there is room."""
+        self.count += 1
+        if self.wants_more:
+            self.examples.append(example)
+
+    def finding(self) -> Finding:
+        """What was counted."""
+        return Finding(count=self.count, examples=tuple(self.examples))
+
+
+class Examples:
+    """Makes examples of the messages of one virtual stream."""
+
+    def __init__(self, context: Context, attempts: Attempts) -> None:
+        self._context = context
+        self._attempts = attempts
+        self._texts: list[str] | None = None
+
+    def text(self, number: int) -> str:
+        """The id of message *number*."""
+        if self._texts is None:
+            self._texts = self._attempts.texts()
+        return self._texts[number]
+
+    def known(
+        self, number: int, detail: str, *, stream: str | None = None, seq: int | None = None, at: int | None = None
+    ) -> Example:
+        """A message that was published; *at* is when it was stored, since the capture's start."""
+        attempts = self._attempts
+        done, by, acked_seq = attempts.done[number], attempts.acked_by[number], attempts.acked_seq[number]
+        acked = done if attempts.is_acked(number) and done >= 0 else None
+        moment = at if at is not None else acked if acked is not None else attempts.due[number]
+        return Example(
+            id=self.text(number),
+            detail=detail,
+            origin=attempts.regions.text(attempts.region[number]),
+            acked=acked,
+            acked_by=attempts.streams.text(by) if by >= 0 else None,
+            acked_seq=acked_seq if acked_seq >= 0 else None,
+            stream=stream,
+            seq=seq,
+            faults=self._context.open_at(moment),
+        )
+
+    def stored(self, row: Stored, detail: str, *, stream: str) -> Example:
+        """A message that nobody published."""
+        return Example(
+            id=row.id if row.id is not None else row.subject,
+            detail=detail,
+            stream=stream,
+            seq=row.seq,
+            faults=self._context.open_at(self._context.since_start(row.time)),
+        )

@@ -1,0 +1,109 @@
+"""What consumers received, against what their streams hold."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from vstream.capture.verdict.history import NOTHING, Attempts
+from vstream.capture.verdict.packed_operations import quantile
+from vstream.capture.verdict.verdict import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from vstream.capture.records import Delivery, Window
+    from vstream.capture.verdict.contents import Scan
+
+_Key = tuple[str, str, str]
+"""Client, region and virtual stream."""
+
+
+class _Received:
+    """What one consumer received."""
+
+    def __init__(self, count: int) -> None:
+        self.seqs = array("q", [NOTHING]) * count
+        """By number: as which sequence it came first."""
+        self.times = array("q", [NOTHING]) * count
+        """By number: when it came first."""
+        self.at = array("q")
+        self.redelivered = 0
+        self.repeated = 0
+        self.unknown = 0
+
+
+class Deliveries:
+    """All deliveries of a capture."""
+
+    def __init__(self, attempts: Mapping[str, Attempts]) -> None:
+        self._attempts = attempts
+        self._received: dict[_Key, _Received] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Take in one delivery."""
+        key = (delivery.client, delivery.region, delivery.stream)
+        attempts = self._attempts.get(delivery.stream) or Attempts()
+        received = self._received.get(key)
+        if received is None:
+            received = self._received.setdefault(key, _Received(len(attempts)))
+        received.at.append(delivery.at)
+        number = attempts.numbers.get(delivery.id)
+        if number is None:
+            received.unknown += 1
+        elif received.seqs[number] == NOTHING:
+            received.seqs[number] = delivery.seq
+            received.times[number] = delivery.at
+        elif delivery.deliveries > 1:
+            received.redelivered += 1
+        elif received.seqs[number] == delivery.seq:
+            # A stream that holds a message twice delivers it twice: that is the stream's fault.
+            received.repeated += 1
+
+    def consumers(self, stream: str, served: Mapping[str, Scan]) -> Iterable[Consumer]:
+        """What the consumers of *stream* received, beside what the streams in *served* hold, by region."""
+        for (client, region, name), received in sorted(self._received.items()):
+            if name != stream:
+                continue
+            scan = served.get(region)
+            flags = [received.seqs[number] != NOTHING for number in scan.numbers] if scan is not None else []
+            last = max((place for place, flag in enumerate(flags) if flag), default=NOTHING)
+            yield Consumer(
+                client=client,
+                region=region,
+                delivered=sum(seq != NOTHING for seq in received.seqs),
+                redelivered=received.redelivered,
+                repeated=received.repeated,
+                skipped=flags[: last + 1].count(False),
+                behind=len(flags) - last - 1,
+                unknown=received.unknown,
+            )
+
+    def delivered(self, stream: str, region: str, window: Window) -> int | None:
+        """How many messages the consumers of *stream* in *region* received in *window*; None without a delivery at all."""
+        found = [received for (_, at, name), received in self._received.items() if (name, at) == (stream, region)]
+        if not found:
+            return None
+        return sum(window.start <= moment < window.end for received in found for moment in received.at)
+
+    def propagation(self, stream: str, origin: str | None, region: str, window: Window) -> int | None:
+        """
+        The median time until a consumer in *region* had a message, from its sending in *origin* in *window*.
+
+        *origin* None means every other region. None without such a message.
+        """
+        attempts = self._attempts.get(stream)
+        if attempts is None:
+            return None
+        first: defaultdict[int, list[int]] = defaultdict(list)
+        for (_, at, name), received in self._received.items():
+            if (name, at) != (stream, region):
+                continue
+            for number, time in enumerate(received.times):
+                home = attempts.regions.text(attempts.region[number])
+                wanted = home == origin or (origin is None and home != region)
+                if time != NOTHING and wanted and window.start <= attempts.due[number] < window.end:
+                    first[number].append(time - attempts.sent[number])
+        took = sorted(min(times) for times in first.values())
+        return quantile(took, 0.5) if took else None

@@ -1,0 +1,97 @@
+"""
+A verdict as JSON and as JUnit XML.
+
+The JSON's fields are those of `vstream.capture.verdict.verdict`, under the same names: a
+format of its own, numbered by `format`. docs/captures.md describes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from math import isinf
+from typing import TYPE_CHECKING, Any
+
+from vstream.capture.verdict.verdict import About, Availability, ControlPlane, Status
+from vstream.diagnostics import Span
+from vstream.junit import Result, TestCase, document
+
+if TYPE_CHECKING:
+    from vstream.capture.verdict.verdict import Case, Verdict
+    from vstream.syntax.json_types import Json
+
+FORMAT = 1
+_RESULTS = {Status.FAIL: Result.FAILURE, Status.UNKNOWN: Result.ERROR}
+_SUITES = {
+    About.EXPECTATION: "expectations",
+    About.SAFETY: "safety",
+    About.FAULT: "faults",
+    About.STEP: "steps",
+    About.CAPTURE: "capture",
+    About.SERVERS: "servers",
+}
+
+
+def as_dict(verdict: Verdict) -> dict[str, Json]:
+    """The verdict as JSON would have it. What never happened, and what is not known, is null."""
+    manifest = verdict.manifest
+    return {
+        "format": FORMAT,
+        "status": verdict.status.value,
+        "counts": {status.value: count for status, count in verdict.counts.items()},
+        "scenario": manifest.scenario,
+        "seed": manifest.seed,
+        "started": manifest.started,
+        "load": list(manifest.load) if manifest.load is not None else None,
+        "vstream": manifest.vstream,
+        "backend": manifest.backend,
+        "regions": list(manifest.regions),
+        "machine": dict(manifest.machine),
+        "servers": [{"name": one.name, "region": one.region, "version": one.version} for one in manifest.servers],
+        "warnings": list(verdict.warnings),
+        **{name: _plain(getattr(verdict, name)) for name in ("cases", "streams", "windows", "faults", "lateness")},
+        "timeline": _plain(verdict.timeline),
+    }
+
+
+def _plain(value: Any) -> Json:
+    if isinstance(value, Span):
+        return f"{value.file}:{value.line}:{value.column}"
+    if is_dataclass(value):
+        # Field names keep their order; a share is worked out once more, where it can be read beside its parts.
+        found = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {**found, "share": value.share} if isinstance(value, (Availability, ControlPlane)) else found
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    single = value.value if isinstance(value, Enum) else value
+    return None if isinstance(single, float) and isinf(single) else single  # a text, a number, true, false or null
+
+
+def to_junit(verdict: Verdict) -> str:
+    """
+    One XML document: a test case for each case of the verdict.
+
+    What failed is a failure, what is not known an error: neither is ever a success.
+    """
+    suites = {
+        name: cases
+        for about, name in _SUITES.items()
+        if (cases := [_case(one, name) for one in verdict.cases if one.about is about])
+    }
+    nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing was judged")
+    return document(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
+
+
+def _case(case: Case, suite: str) -> TestCase:
+    place = _plain(case.expectation.span) if case.expectation is not None else None
+    return TestCase(
+        classname=f"{suite}.{case.measure.value}" if case.measure is not None else suite,
+        name=case.name,
+        result=_RESULTS.get(case.status),
+        message=case.detail,
+        text=f"expected at {place}" if place is not None and case.status is not Status.PASS else None,
+        output=case.detail if case.status is Status.PASS else None,
+    )

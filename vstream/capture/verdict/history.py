@@ -1,0 +1,212 @@
+"""What clients did, packed: reading it once is enough for every question."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from vstream.capture.records import Kind, Operation
+from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, Calls
+from vstream.capture.verdict.verdict import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.capture.store import Capture
+
+NOTHING = -1
+_DIGEST_BASE = 16
+_MOST_ERRORS = 20
+"""Different errors that are counted for each region; the rest is one."""
+
+
+class Names:
+    """Texts to small numbers and back."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._texts: list[str] = []
+
+    def number(self, text: str) -> int:
+        """The number of *text*, a new one for a new text."""
+        number = self._numbers.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def text(self, number: int) -> str:
+        """The text of *number*."""
+        return self._texts[number]
+
+
+class Attempts:
+    """
+    The publishes on one virtual stream: each has a number, in which all arrays agree.
+
+    Subjects and digests are kept as 64-bit numbers, 0 for none: they are compared and
+    never shown.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        """By id."""
+        self.repeated: list[str] = []
+        """Ids of more than one operation: a capture must have none."""
+        self.regions = Names()
+        self.streams = Names()
+        self.region = array("H")
+        self.outcomes = bytearray()
+        self.due = array("q")
+        self.sent = array("q")
+        self.done = array("q")
+        self.subject = array("q")
+        self.digest = array("Q")
+        self.acked_by = array("h")
+        self.acked_seq = array("q")
+        """-1 also where the acknowledgement was of an earlier attempt."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.outcomes)
+
+    def add(self, operation: Operation) -> None:
+        """Append a publish that has an id."""
+        assert operation.id is not None
+        number = self.numbers.setdefault(operation.id, len(self.outcomes))
+        if number != len(self.outcomes):
+            self.repeated.append(operation.id)
+            return
+        self.outcomes.append(CODES[operation.outcome])
+        self.region.append(self.regions.number(operation.region))
+        self.due.append(operation.due)
+        self.sent.append(operation.sent)
+        self.done.append(NOTHING if operation.done is None else operation.done)
+        # The subject of a `try` is the name of what was tried.
+        has_subject = operation.kind is Kind.PUBLISH and operation.subject is not None
+        self.subject.append(hash(operation.subject) if has_subject else 0)
+        self.digest.append(packed_digest(operation.digest))
+        self.acked_by.append(NOTHING if operation.acked_by is None else self.streams.number(operation.acked_by))
+        self.acked_seq.append(NOTHING if operation.seq is None or operation.is_duplicate else operation.seq)
+
+    def is_acked(self, number: int) -> bool:
+        """Whether a stream has acknowledged it."""
+        return self.outcomes[number] == OK
+
+    def is_rejected(self, number: int) -> bool:
+        """Whether it was refused, or never sent."""
+        return self.outcomes[number] == REJECTED
+
+    def texts(self) -> list[str]:
+        """All ids, by number: for examples, and only then."""
+        return list(self.numbers)
+
+
+class _Count:
+    """A tally that grows."""
+
+    def __init__(self) -> None:
+        self.outcomes = [0, 0, 0]
+        self.retried = 0
+        self.errors: Counter[str] = Counter()
+
+    def add(self, operation: Operation) -> None:
+        self.outcomes[CODES[operation.outcome]] += 1
+        self.retried += operation.attempts > 1
+        if operation.error is not None:
+            known = operation.error in self.errors or len(self.errors) < _MOST_ERRORS
+            self.errors[operation.error if known else "other errors"] += 1
+
+    def tally(self) -> Tally:
+        acknowledged, rejected, indeterminate = self.outcomes
+        return Tally(
+            attempted=sum(self.outcomes),
+            acknowledged=acknowledged,
+            rejected=rejected,
+            indeterminate=indeterminate,
+            retried=self.retried,
+            errors=dict(self.errors.most_common()),
+        )
+
+
+class History:
+    """All operations of a capture."""
+
+    def __init__(self) -> None:
+        self.attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
+        """By virtual stream."""
+        self.publishes: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
+        """By virtual stream and region, as all below."""
+        self.reads: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
+        self.fetches: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
+        self.trials: list[Operation] = []
+        self.read_ids: defaultdict[tuple[str, str], dict[str, Operation]] = defaultdict(dict)
+        """Ids that were read when no publish of them was known yet, with the first operation that did."""
+        self._counts: defaultdict[tuple[str, str], _Count] = defaultdict(_Count)
+
+    def add(self, operation: Operation) -> None:
+        """Take in one operation."""
+        key = (operation.stream, operation.region)
+        if operation.kind is Kind.READ:
+            self.reads[key].add(operation)
+            if operation.id is not None and operation.id not in self.attempts[operation.stream].numbers:
+                self.read_ids[key].setdefault(operation.id, operation)
+            return
+        if operation.kind is Kind.FETCH:
+            self.fetches[key].add(operation)
+            return
+        if operation.kind is Kind.TRY:
+            self.trials.append(operation)
+            if operation.id is None or operation.subject != "publish":
+                return
+        else:
+            self.publishes[key].add(operation)
+        self._counts[key].add(operation)
+        if operation.id is not None:
+            self.attempts[operation.stream].add(operation)
+
+    def tallies(self, stream: str) -> Mapping[str, Tally]:
+        """What became of the publishes on *stream*, by region."""
+        return {region: count.tally() for (name, region), count in self._counts.items() if name == stream}
+
+    def arrange(self, regions: Sequence[str]) -> None:
+        """Bring everything into the order of *regions*, which is how reports show it."""
+        places = {region: place for place, region in enumerate(regions)}
+
+        def place(key: tuple[str, str]) -> tuple[str, int, str]:
+            stream, region = key
+            return stream, places.get(region, len(places)), region
+
+        tables: tuple[dict[tuple[str, str], Any], ...] = (self.publishes, self.reads, self.fetches, self._counts)
+        for table in tables:
+            for key in sorted(table, key=place):
+                table[key] = table.pop(key)
+
+    def lateness(self) -> Iterator[int]:
+        """How much later than due each publish, read and fetch was sent."""
+        for calls in (*self.publishes.values(), *self.reads.values(), *self.fetches.values()):
+            yield from calls.late
+
+    def last(self) -> int:
+        """When the last operation was due."""
+        every = (*self.publishes.values(), *self.reads.values(), *self.fetches.values())
+        return max((calls.due[-1] for calls in every if calls.due), default=0)
+
+
+def read_history(capture: Capture) -> History:
+    """Read every operation of *capture*."""
+    history = History()
+    for operation in capture.operations():
+        history.add(operation)
+    history.arrange(capture.manifest().regions)
+    for calls in (*history.publishes.values(), *history.reads.values(), *history.fetches.values()):
+        calls.sort()
+    for (stream, _), unknown in history.read_ids.items():
+        for one in [one for one in unknown if one in history.attempts[stream].numbers]:
+            del unknown[one]
+    return history
+
+
+def packed_digest(text: str | None) -> int:
+    """A digest as a number; 0 for none."""
+    return 0 if text is None else int(text, _DIGEST_BASE) or 1

@@ -1,0 +1,225 @@
+"""Expectations against facts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import FaultOutcome
+from vstream.capture.verdict import units
+from vstream.capture.verdict.measures import SAFETY, Question, holds
+from vstream.capture.verdict.verdict import About, Case, Status
+from vstream.diagnostics import Span
+from vstream.scenario.model import Compare, Expectation, Measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from vstream.capture.verdict.measures import Facts, Measured
+
+_NOWHERE = Span.point("", 1, 1)
+_ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
+"""Models in which all regions read the same messages in the same order."""
+_ALONE = frozenset({Measure.CONVERGED, Measure.CONTROL_PLANE, Measure.WORKS})
+"""Measures of no stream in particular."""
+_OF_NO_REGION = frozenset({Measure.CONVERGED, Measure.SAME_ORDER, *SAFETY})
+"""Without a region, they are about all of them together."""
+_MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
+_DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
+
+
+def judge(facts: Facts, expectations: Sequence[Expectation]) -> Iterator[Case]:
+    """Every case of a verdict: what was expected, what must hold anyway, and what a verdict needs."""
+    asked = list(_questions(facts, expectations))
+    for question in asked:
+        yield _case(facts, question, About.EXPECTATION)
+    for question in _implied(facts, asked):
+        yield _case(facts, question, About.SAFETY)
+    yield from _fault_cases(facts)
+    yield from _step_cases(facts, expectations)
+    yield from _capture_cases(facts)
+    yield from _server_cases(facts)
+
+
+def _questions(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[Question]:
+    """Each expectation for each stream and region that it is about: one question at least."""
+    for expectation in expectations:
+        streams: Sequence[str | None] = [expectation.stream]
+        if expectation.stream is None and expectation.measure not in _ALONE:
+            streams = active(facts) or [None]
+        for stream in streams:
+            regions: Sequence[str | None] = [expectation.region]
+            if expectation.region is None and expectation.measure not in _OF_NO_REGION:
+                regions = _regions(facts, expectation, stream) or [None]
+            for region in regions:
+                yield Question(expectation=expectation, stream=stream, region=region)
+
+
+def active(facts: Facts) -> list[str]:
+    """The streams that something was published to, or that hold something."""
+    return [
+        name
+        for name, stream in facts.streams.items()
+        if any(tally.attempted for tally in stream.origins.values()) or any(one.stored for one in stream.physical)
+    ]
+
+
+def _regions(facts: Facts, expectation: Expectation, stream: str | None) -> list[str]:
+    """Where *expectation* can be measured."""
+    measure, history = expectation.measure, facts.history
+    of_calls = {
+        Measure.PUBLISHED: history.publishes,
+        Measure.PUBLISH_TIME: history.publishes,
+        Measure.PUBLISH_GAP: history.publishes,
+        Measure.READ: history.reads,
+        Measure.READ_TIME: history.reads,
+        Measure.DELIVERED: history.fetches,
+        Measure.PROPAGATION: history.fetches,
+    }
+    verdict = facts.streams.get(stream or "")
+    if measure in of_calls:
+        found = [region for name, region in of_calls[measure] if name == stream]
+    elif measure is Measure.CONTROL_PLANE:
+        found = [*dict.fromkeys(one.region for one in facts.run.control_plane)]
+    elif measure is Measure.WORKS:
+        found = [*dict.fromkeys(one.region for one in history.trials if one.subject == expectation.operation)]
+    else:
+        found = [] if verdict is None else [one.region for one in verdict.served]
+    between = {Measure.PROPAGATION, Measure.VISIBLE}
+    return [region for region in found if measure not in between or region != expectation.origin]
+
+
+def _implied(facts: Facts, asked: Iterable[Question]) -> Iterator[Question]:
+    """What must hold for every stream, where no expectation has said something else."""
+    said = {(one.expectation.measure, one.stream) for one in asked if one.region is None}
+    allowed = {
+        one.stream
+        for one in asked
+        if one.expectation.measure is Measure.LOST
+        and (one.expectation.compare is Compare.AT_LEAST or one.expectation.value > 0)
+    }
+    for name in active(facts) or [*facts.streams]:
+        bounds = [(measure, 0) for measure in SAFETY if measure is not Measure.DIVERGED or name not in allowed]
+        if facts.streams[name].model in _ONE_ORDER:
+            bounds.append((Measure.SAME_ORDER, 1))
+        for measure, value in bounds:
+            if (measure, name) not in said:
+                expectation = Expectation(measure=measure, compare=Compare.EQUAL, value=value, span=_NOWHERE)
+                yield Question(expectation=expectation, stream=name, region=None)
+
+
+def _case(facts: Facts, question: Question, about: About) -> Case:
+    expectation = question.expectation
+    measured = facts.measure(question)
+    status = _status(expectation, measured)
+    return Case(
+        about=about,
+        name=units.label(expectation, question.stream, question.region),
+        status=status,
+        detail=_detail(measured) if status is Status.UNKNOWN else measured.detail,
+        measure=expectation.measure,
+        unit=units.unit(expectation.measure),
+        measured=measured.value,
+        region=question.region,
+        stream=question.stream,
+        expectation=expectation if about is About.EXPECTATION else None,
+    )
+
+
+def _detail(measured: Measured) -> str:
+    """What was seen, after the first of the doubts."""
+    doubts = list(dict.fromkeys(measured.doubts))
+    more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
+    return "; ".join([*(f"{doubt}{more}" for doubt in doubts[:1]), measured.detail])
+
+
+def _status(expectation: Expectation, measured: Measured) -> Status:
+    is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
+    if is_any and expectation.measure in _MAY_BE_ANY:
+        return Status.PASS  # `any`: whatever it is, and also if it is not known
+    if measured.value is None:
+        return Status.UNKNOWN
+    if not measured.doubts:
+        return Status.PASS if holds(expectation, measured.value) else Status.FAIL
+    too_many = measured.floor is not None and measured.floor > expectation.value
+    too_few = measured.ceiling is not None and measured.ceiling < expectation.value
+    if (too_many and expectation.compare is not Compare.AT_LEAST) or (
+        too_few and expectation.compare is not Compare.AT_MOST
+    ):
+        return Status.FAIL
+    return Status.UNKNOWN
+
+
+def _fault_cases(facts: Facts) -> Iterator[Case]:
+    numbers = Counter[str]()
+    for fault in facts.context.faults:
+        numbers[fault.asked] += 1
+        repeated = f" ({numbers[fault.asked]})" if numbers[fault.asked] > 1 else ""
+        name = f"fault {fault.asked}{repeated}"
+        if fault.outcome is FaultOutcome.CONFIRMED:
+            status, detail = Status.PASS, fault.evidence or "it was seen to happen"
+        elif fault.outcome is FaultOutcome.UNSUPPORTED:
+            status, detail = Status.UNKNOWN, f"unsupported: {fault.error or 'this machine or backend cannot do it'}"
+        else:
+            status, detail = Status.UNKNOWN, fault.error or "it was not seen to happen"
+        yield Case(about=About.FAULT, name=name, status=status, detail=detail)
+
+
+def _step_cases(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[Case]:
+    """Steps that failed, but for what is a case of its own: convergence that is expected by name, and faults."""
+    judged = {one.window for one in expectations if one.measure is Measure.CONVERGED}
+    faults = [fault for fault in facts.context.faults if fault.outcome is not FaultOutcome.CONFIRMED]
+    for window in facts.context.windows:
+        if window.is_ok or window.name in judged:
+            continue
+        if any(window.action.startswith(fault.asked) and window.end >= fault.injected for fault in faults):
+            continue
+        is_converge = window.action.startswith("converge")
+        yield Case(
+            about=About.STEP,
+            name=f"{window.name if window.is_unnamed else f'step {window.name}'}: {window.action}",
+            status=Status.FAIL if is_converge else Status.UNKNOWN,
+            detail=window.detail or ("it did not converge in time" if is_converge else "it failed"),
+        )
+
+
+def _capture_cases(facts: Facts) -> Iterator[Case]:
+    manifest = facts.context.manifest
+    problems = [] if manifest.is_complete else [f"the run did not come to its end: {manifest.stopped_by or 'stopped'}"]
+    for file, written in sorted(manifest.lines.items()):
+        if (held := facts.lines.get(file)) != written:
+            problems.append(f"{file} is gone" if held is None else f"{file} holds {held:,} of its {written:,} lines")
+    for name, attempts in facts.history.attempts.items():
+        if attempts.repeated:
+            shown = ", ".join(attempts.repeated[:3])
+            problems.append(f"{len(attempts.repeated):,} ids of {name} are of more than one publish, such as {shown}")
+    if not any(len(attempts) for attempts in facts.history.attempts.values()):
+        problems.append("nothing was published")
+    for stream in facts.streams.values():
+        problems += [f"{one.name} could not be read: {one.error}" for one in stream.physical if one.error is not None]
+        problems += [
+            f"{stream.name} has no stream that is read in {one.region}" for one in stream.served if not one.stream
+        ]
+    yield Case(
+        about=About.CAPTURE,
+        name="the capture is complete",
+        status=Status.UNKNOWN if problems else Status.PASS,
+        detail="; ".join(problems) or "all steps were taken and all streams were read",
+    )
+
+
+def _server_cases(facts: Facts) -> Iterator[Case]:
+    servers = facts.context.manifest.servers
+    lines = [f"{one.name}: {line}" for one in servers for line in one.panics if is_deadly(line)]
+    if servers:
+        yield Case(
+            about=About.SERVERS,
+            name="no server panicked",
+            status=Status.FAIL if lines else Status.PASS,
+            detail="; ".join(lines[:3]) if lines else f"none in {len(servers):,} logs",
+        )
+
+
+def is_deadly(line: str) -> bool:
+    """Whether a line of a log tells of a server that crashed by itself."""
+    return any(word in line.lower() for word in _DEADLY)

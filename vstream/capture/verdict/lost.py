@@ -1,0 +1,177 @@
+"""What is not where it should be."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from operator import or_
+from typing import TYPE_CHECKING
+
+from vstream.capture.verdict.context import Collector
+from vstream.capture.verdict.history import NOTHING
+from vstream.capture.verdict.layout import READ_ROLES
+from vstream.capture.verdict.limits import removed
+from vstream.capture.verdict.order import displaced
+from vstream.capture.verdict.verdict import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.capture.records import CapturedStream
+    from vstream.capture.verdict.contents import Ledger, Scan
+    from vstream.capture.verdict.context import Examples
+    from vstream.capture.verdict.history import Attempts
+    from vstream.capture.verdict.verdict import Finding
+
+_SEVERAL = 2
+
+
+class Holdings:
+    """All contents of one virtual stream, side by side."""
+
+    def __init__(self, scans: Mapping[str, Scan], ledger: Ledger, examples: Examples) -> None:
+        self._scans = scans
+        self._ledger = ledger
+        self._examples = examples
+        anywhere = bytearray(len(ledger.attempts))
+        for scan in scans.values():
+            anywhere = bytearray(map(or_, anywhere, scan.copies))
+        self._anywhere = anywhere
+        self._lost: set[int] = set()
+
+    def lost_by_origin(self) -> Mapping[str, int]:
+        """What the regions that were asked for with `served` have lost, each message once, by region of origin."""
+        attempts = self._ledger.attempts
+        counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
+        return dict(sorted(counts.items()))
+
+    def served(self, region: str, captured: CapturedStream | None) -> Served:
+        """What clients of *region* read, which is *captured*."""
+        if captured is None:
+            return Served(region=region, stream=None)
+        scan = self._scans[captured.name]
+        if scan.error is not None:
+            return Served(region=region, stream=captured.name)
+        attempts = self._ledger.attempts
+        lost, by_origin, everywhere = Collector(), Counter[str](), 0
+        absent = [number for number in _absent(scan) if attempts.is_acked(number)]
+        superseded = removed(scan, self._ledger, absent)
+        for number in absent:
+            if number in superseded:
+                continue
+            self._lost.add(number)
+            by_origin[attempts.regions.text(attempts.region[number])] += 1
+            everywhere += not self._anywhere[number]
+            if lost.wants_more:
+                lost.add(self._examples.known(number, self._lost_detail(number), stream=captured.name))
+            else:
+                lost.count += 1
+        recovered, rejected = self._recovered(scan)
+        return Served(
+            region=region,
+            stream=captured.name,
+            lost=lost.finding(),
+            lost_by_origin=dict(sorted(by_origin.items())),
+            lost_everywhere=everywhere,
+            recovered=recovered,
+            recovered_rejected=rejected,
+            superseded=len(superseded),
+        )
+
+    def _recovered(self, scan: Scan) -> tuple[Finding, int]:
+        attempts = self._ledger.attempts
+        recovered, rejected = Collector(), 0
+        for number in unacked(attempts):
+            if scan.copies[number]:
+                rejected += attempts.is_rejected(number)
+                how = "was rejected" if attempts.is_rejected(number) else "was not answered"
+                if recovered.wants_more:
+                    detail = f"stored, though its publish {how}"
+                    recovered.add(self._examples.known(number, detail, stream=scan.captured.name))
+                else:
+                    recovered.count += 1
+        return recovered.finding(), rejected
+
+    def diverged(self, scan: Scan) -> Finding:
+        """What *scan* should hold and does not, while another stream does; what is lost is left out."""
+        attempts = self._ledger.attempts
+        is_read = scan.captured.role in READ_ROLES
+        found = Collector()
+        absent = []
+        for number in _absent(scan):
+            belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
+            if belongs and self._anywhere[number]:
+                absent.append(number)
+        excused = removed(scan, self._ledger, absent)
+        for number in absent:
+            if number in excused:
+                continue
+            if found.wants_more:
+                detail = f"not there, but in {self._holders(number)}"
+                found.add(self._examples.known(number, detail, stream=scan.captured.name))
+            else:
+                found.count += 1
+        return found.finding()
+
+    def _is_home(self, scan: Scan, number: int) -> bool:
+        """Whether the stream of *scan* is the one that the message was published to."""
+        attempts = self._ledger.attempts
+        if attempts.acked_by[number] != NOTHING:
+            return attempts.streams.text(attempts.acked_by[number]) == scan.captured.name
+        if self._ledger.home[number] != NOTHING:
+            return False
+        writes = [one for one in self._scans.values() if one.is_write]
+        return len(writes) == 1 or scan.captured.region == attempts.regions.text(attempts.region[number])
+
+    def _holders(self, number: int) -> str:
+        return ", ".join(name for name, scan in self._scans.items() if scan.copies[number])
+
+    def _lost_detail(self, number: int) -> str:
+        attempts, ledger = self._ledger.attempts, self._ledger
+        holders = self._holders(number)
+        if ledger.home[number] != NOTHING:
+            home = ledger.streams.text(ledger.home[number])
+            return f"{home} holds it as sequence {ledger.home_seq[number]}; held by {holders}"
+        where = f"held by {holders} alone" if holders else "no stream holds it"
+        by, seq = attempts.acked_by[number], attempts.acked_seq[number]
+        scan = self._scans.get(attempts.streams.text(by)) if by != NOTHING else None
+        if scan is None or seq == NOTHING:
+            return where
+        place = bisect_left(scan.seqs, seq)
+        if place < len(scan.seqs) and scan.seqs[place] == seq:
+            other = self._examples.text(scan.numbers[place])
+            return f"{where}: {scan.captured.name} was set back, and has given its sequence {seq} to {other}"
+        if seq > scan.last_seq:
+            return f"{where}: {scan.captured.name} was set back, and ends at sequence {scan.last_seq}"
+        return f"{where}: {scan.captured.name} has a gap at its sequence {seq}"
+
+
+def _absent(scan: Scan) -> Iterator[int]:
+    """The attempts that the stream does not hold."""
+    number = scan.copies.find(0)
+    while number >= 0:
+        yield number
+        number = scan.copies.find(0, number + 1)
+
+
+def unacked(attempts: Attempts) -> Iterator[int]:
+    """The attempts that no stream has acknowledged."""
+    return (number for number, outcome in enumerate(attempts.outcomes) if outcome)
+
+
+def same_order(scans: Sequence[Scan]) -> tuple[bool | None, int]:
+    """
+    Whether the messages that all of *scans* hold stand in one order, and how many would have to be moved in the worst.
+
+    None where that cannot be said: a stream could not be read, or there is only one.
+    """
+    if len({scan.captured.name for scan in scans}) < _SEVERAL or any(scan.error is not None for scan in scans):
+        return None, 0
+    first, *others = scans
+    rank = array("i", [NOTHING]) * len(first.copies)
+    for place, number in enumerate(first.numbers):
+        rank[number] = place
+    common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NOTHING)) for scan in others)
+    worst = max(len(displaced(ranks)) for ranks in common)
+    return worst == 0, worst

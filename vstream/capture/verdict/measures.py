@@ -1,0 +1,323 @@
+"""What was measured, ready for expectations to be held against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import FaultOutcome, Outcome
+from vstream.capture.verdict import units
+from vstream.capture.verdict.context import over
+from vstream.scenario.model import Compare, Measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from vstream.capture.records import Sample, Window
+    from vstream.capture.verdict.context import Context
+    from vstream.capture.verdict.deliveries import Deliveries
+    from vstream.capture.verdict.history import History
+    from vstream.capture.verdict.propagation import Flow
+    from vstream.capture.verdict.verdict import Availability, Finding, Physical, StreamVerdict, WindowVerdict
+    from vstream.scenario.model import Expectation
+
+SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
+"""What must be none for every stream."""
+_OVER_THE_RUN = frozenset({*SAFETY, Measure.SAME_ORDER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """An expectation of one stream and one region."""
+
+    expectation: Expectation
+    stream: str | None
+    region: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured, and what speaks against relying on it."""
+
+    value: float | None
+    detail: str
+    doubts: tuple[str, ...] = ()
+    floor: float | None = None
+    """The value is at least this, in spite of all doubts."""
+    ceiling: float | None = None
+    """The value is at most this, in spite of all doubts."""
+
+
+def unknown(why: str) -> Measured:
+    """Nothing was measured."""
+    return Measured(value=None, detail=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The parts of a verdict before it is judged."""
+
+    context: Context
+    history: History
+    deliveries: Deliveries
+    samples: Sequence[Sample]
+    lines: Mapping[str, int]
+    """By file of the capture: how many lines it has."""
+    windows: Mapping[str, WindowVerdict]
+    """The named ones."""
+    run: WindowVerdict
+    streams: Mapping[str, StreamVerdict]
+    flows: Mapping[str, Flow]
+
+    def measure(self, question: Question) -> Measured:
+        """The answer to *question*, with its doubts."""
+        expectation = question.expectation
+        if expectation.measure in _OVER_THE_RUN:
+            found = self._over_the_run(question)
+            window = None
+        else:
+            window = self._window(expectation.window)
+            if window is None:
+                return unknown(f"there was no step `{expectation.window}`")
+            found = self._in_window(question, window)
+        return self._with_doubts(question, found, window.window if window is not None and expectation.window else None)
+
+    def _window(self, name: str | None) -> WindowVerdict | None:
+        return self.run if name is None else self.windows.get(name)
+
+    def _with_doubts(self, question: Question, found: Measured, window: Window | None) -> Measured:
+        doubts = list(found.doubts)
+        if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, found.value)):
+            # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
+            doubts += self._missing_faults(window)
+        if window is None and not self.context.manifest.is_complete:
+            doubts.append("the run did not come to its end")
+        return replace(found, doubts=tuple(doubts))
+
+    def _missing_faults(self, window: Window | None) -> Iterator[str]:
+        """The faults that should have been open in *window*, or in the run, and were not."""
+        for fault in self.context.faults:
+            ended = over(fault)
+            touched = window is None or (fault.injected < window.end and (ended is None or ended > window.start))
+            if touched and fault.outcome is FaultOutcome.UNSUPPORTED:
+                yield f"`{fault.asked}` is unsupported here"
+            elif touched and fault.outcome is FaultOutcome.FAILED:
+                yield f"`{fault.asked}` was not seen to happen"
+
+    # What is judged over the whole run.
+
+    def _over_the_run(self, question: Question) -> Measured:
+        stream = self.streams.get(question.stream or "")
+        if stream is None:
+            return unknown(
+                f"the capture has no stream `{question.stream}`" if question.stream else "the capture has no streams"
+            )
+        if question.expectation.measure is Measure.SAME_ORDER:
+            return _same_order(stream)
+        measured = {
+            Measure.LOST: self._lost,
+            Measure.DUPLICATED: self._stored,
+            Measure.UNEXPECTED: self._stored,
+            Measure.REORDERED: self._stored,
+            Measure.DIVERGED: self._stored,
+        }[question.expectation.measure](stream, question)
+        doubts = list(measured.doubts)
+        if not sum(tally.attempted for tally in stream.origins.values()):
+            doubts.append("nothing was published")
+        elif not sum(tally.acknowledged for tally in stream.origins.values()):
+            doubts.append("nothing was acknowledged")
+        return replace(measured, doubts=tuple(doubts))
+
+    def _lost(self, stream: StreamVerdict, question: Question) -> Measured:
+        region, origin = question.region, question.expectation.origin
+        served = [one for one in stream.served if region in {None, one.region}]
+        missing = [one.region for one in served if one.stream is None]
+        if missing or not served:
+            where = " or ".join(missing) or region or "any region"
+            return unknown(f"the capture has no stream that is read in {where}")
+        by_origin = stream.lost_by_origin if region is None else served[0].lost_by_origin
+        count = sum(by_origin.values()) if origin is None else by_origin.get(origin, 0)
+        known = {one.name: one for one in stream.physical}
+        doubts = _unread([known[name] for one in served if (name := one.stream) is not None])
+        shown = [f"{name} lacks {one.lost.count:,}" for one in served if one.lost.count and (name := one.stream)]
+        origins = ", ".join(f"{number:,} from {name}" for name, number in by_origin.items())
+        noun = "message" if count == 1 else "messages"
+        detail = f"{count:,} acknowledged {noun} lost" + (f" ({origins}): {', '.join(shown)}" if shown else "")
+        if superseded := sum(one.superseded for one in served):
+            detail += f"; limits removed {superseded:,}"
+        # A run that was stopped may have had messages on their way.
+        floor = float(count) if self.context.manifest.is_complete else 0.0
+        return Measured(value=float(count), detail=detail, doubts=doubts, floor=floor)
+
+    def _stored(self, stream: StreamVerdict, question: Question) -> Measured:
+        measure, region = question.expectation.measure, question.region
+        cell = physical_of(stream, region) if region is not None else stream.physical
+        if not cell:
+            return unknown(f"the capture has no stream in {region}" if region else "the capture has no stream of it")
+        find: Callable[[Physical], Finding] = {
+            Measure.DUPLICATED: lambda one: one.duplicated,
+            Measure.UNEXPECTED: lambda one: one.unexpected,
+            Measure.REORDERED: lambda one: one.reordered,
+            Measure.DIVERGED: lambda one: one.diverged,
+        }[measure]
+        counts = {one.name: find(one).count for one in cell}
+        reads = {
+            name: found.count
+            for name, found in stream.unexpected_reads.items()
+            if measure is Measure.UNEXPECTED and region in {None, name}
+        }
+        total = sum(counts.values()) + sum(reads.values())
+        shown = [f"{count:,} in {name}" for name, count in counts.items() if count]
+        shown += [f"{count:,} read in {name}" for name, count in reads.items()]
+        is_whole = self.context.manifest.is_complete
+        floor = float(total)
+        if measure is Measure.UNEXPECTED and not is_whole:
+            # The operations of a run that was stopped may be cut short.
+            floor = float(sum(one.altered for one in cell))
+        elif measure is Measure.DIVERGED and not is_whole:
+            floor = 0.0
+        detail = ", ".join(shown) or f"none in {len(cell):,} {'stream' if len(cell) == 1 else 'streams'}"
+        return Measured(value=float(total), detail=detail, doubts=_unread(cell), floor=floor)
+
+    # What is judged in a window.
+
+    def _in_window(self, question: Question, window: WindowVerdict) -> Measured:
+        return {
+            Measure.PUBLISHED: self._share,
+            Measure.READ: self._share,
+            Measure.PUBLISH_TIME: self._time,
+            Measure.READ_TIME: self._time,
+            Measure.PUBLISH_GAP: self._gap,
+            Measure.CONTROL_PLANE: self._control_plane,
+            Measure.DELIVERED: self._delivered,
+            Measure.PROPAGATION: self._propagation,
+            Measure.VISIBLE: self._visible,
+            Measure.CONVERGED: self._converged,
+            Measure.WORKS: self._works,
+        }[question.expectation.measure](question, window)
+
+    def _share(self, question: Question, window: WindowVerdict) -> Measured:
+        is_publish = question.expectation.measure is Measure.PUBLISHED
+        one = _find(window.publishes if is_publish else window.reads, question)
+        if one is None or one.share is None:
+            return unknown(f"no {'publish' if is_publish else 'read'} was due")
+        done = "acknowledged" if is_publish else "answered"
+        parts = [f"{one.ok:,} of {one.attempted:,} {done}"]
+        parts += [f"{one.rejected:,} rejected"] if one.rejected else []
+        parts += [f"{one.indeterminate:,} without an answer"] if one.indeterminate else []
+        parts += [f"none for {units.duration(one.longest_gap)} at the longest"] if one.longest_gap else []
+        return Measured(value=one.share, detail=", ".join(parts))
+
+    def _time(self, question: Question, window: WindowVerdict) -> Measured:
+        is_publish = question.expectation.measure is Measure.PUBLISH_TIME
+        one = _find(window.publishes if is_publish else window.reads, question)
+        if one is None or one.time is None:
+            return unknown(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
+        p99 = units.duration(one.time.p99)
+        return Measured(
+            value=float(one.time.p50),
+            detail=f"median {units.duration(one.time.p50)}, p99 {p99} of {one.time.count:,}",
+        )
+
+    def _gap(self, question: Question, window: WindowVerdict) -> Measured:
+        one = _find(window.publishes, question)
+        if one is None or not one.attempted:
+            return unknown("no publish was due")
+        gap = one.longest_gap
+        return Measured(
+            value=float(gap), detail=f"none for {units.duration(gap)} at the longest" if gap else "none failed"
+        )
+
+    def _control_plane(self, question: Question, window: WindowVerdict) -> Measured:
+        one = next((one for one in window.control_plane if one.region == question.region), None)
+        if one is None or one.share is None:
+            return unknown("no meta leader was asked for")
+        return Measured(value=one.share, detail=f"{one.answered:,} of {one.asked:,} requests answered")
+
+    def _delivered(self, question: Question, window: WindowVerdict) -> Measured:
+        key = (question.stream or "", question.region or "")
+        count = self.deliveries.delivered(*key, window.window)
+        if count is None and key not in self.history.fetches:
+            return unknown("there was no consumer")
+        return Measured(value=float(count or 0), detail=f"{count or 0:,} messages received")
+
+    def _propagation(self, question: Question, window: WindowVerdict) -> Measured:
+        took = self.deliveries.propagation(
+            question.stream or "", question.expectation.origin, question.region or "", window.window
+        )
+        if took is None:
+            return unknown("no consumer received such a message")
+        return Measured(value=float(took), detail=f"median {units.duration(took)}")
+
+    def _visible(self, question: Question, window: WindowVerdict) -> Measured:
+        flow = self.flows.get(question.stream or "")
+        count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
+        if count is None:
+            return unknown(f"the capture does not tell what {question.region} could read when")
+        return Measured(value=float(count), detail=f"{count:,} messages were there before the step ended")
+
+    def _converged(self, question: Question, window: WindowVerdict) -> Measured:
+        steps = [window] if question.expectation.window is not None else [*self.windows.values()]
+        steps = [one for one in steps if one.window.action.startswith("converge")]
+        if not steps:
+            return unknown("there was no such step that waits for convergence")
+        failed = [one.window for one in steps if not one.window.is_ok]
+        if failed:
+            return Measured(value=inf, detail=failed[0].detail or "not converged")
+        took = max(one.window.end - one.window.start for one in steps)
+        return Measured(value=float(took), detail=f"after {units.duration(took)}")
+
+    def _works(self, question: Question, window: WindowVerdict) -> Measured:
+        found = [
+            one
+            for one in self.history.trials
+            if window.window.start <= one.due < window.window.end
+            and one.subject == question.expectation.operation
+            and question.region in {None, one.region}
+            and question.stream in {None, one.stream}
+        ]
+        if not found:
+            return unknown("it was not tried")
+        failed = [one for one in found if one.outcome is not Outcome.OK]
+        if failed:
+            why = failed[0].error or ("no answer" if failed[0].outcome is Outcome.INDETERMINATE else "refused")
+            return Measured(value=0.0, detail=why)
+        return Measured(value=1.0, detail="it worked")
+
+
+def holds(expectation: Expectation, value: float | None) -> bool:
+    """Whether *value* is as expected; None never is."""
+    if value is None:
+        return False
+    if expectation.compare is Compare.EQUAL:
+        return value == expectation.value
+    if expectation.compare is Compare.AT_LEAST:
+        return value >= expectation.value
+    return value <= expectation.value
+
+
+def physical_of(stream: StreamVerdict, region: str) -> list[Physical]:
+    """The physical streams that *region* answers for: what it reads, and what else is placed there."""
+    read = {one.stream for one in stream.served if one.region == region}
+    return [one for one in stream.physical if one.name in read or one.region == region]
+
+
+def _unread(streams: Sequence[Physical]) -> tuple[str, ...]:
+    return tuple(f"{one.name} could not be read: {one.error}" for one in streams if one.error is not None)
+
+
+def _find(availabilities: Sequence[Availability], question: Question) -> Availability | None:
+    key = (question.stream, question.region)
+    return next((one for one in availabilities if (one.stream, one.region) == key), None)
+
+
+def _same_order(stream: StreamVerdict) -> Measured:
+    if stream.same_order is None:
+        if len({one.stream for one in stream.served}) == 1 and not _unread(stream.physical):
+            return Measured(value=1.0, detail="all regions read one stream")
+        return unknown("the orders of two regions at least are needed")
+    if stream.same_order:
+        return Measured(value=1.0, detail="the messages that all regions hold stand in one order", floor=None)
+    detail = f"{stream.displaced:,} messages stand elsewhere in another region"
+    return Measured(value=0.0, detail=detail, ceiling=0.0)

@@ -1,0 +1,149 @@
+"""How messages get from where they were written to where they are read: delays, lag, convergence."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from vstream.capture.verdict.history import NOTHING
+from vstream.capture.verdict.packed_operations import spread
+from vstream.capture.verdict.verdict import Arrival, Convergence
+from vstream.topology.model import Consistency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from vstream.capture.records import Window
+    from vstream.capture.verdict.contents import Ledger, Scan
+    from vstream.capture.verdict.context import Context
+    from vstream.capture.verdict.samples import Looks
+
+_MIRRORED = {one.value for one in Consistency if one.has_mirrors}
+
+
+class Flow:
+    """
+    The way of one virtual stream's messages; times are since the capture's start.
+
+    A mirror keeps the times of what it mirrors. What is in one arrived when *looks*, twice
+    a second, saw that it was there; one that nobody looked at says nothing of arrivals.
+    """
+
+    def __init__(
+        self, context: Context, stream: str, ledger: Ledger, served: Mapping[str, Scan], looks: Mapping[str, Looks]
+    ) -> None:
+        """*served* has the streams that could be read, by region, and *looks* those of regions that read mirrors."""
+        self._stream = stream
+        self._ledger = ledger
+        self._looks = looks
+        has_mirrors = context.manifest.models.get(stream) in _MIRRORED
+        self._mirrors = {region for region, scan in served.items() if has_mirrors and not scan.is_write}
+        self._served = {
+            region: scan for region, scan in served.items() if region in looks or region not in self._mirrors
+        }
+        attempts = ledger.attempts
+        wall = context.manifest.wall
+        self._wall = wall
+        self.written = array("q", (time - wall if time != NOTHING else NOTHING for time in ledger.written))
+        """By number: when it was written; without a write stream's word, when it was acknowledged; -1 if neither is known."""
+        for number, done in enumerate(attempts.done):
+            if self.written[number] == NOTHING and attempts.is_acked(number):
+                self.written[number] = done
+
+    def _arrived(self, region: str, scan: Scan) -> Iterable[tuple[int, int]]:
+        """Number and time of arrival of each message of *scan* that came while somebody looked."""
+        if region not in self._mirrors:
+            wall = self._wall
+            return ((number, time - wall) for number, time in zip(scan.numbers, scan.times, strict=True))
+        first = self._looks[region].first
+        seen = ((number, first(seq)) for number, seq in zip(scan.numbers, scan.seqs, strict=True))
+        return ((number, moment) for number, moment in seen if moment is not None)
+
+    def _rows(self, region: str, scan: Scan) -> Iterator[tuple[int, int, int]]:
+        """Number, time of writing and time of arrival of each message of *scan* of which both are known."""
+        written = self.written
+        for number, arrived in self._arrived(region, scan):
+            if written[number] != NOTHING:
+                yield number, written[number], arrived
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """By origin and reading region: how long messages took. Two looks a second do not tell that of a mirror."""
+        attempts = self._ledger.attempts
+        for region, scan in self._served.items():
+            if scan.is_write or region in self._mirrors:
+                continue
+            delays: defaultdict[int, array[int]] = defaultdict(lambda: array("q"))
+            region_of = attempts.region
+            for number, written, arrived in self._rows(region, scan):
+                delays[region_of[number]].append(arrived - written if arrived > written else 0)
+            for origin, values in sorted(delays.items(), key=lambda item: attempts.regions.text(item[0])):
+                found = spread(values)
+                assert found is not None
+                yield Arrival(origin=attempts.regions.text(origin), region=region, spread=found)
+
+    def lag(self, start: int, interval: int, count: int) -> Iterator[tuple[str, str, Sequence[int]]]:
+        """Origin, reading region, and at the end of each of *count* intervals how many messages were written and not there."""
+        attempts = self._ledger.attempts
+        regions = sorted(set(attempts.region))
+        written: dict[int, list[int]] = {region: [0] * count for region in regions}
+        for number, time in enumerate(self.written):
+            if time != NOTHING:
+                written[attempts.region[number]][_place(time, start, interval, count)] += 1
+        for reader, scan in self._served.items():
+            if scan.is_write:
+                continue
+            pending = {region: list(values) for region, values in written.items()}
+            region_of = attempts.region
+            for number, _, arrived in self._rows(reader, scan):
+                place = (arrived - start) // interval
+                pending[region_of[number]][place if 0 <= place < count else 0 if place < 0 else count - 1] -= 1
+            for region in regions:
+                # Clocks of two servers on one machine agree, but not to the microsecond at an interval's end.
+                yield attempts.regions.text(region), reader, [max(0, lag) for lag in accumulate(pending[region])]
+
+    def convergences(self, healed: Sequence[int]) -> list[list[Convergence]]:
+        """For each moment of *healed*, in ascending order: how long each region took to have all that was written before."""
+        found: list[list[Convergence]] = [[] for _ in healed]
+        for region, scan in self._served.items():
+            if scan.is_write:
+                continue
+            # The last arrival of those that were written between one healing and the next.
+            latest: list[int | None] = [0] * len(healed)
+            for _, written, arrived in self._rows(region, scan):
+                place = bisect_left(healed, written)
+                if place < len(healed):
+                    latest[place] = max(latest[place] or 0, arrived)
+            absent = scan.copies.find(0)
+            while absent >= 0:
+                place = bisect_left(healed, self.written[absent])
+                if self.written[absent] != NOTHING and place < len(healed):
+                    latest[place] = None
+                absent = scan.copies.find(0, absent + 1)
+            moment: int | None = 0
+            for place, heal in enumerate(healed):
+                newest = latest[place]
+                moment = None if moment is None or newest is None else max(moment, newest)
+                took = None if moment is None else max(0, moment - heal)
+                found[place].append(Convergence(stream=self._stream, region=region, took=took))
+        return found
+
+    def visible(self, window: Window, origin: str | None, region: str) -> int | None:
+        """How many messages, acknowledged in *origin* (None: in any other) in *window*, *region* had before it ended."""
+        scan = self._served.get(region)
+        if scan is None:
+            return None
+        attempts = self._ledger.attempts
+        count = 0
+        for number, arrived in self._arrived(region, scan):
+            done = attempts.done[number]
+            if attempts.is_acked(number) and window.start <= done < window.end and arrived < window.end:
+                home = attempts.regions.text(attempts.region[number])
+                count += home == origin or (origin is None and home != region)
+        return count
+
+
+def _place(time: int, start: int, interval: int, count: int) -> int:
+    return min(max((time - start) // interval, 0), count - 1)

@@ -1,0 +1,336 @@
+"""
+What is said of a capture, as values. Rendering is somebody else's.
+
+Times are integer nanoseconds: since the capture's start where a field says when
+something was, and a length where it says how long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.capture.records import Fault, Manifest, Window
+    from vstream.capture.verdict.timeline import Timeline
+    from vstream.scenario.model import Expectation, Measure
+
+
+class Status(Enum):
+    """How a case ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    """Neither is proven: nothing was measured, or what was measured is not what was asked."""
+
+
+class About(Enum):
+    """What a case is about."""
+
+    EXPECTATION = "expectation"
+    """Something that the scenario expects."""
+    SAFETY = "safety"
+    """What must hold for every stream, also if nobody says so."""
+    FAULT = "fault"
+    """A fault of the scenario has really happened."""
+    STEP = "step"
+    """A step of the scenario came to its end."""
+    CAPTURE = "capture"
+    """The capture holds what a verdict needs."""
+    SERVERS = "servers"
+    """The servers ran without a panic."""
+
+
+class Unit(Enum):
+    """What a measured number counts."""
+
+    COUNT = "count"
+    SHARE = "share"
+    """0 to 1."""
+    NANOSECONDS = "nanoseconds"
+    TRUTH = "truth"
+    """1 or 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One question and its answer."""
+
+    about: About
+    name: str
+    """What was asked, in a few words; unique in a verdict but for expectations that are written twice."""
+    status: Status
+    detail: str
+    """What was seen, in a sentence."""
+    measure: Measure | None = None
+    unit: Unit | None = None
+    measured: float | None = None
+    """In *unit*; infinite for what never happened. None: it could not be measured."""
+    region: str | None = None
+    stream: str | None = None
+    expectation: Expectation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One message that something is wrong with."""
+
+    id: str
+    """Of the message; of a stored one without an id, its subject."""
+    detail: str
+    origin: str | None = None
+    """The region in which it was published."""
+    acked: int | None = None
+    """When its publish was acknowledged."""
+    acked_by: str | None = None
+    """By which physical stream, with *acked_seq*."""
+    acked_seq: int | None = None
+    stream: str | None = None
+    """The physical stream in which it was found, at *seq*."""
+    seq: int | None = None
+    faults: tuple[str, ...] = ()
+    """What was broken at that time: of an acknowledged message when it was acknowledged, else when it was stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """How many messages something is true of, and the first few of them."""
+
+    count: int = 0
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Physical:
+    """One physical stream, judged."""
+
+    name: str
+    region: str
+    role: str
+    stored: int | None
+    """Messages that it held in the end. None: it is not known, and *error* says why."""
+    error: str | None = None
+    duplicated: Finding = Finding()
+    """Copies beyond the first."""
+    unexpected: Finding = Finding()
+    """Messages that nobody published, or that are not as they were published."""
+    altered: int = 0
+    """Of *unexpected*: those that were published, and with another payload or subject."""
+    diverged: Finding = Finding()
+    """Messages that it should hold and does not, though another stream does; acknowledged ones only in a stream that was published to."""
+    reordered: Finding = Finding()
+    """Messages to move until each origin's stand in the order that its write stream has; in a write stream, that of its acknowledgements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the clients of one region read in the end."""
+
+    region: str
+    stream: str | None
+    """The physical stream; None: there is none in the capture."""
+    lost: Finding = Finding()
+    """Acknowledged, and not there."""
+    lost_by_origin: Mapping[str, int] = field(default_factory=dict)
+    """By region of origin; those without a loss are left out."""
+    lost_everywhere: int = 0
+    """Of *lost*: those that no captured stream holds."""
+    recovered: Finding = Finding()
+    """Indeterminate or rejected, and yet there."""
+    recovered_rejected: int = 0
+    """Of *recovered*: those that had been rejected."""
+    superseded: int = 0
+    """Acknowledged and not there, since the stream's own limits have removed them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What became of the publishes in one region."""
+
+    attempted: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    indeterminate: int = 0
+    retried: int = 0
+    """Operations that took more than one attempt."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """By error, how many operations it ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A distribution, in nanoseconds. The quantiles are of measured values, by nearest rank."""
+
+    count: int
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How long messages of one region took until another region's read stream had stored them."""
+
+    origin: str
+    region: str
+    spread: Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """What one consumer received."""
+
+    client: str
+    region: str
+    delivered: int
+    """Different messages."""
+    redelivered: int
+    """Deliveries beyond the first that said so."""
+    repeated: int
+    """Deliveries of a stored message beyond the first that did not say so."""
+    skipped: int
+    """Messages of the read stream that it never received, though it received later ones."""
+    behind: int
+    """Messages of the read stream after the last one that it received."""
+    unknown: int
+    """Deliveries of messages that nobody published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamVerdict:
+    """One virtual stream."""
+
+    name: str
+    model: str
+    origins: Mapping[str, Tally]
+    """By region."""
+    served: tuple[Served, ...]
+    physical: tuple[Physical, ...]
+    lost_by_origin: Mapping[str, int]
+    """Messages that one region at least has lost, each counted once, by region of origin; those without are left out."""
+    same_order: bool | None
+    """Whether all regions read the same messages in the same order; None: it is not known, or there is one region."""
+    displaced: int
+    """Messages to move in the region that differs most, until its order is the first region's."""
+    arrivals: tuple[Arrival, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    unexpected_reads: Mapping[str, Finding] = field(default_factory=dict)
+    """By region, reads that returned a message that nobody published; regions without are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Operations of one kind on one stream, in one region, that were due in one window."""
+
+    stream: str
+    region: str
+    attempted: int
+    ok: int
+    rejected: int
+    indeterminate: int
+    longest_gap: int
+    """The longest time in which none succeeded, from the first that failed to the next that did not."""
+    time: Spread | None
+    """How long those that succeeded took, from when they were sent."""
+
+    @property
+    def share(self) -> float | None:
+        """Succeeded of attempted; None if none was attempted."""
+        return self.ok / self.attempted if self.attempted else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """What one region could ask of the meta leader in one window."""
+
+    region: str
+    asked: int
+    answered: int
+    time: Spread | None
+
+    @property
+    def share(self) -> float | None:
+        """Answered of asked; None if it was never asked."""
+        return self.answered / self.asked if self.asked else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowVerdict:
+    """One window: a named step, or the whole run."""
+
+    window: Window
+    publishes: tuple[Availability, ...]
+    reads: tuple[Availability, ...]
+    control_plane: tuple[ControlPlane, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """What a fault did to the publishes on one stream in one region, until the next fault."""
+
+    stream: str
+    region: str
+    failed: int
+    """Publishes that were not acknowledged."""
+    first_failure: int
+    """From the fault's first signal until the first of them was due."""
+    recovered: int | None
+    """From the first signal until one was acknowledged and none failed any more. None: not before the next fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """How long a region took, once a fault was healed, to have all that had been written until then."""
+
+    stream: str
+    region: str
+    took: int | None
+    """0: it had everything already. None: something never came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultVerdict:
+    """One fault and what came of it."""
+
+    fault: Fault
+    outages: tuple[Outage, ...]
+    convergences: tuple[Convergence, ...]
+    """Empty if it was not healed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All that is said of one capture."""
+
+    manifest: Manifest
+    cases: tuple[Case, ...]
+    streams: tuple[StreamVerdict, ...]
+    windows: tuple[WindowVerdict, ...]
+    """The whole run first."""
+    faults: tuple[FaultVerdict, ...]
+    lateness: Spread | None
+    """How much later than due operations were sent: the recorder's own fault. None without operations."""
+    timeline: Timeline
+    warnings: tuple[str, ...]
+
+    @property
+    def status(self) -> Status:
+        """FAIL if anything is proven to be wrong, UNKNOWN if anything is not known, or nothing was asked; else PASS."""
+        found = {case.status for case in self.cases}
+        if Status.FAIL in found:
+            return Status.FAIL
+        return Status.UNKNOWN if Status.UNKNOWN in found or not found else Status.PASS
+
+    @property
+    def zero(self) -> int:
+        """When the load began: what people read counts from there, as the live timeline and `at` of a step do."""
+        return self.manifest.load[0] if self.manifest.load is not None else 0
+
+    @property
+    def counts(self) -> Mapping[Status, int]:
+        """How many cases ended in which way. Every status is a key."""
+        return {status: sum(case.status is status for case in self.cases) for status in Status}

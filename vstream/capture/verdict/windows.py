@@ -1,0 +1,149 @@
+"""What was available when: by window, by fault, and interval by interval."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, Calls, quantile, spread
+from vstream.capture.verdict.timeline import PublishSecond
+from vstream.capture.verdict.verdict import Availability, ControlPlane, Outage, WindowVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.capture.records import Fault, Sample, Window
+    from vstream.capture.verdict.context import Context
+    from vstream.capture.verdict.history import History
+
+_SECOND = 1_000_000_000
+_MOST_INTERVALS = 1_800
+"""Of the timeline: a second each for half an hour."""
+_FAILED = -1
+
+
+def judge_window(window: Window, history: History, samples: Sequence[Sample], regions: Sequence[str]) -> WindowVerdict:
+    """What was available in *window*."""
+    return WindowVerdict(
+        window=window,
+        publishes=tuple(_availabilities(history.publishes, window)),
+        reads=tuple(_availabilities(history.reads, window)),
+        control_plane=tuple(_control_plane(samples, window, regions)),
+    )
+
+
+def _availabilities(calls: Mapping[tuple[str, str], Calls], window: Window) -> Iterator[Availability]:
+    for (stream, region), one in calls.items():
+        low, high = one.between(window.start, window.end)
+        yield Availability(
+            stream=stream,
+            region=region,
+            attempted=high - low,
+            ok=one.count(OK, low, high),
+            rejected=one.count(REJECTED, low, high),
+            indeterminate=one.count(INDETERMINATE, low, high),
+            longest_gap=one.longest_gap(low, high, window.end),
+            time=spread(one.times(low, high)),
+        )
+
+
+def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[str]) -> Iterator[ControlPlane]:
+    found: defaultdict[str, list[int | None]] = defaultdict(list)
+    for sample in samples:
+        if window.start <= sample.at < window.end:
+            found[sample.region].append(sample.control_plane)
+    for region in dict.fromkeys((*regions, *found)):
+        answers = found.get(region, [])
+        if not answers:
+            continue
+        times = [took for took in answers if took is not None]
+        yield ControlPlane(region=region, asked=len(answers), answered=len(times), time=spread(times))
+
+
+def outages(context: Context, fault: Fault, history: History) -> Iterator[Outage]:
+    """What *fault* did to publishes, from its first signal until the next fault's, or to the end of the load."""
+    later = [other.injected for other in context.faults if other.injected > fault.injected]
+    until = min([*later, context.run.end])
+    for (stream, region), calls in history.publishes.items():
+        low, high = calls.between(fault.injected, until)
+        first, last = calls.next_failure(low, high), calls.last_failure(low, high)
+        if last is None:
+            continue
+        after = calls.next_success(last, high)
+        yield Outage(
+            stream=stream,
+            region=region,
+            failed=high - low - calls.count(OK, low, high),
+            first_failure=calls.due[first] - fault.injected,
+            recovered=calls.due[after] - fault.injected if after < high else None,
+        )
+
+
+def intervals(run: Window) -> tuple[int, int]:
+    """How long an interval of the timeline is, and how many there are."""
+    length = max(run.end - run.start, 1)
+    interval = _SECOND * -(-length // (_SECOND * _MOST_INTERVALS))
+    return interval, -(-length // interval)
+
+
+def publish_seconds(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[PublishSecond, ...]]:
+    """By region, the publishes of each interval."""
+    regions: defaultdict[str, list[Calls]] = defaultdict(list)
+    for (_, region), calls in history.publishes.items():
+        regions[region].append(calls)
+    return {
+        region: tuple(_second(calls, start + place * interval, interval) for place in range(count))
+        for region, calls in regions.items()
+    }
+
+
+def _second(every: Sequence[Calls], start: int, interval: int) -> PublishSecond:
+    counts = [0, 0, 0]
+    times: list[int] = []
+    for calls in every:
+        low, high = calls.between(start, start + interval)
+        for code in (OK, REJECTED, INDETERMINATE):
+            counts[code] += calls.count(code, low, high)
+        times += calls.times(low, high)
+    times.sort()
+    return PublishSecond(
+        ok=counts[OK],
+        rejected=counts[REJECTED],
+        indeterminate=counts[INDETERMINATE],
+        p50=quantile(times, 0.5) if times else None,
+        p99=quantile(times, 0.99) if times else None,
+    )
+
+
+def read_shares(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[float | None, ...]]:
+    """By region, the share of reads that were answered in each interval."""
+    totals: dict[str, list[list[int]]] = {}
+    for (_, region), calls in history.reads.items():
+        total = totals.setdefault(region, [[0, 0] for _ in range(count)])
+        for place in range(count):
+            low, high = calls.between(start + place * interval, start + (place + 1) * interval)
+            total[place][0] += calls.count(OK, low, high)
+            total[place][1] += high - low
+    return {
+        region: tuple(ok / asked if asked else None for ok, asked in total)
+        for region, total in totals.items()
+        if any(asked for _, asked in total)
+    }
+
+
+def control_plane_seconds(
+    samples: Sequence[Sample], start: int, interval: int, count: int, regions: Sequence[str]
+) -> Mapping[str, tuple[int | None, ...]]:
+    """By region, the slowest answer of a meta leader in each interval; -1 where one failed."""
+    found: dict[str, list[int | None]] = {}
+    for sample in samples:
+        place = (sample.at - start) // interval
+        if not 0 <= place < count:
+            continue
+        values = found.setdefault(sample.region, [None] * count)
+        known = values[place]
+        if sample.control_plane is None or known == _FAILED:
+            values[place] = _FAILED
+        else:
+            values[place] = max(known or 0, sample.control_plane)
+    return {region: tuple(found[region]) for region in dict.fromkeys((*regions, *found)) if region in found}

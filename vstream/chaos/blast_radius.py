@@ -1,0 +1,203 @@
+"""
+What a fault will take away: the write quorum of each region, the majority of the stretch cluster and of the meta group.
+
+Pure: from a topology, the servers and links that are lost already, and those that the fault would take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from vstream.topology.model import Region, Topology
+
+    Pair = tuple[str, str]
+    """A link in one direction: the region that sends, the region that receives."""
+
+
+class Quorum(Enum):
+    """Whether the write streams of a region can still store."""
+
+    KEPT = "kept"
+    PERHAPS = "perhaps"
+    """It depends on where the servers have put the replicas: a region may have more servers than a stream."""
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionEffect:
+    """One region while the fault lasts. *streams* are its write streams, *without* those that may not store."""
+
+    region: str
+    servers: int
+    left: int
+    streams: int
+    without: int
+    quorum: Quorum
+    is_new: bool
+    """Whether it is this fault that takes something, rather than an earlier one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEffect:
+    """A group of servers that elects a leader, while the fault lasts. *left* are those that hear each other, most of them."""
+
+    peers: int
+    left: int
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether it could elect a leader."""
+        return self.left > self.peers // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideEffect:
+    """Regions that are in touch with each other and with no others, and how many servers serve in them."""
+
+    regions: tuple[str, ...]
+    servers: int
+    has_meta_majority: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blast:
+    """Everything that the fault takes, and why it would be more than was asked for."""
+
+    regions: tuple[RegionEffect, ...]
+    meta: GroupEffect | None
+    """Of all servers; None where each region has its own. Without a leader, streams are neither made, changed nor moved."""
+    stretch: GroupEffect | None
+    """The stretch cluster; its streams have a replica on most of its members."""
+    sides: tuple[SideEffect, ...]
+    """One, unless links are cut."""
+    apart: tuple[str, ...]
+    """Regions that serve without their hub: nothing is copied from them or to them."""
+    losses: tuple[str, ...]
+    """What will be gone for good."""
+    refusals: tuple[str, ...]
+
+
+def blast(
+    topology: Topology,
+    *,
+    lost: Collection[str],
+    taken: Collection[str],
+    silent: Collection[Pair] = (),
+    cut: Collection[Pair] = (),
+    losses: Sequence[str] = (),
+) -> Blast:
+    """
+    What it means to take the servers *taken* and the links *cut* from *topology*, where *lost* and *silent* are missing.
+
+    The regions that servers are taken from are the ones that were asked for: a
+    fault that leaves others without a write quorum as well, or that takes the
+    majority of the meta group, is more than that. So is one on top of a majority
+    that is lost already. What is lost for good is always more than was asked for.
+    """
+    effects = tuple(_region(topology, region, lost, taken) for region in topology.regions)
+    parts = sides([region.name for region in topology.regions], {*silent, *cut})
+    present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *taken}}
+    everyone = [seat.server.name for seat in topology.seats]
+    members = [seat.server.name for seat in topology.seats if seat.is_stretch]
+    meta = None if topology.hubs else _group(everyone, present, parts)
+    stretch = _group(members, present, parts) if members else None
+    asked = {seat.region for seat in topology.seats if seat.server.name in taken}
+    refusals = []
+    if (taken or cut) and meta is not None and not meta.has_majority:
+        refusals.append(
+            f"the JetStream meta group would have {meta.left} of its {meta.peers} servers: "
+            "no majority, so no leader anywhere"
+        )
+    if stretch is not None and not stretch.has_majority and (cut or not set(taken).isdisjoint(members)):
+        refusals.append(f"the stretch cluster would have {stretch.left} of its {stretch.peers} servers: no majority")
+    elsewhere = [effect.region for effect in effects if effect.quorum is not Quorum.KEPT and effect.region not in asked]
+    if elsewhere and any(effect.is_new for effect in effects):
+        refusals.append(f"{_listed([*sorted(asked), *elsewhere])} would be without a write quorum at the same time")
+    refusals += losses
+    hubs = topology.hubs.members if topology.hubs else {}
+    counted = [(side, sum(region in side for region in present.values())) for side in parts]
+    return Blast(
+        regions=effects,
+        meta=meta,
+        stretch=stretch,
+        sides=tuple(
+            SideEffect(regions=side, servers=count, has_meta_majority=meta is None or count > meta.peers // 2)
+            for side, count in counted
+        ),
+        apart=tuple(
+            one.region
+            for one in effects
+            if one.left and one.region in hubs and hubs[one.region].name in {*lost, *taken}
+        ),
+        losses=tuple(losses),
+        refusals=tuple(refusals),
+    )
+
+
+def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[Collection[str]]) -> GroupEffect:
+    """Of *names*, those that are *present* (with their regions) on the best of *parts*."""
+    return GroupEffect(peers=len(names), left=max(sum(present.get(name) in side for name in names) for side in parts))
+
+
+def sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
+    """*regions* in groups that hear each other, if only by others between them: a link in one direction is none."""
+    found: list[tuple[str, ...]] = []
+    left = list(regions)
+    while left:
+        side = [left.pop(0)]
+        for one in side:
+            near = [other for other in left if (one, other) not in cut and (other, one) not in cut]
+            side += near
+            left = [other for other in left if other not in near]
+        found.append(tuple(region for region in regions if region in side))
+    return tuple(found)
+
+
+def _region(topology: Topology, region: Region, lost: Collection[str], taken: Collection[str]) -> RegionEffect:
+    names = [server.name for server in region.servers]
+    before = sum(name not in lost for name in names)
+    left = sum(name not in lost and name not in taken for name in names)
+    replicas = [
+        _replicas(part.settings.fields.get("num_replicas"))
+        for stream in topology.streams
+        for part in stream.physical
+        if part.place == region.name and part.role in {Role.WRITE, Role.ORIGIN}
+    ]
+    after = [_quorum(number, len(names), left) for number in replicas]
+    earlier = [_quorum(number, len(names), before) for number in replicas]
+    worst = list(Quorum)
+    return RegionEffect(
+        region=region.name,
+        servers=len(names),
+        left=left,
+        streams=len(replicas),
+        without=sum(one is not Quorum.KEPT for one in after),
+        quorum=max(after, key=worst.index, default=Quorum.KEPT),
+        is_new=any(worst.index(now) > worst.index(then) for now, then in zip(after, earlier, strict=True)),
+    )
+
+
+def _quorum(replicas: int, servers: int, left: int) -> Quorum:
+    """Of a stream that has *replicas* on some of *servers*, of which *left* are left."""
+    missing = servers - left
+    needed = replicas // 2 + 1
+    if replicas - min(replicas, missing) >= needed:
+        return Quorum.KEPT
+    at_best = min(replicas, left)
+    return Quorum.PERHAPS if at_best >= needed else Quorum.LOST
+
+
+def _replicas(value: object) -> int:
+    return value if isinstance(value, int) else 1
+
+
+def _listed(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return f"regions {', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else f"region {shown[0]}"

@@ -1,0 +1,121 @@
+"""Who leads: the meta group, and single streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from vstream.chaos.target_servers import Site
+    from vstream.jetstream.connection import Connection
+
+POLL = 0.05
+ELECTION = 20.0
+"""Seconds for an election. It takes 4 to 9 where a leader was killed, and milliseconds where it handed over."""
+_PATIENCE = 2.0
+"""Seconds for one question: a stream without a leader does not answer at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRole:
+    """Who holds a stream. *leader* is None while it has none; *followers* are those that have everything."""
+
+    stream: str
+    leader: str | None
+    replicas: int
+    followers: tuple[str, ...]
+    since: str | None = None
+    """From when on *leader* leads, as it says itself; servers before 2.12 do not."""
+
+    @property
+    def can_elect(self) -> bool:
+        """Whether the others could elect a leader without the present one."""
+        return len(self.followers) + 1 > self.replicas // 2 and bool(self.followers)
+
+
+async def stream_role(connection: Connection, stream: str) -> StreamRole:
+    """
+    Who holds *stream*, as its leader says.
+
+    Raises LabError if there is no such stream, NotReachableError if nobody answers for it.
+    """
+    try:
+        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+    except ServerError as error:
+        if error.err_code == error_codes.STREAM_NOT_FOUND:
+            raise LabError(
+                f"there is no stream `{stream}`", hint="`vstream plan` shows what is missing, `vstream apply` makes it"
+            ) from error
+        raise NotReachableError(f"stream `{stream}` has no leader: {error.message}") from error
+    cluster = info.get("cluster") or {}
+    others = cluster.get("replicas") or ()
+    return StreamRole(
+        stream=stream,
+        leader=str(cluster["leader"]) if cluster.get("leader") else None,
+        replicas=len(others) + 1,
+        since=cluster.get("leader_since"),
+        followers=tuple(
+            sorted(str(one["name"]) for one in others if one.get("current") and not one.get("offline", False))
+        ),
+    )
+
+
+async def stream_leader(connection: Connection, stream: str) -> str | None:
+    """The server that leads *stream*, None while nobody answers for it."""
+    try:
+        return (await stream_role(connection, stream)).leader
+    except NotReachableError:
+        return None
+
+
+async def meta_leader(monitors: Iterable[str]) -> str | None:
+    """The server that most of those that monitor at *monitors* take for the meta leader, None if they know of none."""
+
+    async def view(url: str) -> str | None:
+        try:
+            group = await monitoring.meta(url)
+        except VstreamError:
+            return None
+        return None if group is None else group.leader
+
+    named = Counter(leader for leader in await asyncio.gather(*map(view, monitors)) if leader)
+    return max(sorted(named), key=lambda leader: named[leader], default=None)
+
+
+async def required_meta_leader(site: Site) -> str:
+    """The meta leader. Raises LabError while there is none, or nothing says where to ask."""
+    site.require_one_meta_group()
+    monitors = site.monitors()
+    if not monitors:
+        raise LabError(
+            "nothing says who the JetStream meta leader is",
+            hint="add the servers' monitoring addresses to `connect`: `monitor: [http://w1.example.net:8222]`",
+        )
+    leader = await meta_leader(monitors)
+    if leader is None:
+        raise LabError(
+            "the JetStream meta group has no leader", hint="is the majority of all servers up? `vstream chaos status`"
+        )
+    return leader
+
+
+async def successor(find: Callable[[], Awaitable[str | None]], old: str, *, within: float) -> tuple[str | None, float]:
+    """The leader that *find* names instead of *old*, and after how many seconds; None if that takes longer than *within*."""
+    began = time.monotonic()
+    while True:
+        found = await find()
+        elapsed = time.monotonic() - began
+        if found is not None and found != old:
+            return found, elapsed
+        if elapsed > within:
+            return None, elapsed
+        await asyncio.sleep(POLL)

@@ -1,0 +1,162 @@
+"""
+Power loss: servers end at once, and what they had stored in the last seconds is gone.
+
+Nothing that a process does can make the kernel forget what it has written. So the stores
+are copied first, as they are at one moment, and put back after the servers were killed:
+as if everything had been flushed to disk at that moment, and nothing since.
+
+    STATE/labs/NAME/chaos/FAULT/
+        SERVER/        the copy, until it is put back: by way of data/.SERVER.next, where `lab up` finds it too
+        SERVER.lost    what was there, for a moment
+        copied         the copies are whole
+        dead           the process ids of the servers, written before they are killed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from vstream.chaos.process import Taken, are, read_pids, start_missing, until, until_silent
+from vstream.errors import LabError
+from vstream.files import write_atomically
+from vstream.lab import records
+from vstream.lab.start import uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from vstream.chaos.target_servers import Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLoss(Taken):
+    """The servers are gone, and their stores are as they were *seconds* before."""
+
+    kind: ClassVar[str] = "power-loss"
+    servers: tuple[str, ...]
+    seconds: float
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What will be gone for good."""
+        span = f"in the last {self.seconds:g} s"
+        return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
+
+    async def inject(self, site: Site, name: str) -> str:
+        """
+        Copy the stores, wait, kill, and put the copies back.
+
+        While they are copied the servers stand still, all at once. Then no process is
+        left, and what has changed since is undone.
+        """
+        place = site.directory.faults / name
+        try:
+            await self._copied(site, place)
+            await asyncio.sleep(self.seconds)
+            pids = {server: one.pid for server in self.servers if (one := site.process(server).process())}
+            write_atomically(place / "dead", json.dumps(pids))
+            for server in self.servers:
+                site.process(server).signal(signal.SIGKILL)
+            await until(self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
+            await until_silent(site, self.servers)
+            changed = await asyncio.to_thread(self._put_back, site, place, self.servers)
+        except OSError as error:
+            raise self._failed(error) from error
+        return (
+            f"{are(self.servers)} gone, and silent on the monitoring port; "
+            f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
+        )
+
+    async def heal(self, site: Site, name: str) -> Callable[[], None]:
+        """
+        Start those that do not run, on the stores that were put back.
+
+        After a crash of the tool what was begun is ended: not at all where no server has
+        died yet, and else wherever it has not been started again since: by the lab's records, also if it was ended again.
+        """
+        place = site.directory.faults / name
+        for server in self.servers:
+            site.process(server).signal(signal.SIGCONT)
+        dead = read_pids(place / "dead")
+        alive = [server for server, pid in dead.items() if (one := site.process(server).process()) and one.pid == pid]
+        if len(alive) < len(dead):
+            for server in alive:
+                site.process(server).signal(signal.SIGKILL)
+            await until(alive, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
+            try:
+                await asyncio.to_thread(self._put_back, site, place, _not_started_since(site, dead))
+            except OSError as error:
+                raise self._failed(error) from error
+        return start_missing(site, self.servers)
+
+    def _failed(self, error: OSError) -> LabError:
+        return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
+
+    async def _copied(self, site: Site, place: Path) -> None:
+        await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
+        try:
+            for server in self.servers:
+                site.process(server).signal(signal.SIGSTOP)
+            await until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP")
+            copying = asyncio.ensure_future(asyncio.to_thread(self._copy, site, place))
+            await uninterrupted(copying)  # a thread cannot be stopped half way
+        finally:
+            for server in self.servers:
+                site.process(server).signal(signal.SIGCONT)
+        write_atomically(place / "copied", "")
+
+    def _copy(self, site: Site, place: Path) -> None:
+        for server in self.servers:
+            store = site.directory.data / server
+            if store.exists():
+                shutil.copytree(store, place / server, symlinks=True)
+
+    def _put_back(self, site: Site, place: Path, servers: Collection[str]) -> int:
+        """
+        Put back every copy of *servers* that is still there, and count the files that differed. May be repeated after a crash.
+
+        The stores of the others are left alone.
+        """
+        changed = 0
+        for server in servers:
+            store, following = site.directory.store(server), site.directory.next_store(server)
+            copy, lost = place / server, place / f"{server}.lost"
+            if copy.exists():
+                changed += _differing(copy, store)
+                copy.rename(following)
+            if following.exists():
+                if store.exists():
+                    shutil.rmtree(lost, ignore_errors=True)
+                    store.rename(lost)
+                following.rename(store)
+        for server in self.servers:
+            shutil.rmtree(place / f"{server}.lost", ignore_errors=True)
+            if server not in servers:
+                shutil.rmtree(site.directory.next_store(server), ignore_errors=True)
+        return changed
+
+
+def _not_started_since(site: Site, dead: Mapping[str, int]) -> Collection[str]:
+    """The servers whose last process was that one of *dead*, which was to be killed."""
+    last = {server: records.read(site.directory, server) for server in dead}
+    return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
+
+
+def _differing(one: Path, other: Path) -> int:
+    seen, seen_now = _files(one), _files(other)
+    return sum(seen.get(name) != seen_now.get(name) for name in seen.keys() | seen_now.keys())
+
+
+def _files(root: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of the last change of every file below *root*: copies keep them."""
+    return {
+        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in root.rglob("*")
+        if path.is_file()
+    }

@@ -1,0 +1,100 @@
+"""Restarting servers one after the other, each only when all are healthy again; with another binary, if so wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.chaos import journal
+from vstream.chaos.faults import Restart
+from vstream.chaos.inject import Order, require_allowed, settled
+from vstream.chaos.recovery import caught_up, healthy
+from vstream.errors import LabError
+from vstream.jetstream import monitoring
+from vstream.lab import conf
+from vstream.lab.readiness import monitor_url
+from vstream.lab.start import uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vstream.lab.binaries import Program
+    from vstream.lab.lab import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """One server: how many seconds it took to end, and from then on until all were healthy."""
+
+    server: str
+    version: str
+    """What it runs now."""
+    stopping: float
+    recovering: float
+
+
+async def restart(
+    order: Order,
+    servers: Sequence[str],
+    *,
+    is_lame_duck: bool = False,
+    program: Program | None = None,
+    timeout: float,
+    on_restarted: Callable[[Restarted], None],
+    on_progress: Callable[[Progress], None],
+) -> tuple[Restarted, ...]:
+    """
+    End and start *servers* in turn. The next one waits until every server is healthy and every stream has caught up.
+
+    With *program* they are started with that, now and from then on: an upgrade. Refused
+    before the first signal if any of the steps takes more than its own region. Raises
+    LabError at a server that does not come back, with the rest untouched; before the
+    first signal if *program* would refuse a configuration. If it is cancelled, the
+    server of that moment is started first.
+    """
+    site = order.site
+    if program is not None:
+        await conf.check(dict.fromkeys(servers, program.binary), site.directory.conf)
+    async with site.directory.locked():
+        book = settled(site)
+    for server in servers:
+        require_allowed(replace(order, asked=f"{order.asked}: {server}"), book, servers=(server,))
+    done = []
+    for server in servers:
+        began = time.monotonic()
+        step = asyncio.ensure_future(_bounce(order, server, is_lame_duck=is_lame_duck, program=program))
+        try:
+            watch = await asyncio.shield(step)
+        except asyncio.CancelledError:
+            await uninterrupted(step)
+            raise
+        stopped = time.monotonic()
+        await healthy(site, timeout=timeout, watch=watch, on_progress=on_progress)
+        await caught_up(site, timeout=timeout)
+        version = (await monitoring.varz(monitor_url(site.address(server)))).version
+        if program is not None and version != program.version:
+            raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
+        one = Restarted(server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped)
+        on_restarted(one)
+        done.append(one)
+    return tuple(done)
+
+
+async def _bounce(order: Order, server: str, *, is_lame_duck: bool, program: Program | None) -> Callable[[], None]:
+    """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""
+    site, fault = order.site, Restart(servers=(server,), is_lame_duck=is_lame_duck)
+    async with site.directory.locked():
+        if not site.serves(server):
+            raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
+        book, entry = settled(site).opened(f"{order.asked}: {server}", fault)
+        journal.write(site.directory, book)
+        await fault.inject(site, entry.id)
+        if program is not None:
+            record = site.latest_record()
+            # From here on a heal after a crash starts it with the new one, too.
+            site.directory.write(replace(record, programs={**record.programs, server: program}))
+        watch = await fault.heal(site, entry.id)
+        journal.write(site.directory, book.closed(entry.id))
+    return watch

@@ -1,0 +1,212 @@
+"""From what people name to the servers that are meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.chaos import leaders
+from vstream.errors import LabError, RefusedError, UnknownNameError
+from vstream.topology import naming
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from vstream.chaos.leaders import StreamRole
+    from vstream.chaos.target_servers import Site
+    from vstream.lab.links.state import Pair
+    from vstream.topology.model import Topology
+
+_SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
+
+
+def servers_of_region(site: Site, region: str) -> tuple[str, ...]:
+    """The servers of *region* that run. Raises UnknownNameError if there is no such region, LabError if none runs."""
+    _require_region(site, region)
+    running = tuple(server for server in site.in_region(region) if site.process(server).is_running())
+    if not running:
+        raise LabError(f"no server of region `{region}` runs", hint="`vstream chaos status` shows what is open")
+    return running
+
+
+def server(site: Site, name: str) -> tuple[str, ...]:
+    """The server *name*. Raises UnknownNameError if there is none, LabError if it does not run."""
+    if name not in site.servers:
+        raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
+    if not site.process(name).is_running():
+        raise LabError(f"server `{name}` does not run", hint="`vstream chaos status` shows what is open")
+    return (name,)
+
+
+def region_or_server(site: Site, name: str) -> tuple[str, ...]:
+    """The servers that serve of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
+    if name in site.regions and name in site.servers:
+        raise UnknownNameError(
+            f"`{name}` is a region and a server", hint="name each server of the region, or call one of them otherwise"
+        )
+    if name not in site.regions and name not in site.servers:
+        raise UnknownNameError(
+            f"there is no region or server `{name}`",
+            hint=f"regions: {', '.join(site.regions)}; servers: {', '.join(site.servers)}{_instead(site, name)}",
+        )
+    found = servers_of_region(site, name) if name in site.regions else server(site, name)
+    serving = tuple(one for one in found if site.serves(one))
+    if not serving:
+        raise LabError(f"`{name}` is paused already", hint="`vstream chaos resume` lets it go on")
+    return serving
+
+
+def sides(site: Site, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """
+    The sides of a partition: in each of *texts*, regions with commas between them.
+
+    Raises UnknownNameError for an unknown region, one that is on two sides, and fewer than two sides.
+    """
+    found = tuple(tuple(name.strip() for name in text.split(",") if name.strip()) for text in texts)
+    named = [name for side in found for name in side]
+    for name in named:
+        _require_region(site, name)
+        if named.count(name) > 1:
+            raise UnknownNameError(f"region `{name}` cannot be on two sides", hint=_SIDES)
+    if len(found) < 2 or not all(found):  # noqa: PLR2004 - a partition
+        raise UnknownNameError("a partition has two sides or more", hint=_SIDES)
+    return found
+
+
+def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[Pair, ...]:
+    """The links between *parts*, which are regions; with *one_way* only what the first of them sends."""
+    senders = parts[:1] if one_way else parts
+    return tuple((one, other) for side in senders for far in parts if far is not side for one in side for other in far)
+
+
+def around(site: Site, regions: Sequence[str]) -> tuple[Pair, ...]:
+    """The links of each of *regions* to all others. Raises UnknownNameError for an unknown one, and where it is the only one."""
+    for name in regions:
+        _require_region(site, name)
+    if len(site.regions) == 1:
+        raise UnknownNameError("there is only one region: it has no links to others")
+    return tuple(
+        (one, other)
+        for one in site.regions
+        for other in site.regions
+        if one != other and (one in regions or other in regions)
+    )
+
+
+def link(site: Site, one: str, other: str) -> tuple[Pair, Pair]:
+    """The link between two regions, both directions. Raises UnknownNameError for an unknown one, or one with itself."""
+    for name in (one, other):
+        _require_region(site, name)
+    if one == other:
+        raise UnknownNameError(f"`{one}` has no link to itself", hint=f"regions: {', '.join(site.regions)}")
+    return (one, other), (other, one)
+
+
+def _require_region(site: Site, name: str) -> None:
+    if name not in site.regions:
+        raise UnknownNameError(
+            f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}{_instead(site, name)}"
+        )
+
+
+def _instead(site: Site, name: str) -> str:
+    """What *name* is, which is no region: the end of a hint."""
+    if name in site.servers:
+        return f"; `{name}` is a server in region `{site.servers[name]}`: `kill-server` and `pause` take it alone"
+    members = [server for server, cluster in site.clusters.items() if cluster == name]
+    where = tuple(dict.fromkeys(site.servers[server] for server in members))
+    if len(where) == 1:
+        return f"; `{name}` is the cluster of region `{where[0]}`"
+    if where:
+        return (
+            f"; `{name}` is a cluster across regions, and each of its servers goes with its own region; "
+            f"`kill-server` and `pause` take one alone: {', '.join(members)}"
+        )
+    return ""
+
+
+def stream(topology: Topology, name: str, region: str | None) -> str:
+    """
+    The physical stream that is meant by *name*: of a virtual one, the write stream of *region*; without, what is called so.
+
+    Raises UnknownNameError if the virtual stream is not in that region, or no region was given.
+    """
+    virtual = next((one for one in topology.streams if one.name == name), None)
+    if virtual is None:
+        return name
+    if virtual.consistency.has_origin or (virtual.is_order_named and region is None):
+        return naming.mirrored(virtual) or name
+    if region not in virtual.regions:
+        raise UnknownNameError(
+            f"virtual stream `{name}` has a stream in each region: which one?"
+            if region is None
+            else f"virtual stream `{name}` is not in region `{region}`",
+            hint=f"`--region` with one of {', '.join(virtual.regions)}; its read streams have names of their own, "
+            f"such as `{naming.physical_name(virtual, Role.READ, virtual.regions[0])}`",
+        )
+    return naming.physical_name(virtual, Role.WRITE, region)
+
+
+async def led_stream(site: Site, name: str) -> tuple[StreamRole, str]:
+    """Who holds stream *name*, and who leads it. Raises LabError if there is no such stream or nobody leads it."""
+    async with site.connected() as connection:
+        role = await leaders.stream_role(connection, name)
+    if role.leader is None or role.leader not in site.servers:
+        raise LabError(
+            f"stream `{name}` is led by `{role.leader}`, which is no server of this topology"
+            if role.leader
+            else f"the server does not say who leads stream `{name}`",
+            hint="a single server that is not clustered has no leaders to change",
+        )
+    return role, role.leader
+
+
+def require_elector(role: StreamRole) -> None:
+    """Raises RefusedError if nobody could lead after the present leader of *role*."""
+    if role.replicas == 1:
+        raise RefusedError(
+            f"stream `{role.stream}` has one replica: there is nobody to hand over to",
+            hint="streams of three replicas can change their leader",
+        )
+    if not role.can_elect:
+        raise RefusedError(
+            f"stream `{role.stream}` has {len(role.followers)} of {role.replicas - 1} followers that are current: "
+            "it could be left without a leader",
+            hint="heal what is open first, or say `--yes-really`",
+        )
+
+
+def new_stream_leader(site: Site, role: StreamRole, old: str) -> Callable[[], Awaitable[str]]:
+    """What sees, after *old* was killed, that another server leads the stream of *role*."""
+
+    async def see() -> str:
+        if not role.can_elect:
+            return f"{role.stream} has no leader: no other replica could be one"
+        async with site.connected(site.servers[old]) as connection:
+            new, seconds = await leaders.successor(
+                lambda: leaders.stream_leader(connection, role.stream), old, within=leaders.ELECTION
+            )
+        return _succession(role.stream, old, new, seconds)
+
+    return see
+
+
+def new_meta_leader(site: Site, old: str) -> Callable[[], Awaitable[str]]:
+    """What sees, after *old* was killed, that another server leads the meta group."""
+
+    async def see() -> str:
+        serving = len(site.servers) - len(site.lost())
+        if serving <= len(site.servers) // 2:
+            return "the meta group has no leader: the majority is missing"
+        new, seconds = await leaders.successor(
+            lambda: leaders.meta_leader(site.monitors()), old, within=leaders.ELECTION
+        )
+        return _succession("the meta group", old, new, seconds)
+
+    return see
+
+
+def _succession(what: str, old: str, new: str | None, seconds: float) -> str:
+    if new is None:
+        raise LabError(f"{what} has no leader after `{old}` within {seconds:.0f} s, although there is a majority")
+    return f"{what} is led by {new} instead of {old}, after {seconds:.1f} s"

@@ -1,0 +1,254 @@
+"""The servers that faults are for: a lab, whose processes can be signalled, or a deployment that has only its API."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.errors import LabError, NotReachableError
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.lab.lab import endpoints as lab_endpoints
+from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.readiness import monitor_url
+from vstream.lab.server import NatsServer
+from vstream.lab.status import recorded_lab, system_endpoint
+from vstream.plan.live.observe import any_connection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+
+    from vstream.lab.links.state import Pair
+    from vstream.lab.state import LabDirectory, LabRecord
+    from vstream.topology.bundle import ServerAddress
+    from vstream.topology.model import Endpoint, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where faults happen. *lab* is None for servers that vstream did not start."""
+
+    servers: Mapping[str, str]
+    """The region that each server stands in."""
+    clusters: Mapping[str, str]
+    """The cluster that each server belongs to: its region's own, or the stretch cluster."""
+    endpoints: Mapping[str, Endpoint]
+    system: Endpoint | None
+    """How to reach the system account: only that can move the meta leader."""
+    lab: tuple[LabDirectory, LabRecord] | None
+    hubs: Mapping[str, str] = field(default_factory=dict)
+    """By region, the server that joins it to the others, and has no JetStream; then each region has its own meta group."""
+    held: frozenset[str] = frozenset()
+    """Servers that stay down, whichever fault is healed: another open one has taken them."""
+
+    @property
+    def directory(self) -> LabDirectory:
+        """The lab's directory. Raises LabError if this is no lab."""
+        return self._required_lab()[0]
+
+    @property
+    def record(self) -> LabRecord:
+        """What the lab is made of. Raises LabError if this is no lab."""
+        return self._required_lab()[1]
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions, in the order of the topology."""
+        return tuple(dict.fromkeys(self.servers.values()))
+
+    @property
+    def meta_groups(self) -> tuple[frozenset[str], ...]:
+        """The servers of each JetStream meta group."""
+        if not self.hubs:
+            return (frozenset(self.servers),)
+        return tuple(frozenset(self.in_region(region)) - {hub} for region, hub in self.hubs.items())
+
+    def latest_record(self) -> LabRecord:
+        """The record as it is by now: an upgrade changes what servers are started with."""
+        return self.directory.read() or self.record
+
+    def in_region(self, region: str) -> tuple[str, ...]:
+        """The servers that stand in *region*, its member of the stretch cluster among them."""
+        return tuple(server for server, where in self.servers.items() if where == region)
+
+    def address(self, server: str) -> ServerAddress:
+        """Where *server* of the lab listens."""
+        return next(one for one in self.record.servers if one.server.name == server)
+
+    def process(self, server: str) -> NatsServer:
+        """The server of the lab: it is looked up in the process table, by identity, at every signal."""
+        return NatsServer(self.directory, server)
+
+    def lost(self) -> frozenset[str]:
+        """The servers of the lab that do not serve now: gone, or stopped by a signal."""
+        return frozenset(server for server in self.servers if not self.serves(server))
+
+    def serves(self, server: str) -> bool:
+        """Whether the process of *server* runs and is not stopped. Always, where there are no processes to look at."""
+        return self.lab is None or self.is_alive(server, stopped=False)
+
+    def is_alive(self, server: str, *, stopped: bool) -> bool:
+        """Whether *server* has a process, and that is, or is not, stopped by a signal."""
+        process = self.process(server).process()
+        if process is None:
+            return False
+        try:
+            return (process.status() == psutil.STATUS_STOPPED) is stopped
+        except psutil.NoSuchProcess:
+            return False
+
+    def monitors(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """Where the servers that serve answer monitoring requests; only those *among* these where it is a lab."""
+        if self.lab is None:
+            return tuple(url for endpoint in self.endpoints.values() for url in endpoint.monitor)
+        return tuple(
+            monitor_url(self.address(server))
+            for server in self.servers
+            if (among is None or server in among) and self.serves(server)
+        )
+
+    @asynccontextmanager
+    async def connected(self, first: str | None = None) -> AsyncIterator[Connection]:
+        """A connection to region *first*, or to any other that can be reached. Raises NotReachableError if none can."""
+        regions = sorted(self.endpoints, key=lambda region: region != first)
+        if self.hubs:
+            async with self._connected_to_each(regions) as connection:
+                yield connection
+            return
+        connection = await self._open([(region, self._serving(region)) for region in regions])
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def _connected_to_each(self, regions: Sequence[str]) -> AsyncIterator[Connection]:
+        """To the first of *regions* that can be reached; what is asked of another domain goes there."""
+
+        async def one(region: str) -> Connection | NotReachableError:
+            try:
+                return await self._open([(region, self._serving(region))])
+            except NotReachableError as error:
+                return error
+
+        opened = dict(zip(regions, await asyncio.gather(*map(one, regions)), strict=True))
+        try:
+            yield any_connection(opened)
+        finally:
+            await asyncio.gather(*(one.close() for one in opened.values() if isinstance(one, Connection)))
+
+    @asynccontextmanager
+    async def connected_to_system(self) -> AsyncIterator[Connection]:
+        """A connection to the system account. Raises LabError where nothing says how, or where there are several."""
+        self.require_one_meta_group()
+        if self.system is None:
+            raise LabError(
+                "moving the JetStream meta leader takes the system account, and nothing says how to reach it",
+                hint="`--system-context NAME` names a nats CLI context of the system account",
+            )
+        endpoint = self.system
+        if self.lab is not None:
+            urls = tuple(url for region in self.endpoints for url in self._serving(region).urls)
+            endpoint = replace(endpoint, urls=urls)
+        connection = await self._open([("system account", endpoint)])
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    def require_one_meta_group(self) -> None:
+        """Raises LabError where each region has a meta leader of its own: a fault for *the* leader says not which."""
+        if self.hubs:
+            raise LabError(
+                "with `routing: domains` each region has a JetStream meta leader of its own",
+                hint="kill or pause a server instead: `vstream lab status` says which there are",
+            )
+
+    def system_in(self, region: str) -> Endpoint:
+        """How to reach the system account of the lab in *region*; without addresses if no server there serves."""
+        assert self.system is not None
+        if region not in self.hubs:
+            return replace(self.system, urls=self._serving(region).urls)
+        # The system accounts of regions are their own; those of hubs are one.
+        hub = self.address(self.hubs[region])
+        serves = self.serves(self.hubs[region])
+        return replace(self.system, urls=(f"nats://{hub.host}:{hub.client}",) if serves else ())
+
+    def cuts(self) -> frozenset[Pair]:
+        """The links of the lab that carry nothing now."""
+        known = Keeper(self.directory).read()
+        return frozenset(pair for pair in known.pairs if known.state(pair).cut is not None) if known else frozenset()
+
+    async def _open(self, choices: Iterable[tuple[str, Endpoint]]) -> Connection:
+        reasons = []
+        for region, endpoint in choices:
+            if not endpoint.urls and endpoint.context is None:
+                reasons.append(f"region `{region}`: none of its servers serves")
+                continue
+            try:
+                return await open_connection(endpoint, region)
+            except NotReachableError as error:
+                reasons.append(error.message)
+        raise NotReachableError("no region can be reached: " + "; ".join(reasons), hint="`vstream chaos heal` undoes")
+
+    def _serving(self, region: str) -> Endpoint:
+        """The endpoint of *region* without servers that are known to be lost: a paused one would keep us waiting."""
+        if self.lab is None:
+            return self.endpoints[region]
+        addresses = [
+            address
+            for server in self.in_region(region)
+            if not ((address := self.address(server)).is_stretch or address.is_hub) and self.serves(server)
+        ]
+        return replace(
+            self.endpoints[region], urls=tuple(f"nats://{address.host}:{address.client}" for address in addresses)
+        )
+
+    def _required_lab(self) -> tuple[LabDirectory, LabRecord]:
+        if self.lab is None:
+            raise LabError(
+                "these servers were not started by vstream, so it does not touch their processes",
+                hint="a lab's servers can be killed and paused (`vstream lab up`); "
+                "elsewhere there are `chaos step-down` and `chaos step-down-meta`",
+            )
+        return self.lab
+
+
+def of_lab(name: str) -> Site:
+    """The lab *name*, running or not. Raises LabError if there is none."""
+    directory, record = recorded_lab(name)
+    return Site(
+        servers={address.server.name: address.region for address in record.servers},
+        clusters={address.server.name: address.cluster_name for address in record.servers},
+        endpoints=lab_endpoints(name),
+        system=system_endpoint(name),
+        lab=(directory, record),
+        hubs={address.region: address.server.name for address in record.servers if address.is_hub},
+    )
+
+
+def of_topology(topology: Topology, name: str) -> Site:
+    """The lab *name*, which must be one of *topology*. Raises LabError if it is not."""
+    site = of_lab(name)
+    wanted = {seat.server.name: seat.region for seat in topology.processes}
+    if wanted != dict(site.servers):
+        raise LabError(
+            f"lab `{name}` runs other servers than topology `{topology.name}` has",
+            hint="`--topology FILE` names the topology that the lab was started from",
+        )
+    return site
+
+
+def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> Site:
+    """Servers that are reached by `connect`: their API alone can be used."""
+    return Site(
+        servers={seat.server.name: seat.region for seat in topology.processes},
+        clusters={seat.server.name: seat.cluster for seat in topology.processes},
+        endpoints=endpoints,
+        system=system,
+        lab=None,
+        hubs={seat.region: seat.server.name for seat in topology.processes if seat.is_hub},
+    )

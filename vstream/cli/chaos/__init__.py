@@ -1,0 +1,1 @@
+"""vstream chaos: one command per fault."""

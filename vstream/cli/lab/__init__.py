@@ -1,0 +1,1 @@
+"""vstream lab: start, stop and look into labs."""

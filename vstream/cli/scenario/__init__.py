@@ -1,0 +1,1 @@
+"""vstream scenario: run, check and explore scenarios."""

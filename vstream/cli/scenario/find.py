@@ -1,0 +1,60 @@
+"""What the commands about scenarios take: a file, or the name of a scenario that ships with vstream."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from vstream.lint.load_scenario import Loaded
+
+ScenarioFile = Annotated[
+    str,
+    typer.Argument(
+        help="The scenario file, or the name of a shipped one (`vstream scenario list`); `-` reads standard input.",
+        metavar="FILE|NAME",
+    ),
+]
+
+
+def shipped() -> dict[str, Path]:
+    """The scenarios that ship with vstream, by name."""
+    from vstream import resources  # noqa: PLC0415
+
+    return {path.stem: path for path in sorted(resources.scenarios().glob("*.yaml"))}
+
+
+def find(name: str) -> Path:
+    """The file that *name* stands for. Raises VstreamError if there is none."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    path = Path(name)
+    if name == "-" or path.exists():
+        return path
+    known = shipped()
+    if name in known:
+        return known[name]
+    if path.suffix or len(path.parts) > 1:
+        raise VstreamError(f"{name} does not exist", hint="check the path; `vstream scenario list` lists shipped ones")
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "`vstream scenario list` lists those that ship with vstream"
+    raise VstreamError(f"there is no scenario `{name}`", hint=hint)
+
+
+def load(name: str) -> Loaded:
+    """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
+    from vstream.cli import (  # noqa: PLC0415
+        files,
+        options,
+    )
+    from vstream.lint.load_scenario import load as load_content  # noqa: PLC0415 - the whole core
+    from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
+
+    path = find(name)
+    file = files.STDIN if name == "-" else str(path)
+    return load_content(options.read(path, limit=MAX_BYTES + 1), file, files.read, os.path.isdir)

@@ -1,0 +1,116 @@
+"""`vstream scenario verdict`: a capture judged again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vstream.cli.exit_codes import CLEAN, FAILED, NO
+from vstream.errors import InvalidInputError, VstreamError
+from vstream.files import save
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.capture.store import Capture
+    from vstream.capture.verdict.verdict import Verdict
+    from vstream.scenario.model import Expectation
+
+FormatOption = Annotated[str, typer.Option("--format", help="text, json or junit.")]
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", help="Write one self-contained HTML page to this file, too.", metavar="FILE")
+]
+
+
+def command(
+    capture: Annotated[
+        Path, typer.Argument(help="The directory that `vstream scenario run` wrote.", metavar="CAPTURE")
+    ],
+    output: FormatOption = "text",
+    html: HtmlOption = None,
+) -> None:
+    """
+    Judge a capture again, from its files alone: no servers, and the same verdict each time.
+
+    Exits with 0 for PASS, 1 for FAIL and 3 for UNKNOWN: something is not known, and nothing is proven to be wrong.
+
+    Examples: `vstream scenario verdict walkthrough-1/`, `vstream scenario verdict run/ --format junit > verdict.xml`,
+    `vstream scenario verdict run/ --html verdict.html`
+    """
+    from vstream.capture.store import Capture as Store  # noqa: PLC0415
+    from vstream.capture.verdict.check import check  # noqa: PLC0415
+
+    check_format(output)
+    store = Store(capture)
+    verdict = check(store, expectations(store))
+    show(verdict, output, html)
+    if code := exit_code(verdict):
+        raise typer.Exit(code)
+
+
+def check_format(output: str) -> None:
+    """Refuse a format that there is not."""
+    from vstream.cli.views.verdict import VerdictFormat  # noqa: PLC0415
+
+    if output not in set(VerdictFormat):
+        raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
+
+
+def expectations(capture: Capture) -> Sequence[Expectation]:
+    """
+    What the scenario in *capture* expects.
+
+    None if there is no scenario in it. Raises VstreamError if it is there and cannot be
+    understood: a verdict without it would be one on something else.
+    """
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.lint.load_scenario import load  # noqa: PLC0415 - the whole core
+
+    file = capture.path / "scenario.yaml"
+    capture.manifest()
+    try:
+        content = file.read_bytes()
+    except OSError:
+        console.say(f"{file} cannot be read: judged is only what must always hold", style="yellow")
+        return ()
+    # The scenario names its topology by where it lay when it ran; the capture has its own copy.
+    loaded = load(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
+    try:
+        return loaded.require().expectations
+    except InvalidInputError as error:
+        first = error.diagnostics[0]
+        place = f"{first.span.file}:{first.span.line}: " if first.span is not None else ""
+        raise VstreamError(
+            f"the capture's scenario cannot be understood: {place}{first.message}",
+            hint=f"it was changed since, or written by another vstream; `vstream scenario validate {file}` shows all",
+        ) from error
+
+
+def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
+    """Print *verdict* in the format *output*, and write it to the file *html*. Raises VstreamError if that cannot be written."""
+    from vstream.capture.verdict.export import as_dict, to_junit  # noqa: PLC0415
+    from vstream.cli.views import console  # noqa: PLC0415
+    from vstream.cli.views import verdict as view  # noqa: PLC0415
+
+    if output == "json":
+        typer.echo(json.dumps(as_dict(verdict), indent=2, ensure_ascii=False, allow_nan=False))
+    elif output == "junit":
+        typer.echo(to_junit(verdict))
+    else:
+        for part in view.report(verdict):
+            console.out().print(part)
+    if html is not None:
+        from vstream.cli.views.verdict_page import page  # noqa: PLC0415
+
+        save(html, page(verdict))
+        console.say(f"the page is {html}")
+
+
+def exit_code(verdict: Verdict) -> int:
+    """What a command that ends with *verdict* exits with."""
+    from vstream.capture.verdict.verdict import Status  # noqa: PLC0415
+
+    return {Status.PASS: CLEAN, Status.FAIL: NO, Status.UNKNOWN: FAILED}[verdict.status]

@@ -1,0 +1,62 @@
+"""What became of a plan, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from vstream.topology.bundle import ACCOUNTS_PATH, OPERATOR_PATH
+from vstream.topology.stream_config import StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.plan.apply import Applied
+
+
+def text(result: Applied, file: str) -> Iterator[Text]:
+    """What was done, what was not, and what nobody knows. *file* is what servers load."""
+    streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
+    done = f"Applied: {_count(len(streams), 'stream')}"
+    if len(streams) < len(result.done):
+        done += f", {_count(len(result.done) - len(streams), 'consumer')}"
+    if result.mappings_loaded:
+        done += ", accounts pushed to every server" if file == OPERATOR_PATH else f", {file} loaded on every server"
+    if result.retired:
+        done += f", {', '.join(result.retired)} stopped and gone from the meta group"
+    yield Text(done + ".", style="bold green" if result.is_complete else "bold")
+    groups = (
+        ("uncertain (no answer: it may have happened)", result.uncertain, "bold yellow"),
+        ("refused", result.refused, "bold red"),
+        ("not tried", result.skipped, "yellow"),
+    )
+    for label, changes, style in groups:
+        if changes:
+            names = ", ".join(change.config.name for change in changes[:5])
+            more = f", … ({len(changes):,})" if len(changes) > 5 else ""  # noqa: PLR2004
+            yield Text.assemble((f"{label}: ", style), names, more)
+    if result.mappings_pending:
+        yield from _yours(file)
+    for shut in result.shut:
+        yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
+        yield Text(f"  {shut.missing}")
+    if result.shut:
+        yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
+    if result.waits_for:
+        yield Text(
+            "Nothing was removed: it is not known whether the mappings of "
+            f"{', '.join(result.waits_for)} still lead there."
+        )
+
+
+def _yours(file: str) -> Iterator[Text]:
+    """What whoever runs the servers has to do with *file*."""
+    yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each,")
+    if file == ACCOUNTS_PATH:
+        yield Text("twice where there is a new account (docs/routing.md),")
+    yield Text("then run `vstream apply` again for what had to wait.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

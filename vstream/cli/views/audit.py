@@ -1,0 +1,302 @@
+"""An audit on the screen: the verdict first, then why, then the numbers."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vstream.audit.codes import Many
+from vstream.audit.report import Verdict
+from vstream.cli.views import console
+from vstream.cli.views.diagnostics import clean
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from vstream.audit.progress import Progress
+    from vstream.audit.report import Finding, Report, Route, Settled
+
+MARKS = {Verdict.PASS: ("✓", "green"), Verdict.FAIL: ("✗", "bold red"), Verdict.UNKNOWN: ("?", "bold yellow")}
+_WEIGHTS = {
+    Severity.ERROR: ("✗", "bold red"),
+    Severity.WARNING: ("!", "bold yellow"),
+    Severity.NOTE: ("·", "dim"),
+}
+_CHAPTERS = {
+    "VA004": "{n:row that cannot be|rows that cannot be}",
+    "VA006": "{n:stream that does|streams that do} not exist",
+    "VA1": "{n:message|messages} missing",
+    "VA105": "{n:message|messages} late",
+    "VA2": "{n:message|messages} too many or changed",
+    "VA3": "{n:message|messages} out of order",
+    "VA401": "regions disagree for good on {n:key|keys}",
+    "VA404": "{n:message|messages} dropped for another with the same id",
+}
+"""What errors of codes that begin so mean; of several beginnings, the longest counts."""
+_SHOWN = 40
+"""Findings of one severity."""
+_EXPLAINED = 3
+"""Codes whose manual is pointed to."""
+_RANGES = 5
+_MS = 1e6
+_S = 1e9
+
+
+class Stages:
+    """Says what is being done, and how far it is: a bar on a terminal, a line for each stage elsewhere."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._task: TaskID | None = None
+        self._name = ""
+        self._started = 0.0
+
+    def begin(self, name: str) -> None:
+        """A stage begins; the one in front of it is over."""
+        if name == self._name:
+            return
+        self.end()
+        self._name, self._started = name, time.monotonic()
+        self._task = self._bar.add_task(name, total=None)
+
+    def tasks(self, progress: Progress) -> None:
+        """How far Spark is with what it does now."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=progress.done, total=progress.tasks)
+
+    def end(self) -> None:
+        """The last stage is over."""
+        if self._task is not None:
+            console.say(f"· {self._name}: {time.monotonic() - self._started:.1f} s", style="dim")
+            self._bar.remove_task(self._task)
+            self._task, self._name = None, ""
+
+    def keeping(self, file: Path) -> None:
+        """Something goes on when all is over."""
+        self.end()
+        console.say(
+            f"· in the background: {clean(str(file))} is made, with which the next audit starts sooner", style="dim"
+        )
+
+
+@contextmanager
+def progress() -> Iterator[Stages]:
+    """Show the stages of an audit on standard error."""
+    with console.progress() as bar:
+        stages = Stages(bar)
+        yield stages
+        stages.end()
+
+
+def report(report: Report) -> Iterator[RenderableType]:
+    """All of it, from top to bottom."""
+    yield headline(report)
+    for severity in Severity:
+        found = [one for one in report.findings if one.severity is severity]
+        for one in found[:_SHOWN]:
+            yield from _finding(one)
+        if len(found) > _SHOWN:
+            yield Text(f"  and {len(found) - _SHOWN:,} more findings of this kind", style="dim")
+    told = dict.fromkeys(one.code for one in report.findings if one.severity is not Severity.NOTE)
+    if told:
+        codes = ", ".join(f"`vstream explain {code}`" for code in list(told)[:_EXPLAINED])
+        yield Text(f"  {codes}{', …' if len(told) > _EXPLAINED else ''}: what it means, and what to do", style="dim")
+    for virtual in report.virtuals:
+        table = matrix(report, virtual)
+        if table is not None:
+            yield table
+    if report.settled:
+        yield _settled(report)
+    if report.answers:
+        yield _answers(report)
+    if report.orders:
+        yield _orders(report)
+
+
+def headline(report: Report) -> Text:
+    """`FAIL acme: 3 errors, 1 note; 12,000 messages in 6 streams of 3 regions`."""
+    verdict = report.verdict()
+    mark, style = MARKS[verdict]
+    return Text.assemble((f"{mark} {verdict.name} ", style), (clean(report.subject), "bold"), f": {summary(report)}")
+
+
+def summary(report: Report) -> str:
+    """What was found in what, in one sentence."""
+    unseen = [one for one in report.findings if one.leaves_open]
+    seen = [one for one in report.findings if not one.leaves_open]
+    counts = {severity: sum(one.severity is severity for one in seen) for severity in Severity}
+    found = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    not_seen = f"not everything could be seen{_where(unseen)}"
+    match report.verdict():
+        case Verdict.PASS:
+            said = "every region holds every message, once, in order"
+        case Verdict.UNKNOWN:
+            said = f"nothing is known to be wrong, and {not_seen}"
+        case Verdict.FAIL:
+            said = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
+    return (
+        f"{' · '.join([said, *found])} · {Many(report.messages):stored message|stored messages} in "
+        f"{Many(len(report.streams)):stream|streams} of {Many(len(report.regions)):region|regions}"
+        f"{' and the stretch cluster' if report.stretch else ''}"
+    )
+
+
+def _wrong(report: Report) -> Iterator[str]:
+    """What the errors come to, for those who read nothing else."""
+    errors = [one for one in report.findings if one.severity is Severity.ERROR]
+    for chapter, said in _CHAPTERS.items():
+        some = [one for one in errors if max(filter(one.code.startswith, _CHAPTERS), key=len, default=None) == chapter]
+        count = sum(one.count for one in some)
+        if count:
+            yield said.format(n=Many(count)) + _where(some)
+
+
+def _where(some: Iterable[Finding]) -> str:
+    """The regions that *some* findings are about, as ` (west, east)`."""
+    regions = dict.fromkeys(one.region for one in some if one.region)
+    return f" ({', '.join(regions)})" if regions else ""
+
+
+def _finding(one: Finding) -> Iterator[Text]:
+    mark, style = MARKS[Verdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
+    where = f"{one.region}: " if one.region else ""
+    yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.detail}"))
+    for line in evidence(one):
+        yield Text(f"    {line}", style="dim")
+
+
+def evidence(one: Finding) -> Iterator[str]:
+    """The examples of a finding, a line each."""
+    if one.ranges:
+        texts = []
+        for part in one.ranges[:_RANGES]:
+            several = f" ({part.number:,})" if part.first != part.last or part.number > 1 else ""
+            place = f" at {part.seq}" if part.seq is not None and one.origin is not None else ""
+            texts.append(f"{part.text}{several}{place}")
+        rest = one.more + len(one.ranges[_RANGES:])
+        more = f", and {Many(rest):more range|more ranges}" if rest else ""
+        what = f"sequences of {one.origin}" if one.origin else "sequences"
+        yield clean(f"{what}: {', '.join(texts)}{more}")
+        if one.ranges[0].key:
+            yield clean(f"such as `{one.ranges[0].key}`")
+    for text in one.examples:
+        yield clean(text)
+
+
+def matrix(report: Report, virtual: str) -> Table | None:
+    """Origin × reader: what arrived, what is missing, and how late it was. None if there is no reader."""
+    routes = [one for one in report.routes if one.virtual == virtual]
+    if not routes:
+        return None
+    delays = {
+        (one.origin_region, one.region): one for one in report.delays if one.virtual == virtual and one.minute is None
+    }
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"{clean(virtual)}: written in → arrived in, messages and delay (median, p99, longest)",
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column("", no_wrap=True)
+    readers = list(dict.fromkeys((one.region, one.stream) for one in routes))
+    for region, _ in readers:
+        table.add_column(clean(report.place(region)), justify="right")
+    for origin, place in dict.fromkeys((one.origin, one.origin_region) for one in routes):
+        cells = []
+        for reader, stream in readers:
+            route = next(one for one in routes if (one.origin, one.stream) == (origin, stream))
+            late = delays.get((place or "", reader))
+            text = f"\n{spelled(late.p50_ns)} {spelled(late.p99_ns)} {spelled(late.max_ns)}" if late else ""
+            cells.append(Text.assemble(_arrived(route), (text, "dim")))
+        table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
+    return table
+
+
+def _arrived(route: Route) -> Text:
+    parts = [Text("?" if route.arrived is None else f"{route.arrived:,}")]
+    for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.other, "!")):
+        if number:
+            parts.append(Text(f"{sign}{number:,}", style="bold red"))
+    return Text(" ").join(parts)
+
+
+def _settled(report: Report) -> Table:
+    table = _table("after each fault: until all that was written until its end had arrived", "fault", "stream", "from")
+    readers = list(dict.fromkeys(one.region for one in report.settled))
+    for reader in readers:
+        table.add_column(clean(reader), justify="right")
+    rows: dict[tuple[int, str, str, str], dict[str, str]] = {}
+    for one in sorted(report.settled, key=lambda one: one.begun_ns):
+        rows.setdefault((one.begun_ns, one.window, one.virtual, one.origin_region), {})[one.region] = settled(one)
+    for (_, window, virtual, origin), row in rows.items():
+        cells = (row.get(reader, "–") for reader in readers)
+        table.add_row(clean(window), clean(virtual), clean(origin), *cells)
+    return table
+
+
+def settled(one: Settled) -> str:
+    """As `1.9 s` or `at once`; what is missing until now has not arrived at all."""
+    if one.missing:
+        return f"never: {one.missing:,} missing"
+    return f"{one.settled_ns / _S:,.1f} s" if one.settled_ns else "at once"
+
+
+def _answers(report: Report) -> Table:
+    table = _table("what clients were told", "stream", "region")
+    outcomes = list(dict.fromkeys(one.outcome for one in report.answers))
+    for outcome in outcomes:
+        table.add_column(clean(outcome), justify="right")
+        table.add_column("stored", justify="right", style="dim")
+    rows: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+    for one in report.answers:
+        rows.setdefault((one.virtual, one.region), {})[one.outcome] = (one.publishes, one.stored)
+    for key, row in rows.items():
+        cells = [f"{number:,}" for outcome in outcomes for number in row.get(outcome, (0, 0))]
+        table.add_row(*(clean(part) for part in key), *cells)
+    return table
+
+
+def _orders(report: Report) -> Table:
+    table = _table("order: neighbours that stand the other way round", "stream", "in", "and in")
+    table.add_column("", justify="right")
+    for one in report.orders:
+        table.add_row(clean(one.virtual), clean(one.region), clean(one.other), share(one.inverted, one.neighbours))
+    return table
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole in percent; exact zero and less than what is shown are told apart."""
+    if not whole:
+        return "–"
+    if not part:
+        return "0 %"
+    percent = 100 * part / whole
+    return f"{percent:.2f} %" if percent >= 0.01 else "< 0.01 %"  # noqa: PLR2004 - what two digits can show
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def spelled(nanoseconds: float) -> str:
+    """How long that is, with two or three digits. Clocks that differ make it less than nothing."""
+    sign = "−" if nanoseconds < 0 else ""
+    for unit, size in (("s", _S), ("ms", _MS), ("µs", 1e3)):
+        value = abs(nanoseconds) / size
+        if value >= 1:
+            return f"{sign}{value:,.{0 if value >= 10 else 1}f} {unit}"  # noqa: PLR2004 - two digits
+    return f"{nanoseconds:,.0f} ns"

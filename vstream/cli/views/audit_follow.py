@@ -1,0 +1,60 @@
+"""An audit without end on the screen: a line for each round, and what has begun or ended to be wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from vstream.cli.views.audit import MARKS, spelled
+from vstream.cli.views.diagnostics import clean
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.audit.report import Finding, Report
+
+
+class Rounds:
+    """Remembers what the last round has said."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str | None, ...], Finding] = {}
+
+    def lines(self, report: Report) -> Iterator[Text]:
+        """What there is to say of one round."""
+        verdict = report.verdict()
+        mark, style = MARKS[verdict]
+        slowest = max((one for one in report.delays if one.minute is None), key=lambda one: one.max_ns, default=None)
+        late = (
+            f", slowest {slowest.origin_region} → {slowest.region}: median {spelled(slowest.p50_ns)}, "
+            f"longest {spelled(slowest.max_ns)}"
+            if slowest
+            else ""
+        )
+        text = f"{time.strftime('%H:%M:%S')} {report.messages:,} stored messages{late}"
+        yield Text.assemble((f"{mark} {verdict.name} ", style), clean(text))
+        found = {_about(one): one for one in report.findings if one.severity is not Severity.NOTE}
+        for about, one in found.items():
+            before = self._known.get(about)
+            if before is None or before.count < one.count:
+                where = f"{one.region}: " if one.region else ""
+                why = f": {one.examples[0]}" if one.leaves_open and one.examples else ""
+                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.detail}{why}"), style="bold")
+        for about, one in self._known.items():
+            if about not in found:
+                how = "older than what is followed, and not mended" if _is_left_behind(one, report) else "over"
+                yield Text(clean(f"    {how}: {one.code} {one.virtual} {one.detail}"), style="dim")
+        self._known = found
+
+
+def _is_left_behind(one: Finding, report: Report) -> bool:
+    """Whether all messages that a finding of an earlier round is about are older than what this round looks at."""
+    first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
+    return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
+
+
+def _about(one: Finding) -> tuple[str | None, ...]:
+    return one.code, one.virtual, one.stream, one.origin, one.former

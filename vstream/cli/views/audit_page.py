@@ -1,0 +1,258 @@
+"""
+An audit as one HTML page that needs nothing else, in the looks of a scenario's verdict.
+
+The template has the words and the layout; here are the numbers and the shapes.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from vstream import __version__, resources
+from vstream.cli.views import charts
+from vstream.cli.views.audit import evidence, settled, share, spelled, summary
+from vstream.diagnostics import Severity
+from vstream.render.environment import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.audit.report import Delay, Finding, Report
+
+TEMPLATE = "audit.html.j2"
+_INTERVALS = 240
+"""Points of a chart at most: minutes are put together until they are so few."""
+_CHARTED = 6
+"""Virtual streams with charts: the ones with the most that is wrong, then the slowest."""
+_MINUTE = 60
+_SECOND = 1_000_000_000
+_LAST_TICK = 0.96
+_THINNEST = 0.6
+"""Percent of the width: one message of a billion is drawn so wide."""
+_KINDS = {"VA1": "rejected", "VA2": "indeterminate", "VA3": "moved", "VA4": "moved"}
+_LEGEND = (
+    ("rejected", "missing or late"),
+    ("indeterminate", "too many or changed"),
+    ("moved", "out of order or dropped for another"),
+    ("none", "removed by limits, or on its way"),
+    ("unread", "not read"),
+)
+_GROUPS = (
+    ("error", "What is wrong", lambda one: one.severity is Severity.ERROR and not one.leaves_open),
+    ("warning", "What could not be seen", lambda one: one.leaves_open),
+    ("warning", "What to look at", lambda one: one.severity is Severity.WARNING and not one.leaves_open),
+    ("note", "Good to know", lambda one: one.severity is Severity.NOTE and not one.leaves_open),
+)
+"""Every finding is in one of these: how its mark looks, the heading, and which belong there."""
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    env = environment([resources.templates() / "reports"], is_html=True)
+    env.filters |= {"duration": spelled}
+    shown = _shown(report)
+    timeline = _Timeline([one for one in report.delays if one.minute is not None and one.virtual in shown])
+    plots = list(_plots(report, shown, timeline))
+    strips = [strip for virtual in shown for strip in _strips(report, virtual)]
+    return env.get_template(TEMPLATE).render(
+        report=report,
+        verdict=report.verdict(),
+        summary=summary(report),
+        version=__version__,
+        groups=[
+            (look, title, [(one, list(evidence(one))) for one in report.findings if belongs(one)])
+            for look, title, belongs in _GROUPS
+        ],
+        matrices=[_matrix(report, virtual) for virtual in shown],
+        left_out=len(report.virtuals) - len(shown),
+        sections=_sections(plots),
+        ticks=timeline.ticks,
+        since=timeline.since,
+        intervals=timeline.intervals,
+        # A stream has a bar for every other: those with nothing on them would hide the rest.
+        strips=[one for one in strips if not one["is_clean"]],
+        clean_strips=[one for one in strips if one["is_clean"]],
+        strip_legend=_LEGEND,
+        share=share,
+        settled=settled,
+        moment=_moment,
+        data=_embedded(timeline, plots),
+        is_bad=lambda one: one.missing or one.extra or one.other,
+    )
+
+
+def _moment(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // _SECOND, tz=UTC).strftime("%H:%M:%S")
+
+
+def _shown(report: Report) -> list[str]:
+    """The virtual streams that get matrices and charts."""
+    wrong = dict.fromkeys(report.virtuals, 0)
+    for one in report.findings:
+        if one.severity is Severity.ERROR:
+            wrong[one.virtual] += 1 + one.count
+    slowest = dict.fromkeys(report.virtuals, 0.0)
+    for late in report.delays:
+        slowest[late.virtual] = max(slowest[late.virtual], late.max_ns)
+    order = sorted(report.virtuals, key=lambda name: (-wrong[name], -slowest[name], name))
+    return order[:_CHARTED]
+
+
+class _Timeline:
+    """Minutes as intervals of a chart."""
+
+    def __init__(self, delays: Sequence[Delay]) -> None:
+        minutes = [one.minute for one in delays if one.minute is not None]
+        self._first = min(minutes, default=0)
+        length = max(minutes, default=0) - self._first + 1
+        self._step = -(-length // _INTERVALS)
+        self.intervals = -(-length // self._step)
+        self.seconds = self._step * _MINUTE
+        self.has_minutes = bool(minutes)
+
+    @property
+    def since(self) -> str:
+        """When the first minute began."""
+        return datetime.fromtimestamp(self._first * _MINUTE, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+    @property
+    def ticks(self) -> list[dict[str, str]]:
+        """Round numbers of minutes, and where they are."""
+        length = self.intervals * self._step
+        moments = [one for one in charts.ticks(0, length) if one <= _LAST_TICK * length]
+        return [{"left": charts.short(100 * one / length), "name": f"{one:,}"} for one in moments]
+
+    def series(self, delays: Sequence[Delay]) -> dict[str, list[float | None]]:
+        """The median of medians, and the worst of the rest, by interval."""
+        groups: list[list[Delay]] = [[] for _ in range(self.intervals)]
+        for one in delays:
+            if one.minute is not None:
+                groups[(one.minute - self._first) // self._step].append(one)
+        middle = [sorted(one.p50_ns for one in some) for some in groups]
+        return {
+            "p50": [max(some[len(some) // 2], 1.0) if some else None for some in middle],
+            "p99": [max(*(one.p99_ns for one in some), 1.0) if some else None for some in groups],
+            "most": [max(*(float(one.max_ns) for one in some), 1.0) if some else None for some in groups],
+        }
+
+
+def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterator[dict[str, Any]]:
+    names = {"p50": "median", "p99": "p99", "most": "longest"}
+    for virtual in shown:
+        pairs: dict[tuple[str, str], list[Delay]] = {}
+        for one in report.delays:
+            if one.virtual == virtual and one.minute is not None:
+                pairs.setdefault((one.origin_region, one.region), []).append(one)
+        series = {pair: timeline.series(some) for pair, some in pairs.items()}
+        scale = charts.logarithmic(
+            value for one in series.values() for values in one.values() for value in values if value is not None
+        )
+        for (origin, reader), lines in series.items():
+            yield {
+                "section": f"{virtual}: delay from one region to another, logarithmic",
+                "title": f"{origin} → {reader}",
+                "high": spelled(scale.high),
+                "low": spelled(scale.low),
+                "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in lines.items()],
+                "legend": [{"kind": f"line {name}", "name": text} for name, text in names.items()],
+                "data": [{"name": names[name], "values": values} for name, values in lines.items()],
+            }
+
+
+def _sections(plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for number, plot in enumerate(plots):
+        section = found.setdefault(plot["section"], {"title": plot["section"], "charts": [], "legend": plot["legend"]})
+        section["charts"].append({**plot, "number": number})
+    return list(found.values())
+
+
+def _matrix(report: Report, virtual: str) -> dict[str, Any]:
+    """Origin × reader, with delays."""
+    routes = [one for one in report.routes if one.virtual == virtual]
+    late = {
+        (one.origin_region, one.region): one for one in report.delays if one.virtual == virtual and one.minute is None
+    }
+    readers = list(dict.fromkeys((one.region, one.stream) for one in routes))
+    cells = {(one.origin, one.stream): one for one in routes}
+    return {
+        "virtual": virtual,
+        "verdict": report.verdict(virtual),
+        "readers": [(report.place(region), stream) for region, stream in readers],
+        "rows": [
+            (
+                report.place(place) if place else origin,
+                origin,
+                [(cells[origin, stream], late.get((place or "", region))) for region, stream in readers],
+            )
+            for origin, place in dict.fromkeys((one.origin, one.origin_region) for one in routes)
+        ],
+    }
+
+
+def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
+    """For each origin and reader, what is wrong along the sequences of the origin."""
+    ends = {one.stream: one for one in report.streams if one.virtual == virtual and one.is_origin}
+    for origin, state in ends.items():
+        routes = [one for one in report.routes if (one.virtual, one.origin) == (virtual, origin)]
+        lows = [one.least for one in routes if one.least is not None]
+        highs = [one.greatest for one in routes if one.greatest is not None]
+        found = [one for one in report.findings if (one.virtual, one.origin) == (virtual, origin)]
+        lows += [part.first for one in found for part in one.ranges]
+        highs += [part.last for one in found for part in one.ranges]
+        if state.rows and state.first_seq is not None and state.last_seq is not None:
+            lows.append(state.first_seq)
+            highs.append(state.last_seq)
+        if not lows or not highs:
+            continue
+        low, high = min(lows), max(highs)
+        places = [(state.region, origin, state.error is None)]
+        places += [(one.region, one.stream, one.arrived is not None) for one in routes]
+        rows = [
+            {"region": region, "stream": stream, "is_read": is_read, "marks": list(_marks(found, stream, low, high))}
+            for region, stream, is_read in places
+        ]
+        yield {
+            "virtual": virtual,
+            "origin": origin,
+            "low": f"{low:,}",
+            "high": f"{high:,}",
+            "rows": rows,
+            "is_clean": all(row["is_read"] and not row["marks"] for row in rows),
+        }
+
+
+def _marks(found: Sequence[Finding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
+    length = high - low + 1
+    for one in sorted(found, key=lambda one: one.severity is Severity.ERROR):
+        if one.stream != stream:
+            continue
+        kind = "none" if one.severity is Severity.NOTE else _KINDS.get(one.code[:3], "moved")
+        for part in one.ranges:
+            width = max(100 * (part.last - part.first + 1) / length, _THINNEST)
+            left = min(100 * (part.first - low) / length, 100 - width)
+            yield {
+                "kind": kind,
+                "left": charts.short(left),
+                "width": charts.short(width),
+                "title": f"{one.code} {one.name}, {part.text}: {part.number:,}",
+            }
+
+
+def _embedded(timeline: _Timeline, plots: Sequence[dict[str, Any]]) -> Markup:
+    """What tooltips say, as JSON that cannot end the element it stands in."""
+    data = {
+        "interval": timeline.seconds,
+        "start": 0,
+        "unit": "min",
+        "per": _MINUTE,
+        "most": 0,
+        "intervals": timeline.intervals,
+        "charts": [{"title": one["title"], "unit": "ns", "series": one["data"]} for one in plots],
+    }
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said

@@ -1,0 +1,79 @@
+"""Explored scenarios: a line for each, and a table in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from vstream.capture.verdict.verdict import Status
+from vstream.cli.views import console
+from vstream.cli.views.diagnostics import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.runner.explore import Exploration, Explored
+
+_STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "bold yellow"}
+_MOST = 5
+
+
+class Told:
+    """Says on standard error what happens."""
+
+    def begins(self, number: int, seed: int, steps: str) -> None:
+        """A scenario begins to run."""
+        console.say(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
+
+    def shrinks(self, number: int, steps: str) -> None:
+        """A shorter scenario is tried."""
+        console.say(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
+
+    def ended(self, explored: Explored) -> None:
+        """A scenario has run."""
+        console.talk().print(line(explored))
+
+
+def line(one: Explored) -> Text:
+    """How one run ended."""
+    result = one.outcome
+    text = Text.assemble(
+        "      ",
+        (result.status.value.upper(), _STYLE[result.status]),
+        f" in {one.seconds:g} s: {result.acknowledged:,} acknowledged, {result.lost:,} lost, {result.duplicated:,} duplicated",
+    )
+    if result.detail:
+        text.append(f"; {clean(result.detail)}")
+    return text
+
+
+def table(found: Exploration) -> Iterator[Table | Text]:
+    """What did not pass, and the sums."""
+    for one in found.runs:
+        if one.outcome.status is Status.PASS:
+            continue
+        yield Text.assemble(
+            (one.outcome.status.value.upper(), _STYLE[one.outcome.status]), f" {one.directory}: {one.steps}"
+        )
+        for case in one.outcome.failed[:_MOST]:
+            yield Text(f"  {clean(case)}")
+        if len(one.outcome.failed) > _MOST:
+            yield Text(f"  and {len(one.outcome.failed) - _MOST} more")
+        if one.short is not None:
+            yield Text(f"  replay: vstream scenario run {one.short}")
+        if one.note:
+            yield Text(f"  {one.note}")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    words = ("seed", "runs", "passed", "failed", "unknown", "acknowledged", "lost", "duplicated")
+    for word in words:
+        grid.add_column(word, justify="right")
+    sums = (
+        sum(one.outcome.acknowledged for one in found.runs),
+        sum(one.outcome.lost for one in found.runs),
+        sum(one.outcome.duplicated for one in found.runs),
+    )
+    counts = (len(found.runs), *(found.count(status) for status in (Status.PASS, Status.FAIL, Status.UNKNOWN)))
+    grid.add_row(str(found.seed), *(f"{number:,}" for number in (*counts, *sums)))
+    yield grid

@@ -1,0 +1,165 @@
+"""What a publish becomes, in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from vstream.cli.views.diagnostics import clean, place
+from vstream.subjects.resolve import OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lint.simulate import Simulation
+    from vstream.subjects.resolve import Candidate, Outcome, Resolution
+
+_KEPT = "unchanged"
+_ALL = 100
+
+
+def text(answer: Simulation) -> Iterator[Text]:
+    """The answer in words."""
+    account = f", account `{clean(answer.block.account)}`" if answer.block.account else ""
+    where = f" in cluster `{clean(answer.cluster)}`" if answer.cluster is not None else ""
+    yield Text(f"a publish to `{clean(answer.subject)}`{where}{account}", style="bold")
+    for refusal in answer.refusals:
+        yield Text.assemble(("  refused ", "bold red"), f"{place(refusal.span)}: {clean(refusal.message)}")
+    if answer.here is not None:
+        yield from _rules(answer, answer.here, with_outcomes=True)
+        yield Text("other clusters", style="bold")
+    else:
+        yield from _rules(answer, answer.elsewhere[-1])
+    names = [clean(one.cluster or "any other") for one in answer.elsewhere]
+    widest = max(map(len, names))
+    for name, resolution in zip(names, answer.elsewhere, strict=True):
+        yield Text(f"  {name:<{widest}}  {_summary(resolution)}")
+    yield Text("next start or reload", style="bold")
+    yield from _chance(answer)
+    yield Text("cost", style="bold")
+    plural = "" if answer.rule_count == 1 else "s"
+    cost = f"{answer.cost_us:.2f}" if answer.cost_us < _ALL else f"{answer.cost_us:,.0f}"
+    yield Text(f"  {answer.rule_count:,} rule{plural}: about {cost} µs for each message that a client publishes")
+
+
+def as_json(answer: Simulation) -> dict[str, Any]:
+    """The answer for other programs."""
+    return {
+        "subject": answer.subject,
+        "cluster": answer.cluster,
+        "account": answer.block.account,
+        "accepted": not answer.refusals,
+        "refusals": [
+            {
+                "message": one.message,
+                "file": one.span.file,
+                "line": one.span.line,
+                "column": one.span.column,
+            }
+            for one in answer.refusals
+        ],
+        "ambiguous": any(one.ambiguous for one in _all(answer)),
+        "candidates": _candidates(answer, answer.here) if answer.here is not None else None,
+        "elsewhere": [{"cluster": one.cluster, "candidates": _candidates(answer, one)} for one in answer.elsewhere],
+        "rules": answer.rule_count,
+        "cost_us": round(answer.cost_us, 3),
+    }
+
+
+def _all(answer: Simulation) -> tuple[Resolution, ...]:
+    return (*([answer.here] if answer.here else []), *answer.elsewhere)
+
+
+def _candidates(answer: Simulation, resolution: Resolution) -> list[dict[str, Any]]:
+    found = []
+    for candidate in resolution.candidates:
+        span = answer.place(candidate)
+        found.append(
+            {
+                "source": candidate.mapping.source if candidate.mapping else None,
+                "file": span.file if span else None,
+                "line": span.line if span else None,
+                "column": span.column if span else None,
+                "only_if_first": candidate.is_first,
+                "overrides_lines": [one.key_span.line for one in answer.overridden(candidate)],
+                "outcomes": [_outcome_json(outcome) for outcome in candidate.outcomes],
+            }
+        )
+    return found
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "percent": outcome.probability_percent,
+        "kind": outcome.kind.value,
+        "subject": outcome.subject or None,
+        "destination": outcome.destination.subject if outcome.destination else None,
+        "random_tokens": [{"position": position, "below": bound} for position, bound in outcome.expansion.draws],
+    }
+
+
+def _rules(answer: Simulation, resolution: Resolution, *, with_outcomes: bool = False) -> Iterator[Text]:
+    """The rules that match, and what each of them makes of the message in that cluster."""
+    for number, candidate in enumerate(resolution.candidates):
+        span = answer.place(candidate)
+        if candidate.mapping is None or span is None:
+            yield Text("  no rule matches: it keeps its subject")
+            continue
+        joint = "or" if number else "by"
+        condition = "" if candidate.is_first is None else _ORDER[candidate.is_first]
+        source = clean(candidate.mapping.source)
+        yield Text.assemble(f"  {joint} the rule ", (f"`{source}`", "bold"), f" at {place(span)}{condition}")
+        for one in answer.overridden(candidate):
+            yield Text(f"    (the rule with the same source at {place(one.key_span)} is forgotten)")
+        for outcome in candidate.outcomes if with_outcomes else ():
+            yield Text.assemble(f"    {outcome.probability_percent:>3} %  ", (_becomes(outcome), _STYLE[outcome.kind]))
+
+
+_ORDER = {True: ", if it happens to be the account's first", False: ", if it is not the account's first"}
+_STYLE = {
+    OutcomeKind.MAPPED: "green",
+    OutcomeKind.IDENTITY: "yellow",
+    OutcomeKind.DROPPED: "bold red",
+    OutcomeKind.PANICS: "bold red",
+}
+
+
+def _becomes(outcome: Outcome) -> str:
+    match outcome.kind:
+        case OutcomeKind.DROPPED:
+            return "lost: nobody gets it"
+        case OutcomeKind.PANICS:
+            return "the server dies: the rule has no destination"
+        case OutcomeKind.IDENTITY:
+            return _KEPT
+        case OutcomeKind.MAPPED:
+            drawn = " and ".join(f"0 to {bound - 1}" for _, bound in outcome.expansion.draws)
+            return f"→ {clean(outcome.subject)}" + (f"  (`*` is drawn from {drawn})" if drawn else "")
+
+
+def _summary(resolution: Resolution) -> str:
+    return "  or  ".join(dict.fromkeys(_weighed(candidate) for candidate in resolution.candidates))
+
+
+def _weighed(candidate: Candidate) -> str:
+    if len(candidate.outcomes) == 1:
+        return _becomes(candidate.outcomes[0])
+    return ", ".join(f"{outcome.probability_percent} % {_becomes(outcome)}" for outcome in candidate.outcomes)
+
+
+def _chance(answer: Simulation) -> Iterator[Text]:
+    rules: dict[str, str] = {}
+    for resolution in _all(answer):
+        for candidate in resolution.candidates if resolution.ambiguous else ():
+            span = answer.place(candidate)
+            if candidate.mapping and span:
+                rules[f"`{clean(candidate.mapping.source)}` at {place(span)}"] = ""
+    if len(rules) > 1:
+        yield Text(f"  the server picks one of {len(rules)} rules at random, each server for itself:", style="bold red")
+        for rule in rules:
+            yield Text(f"    {rule}")
+    elif rules:
+        yield Text("  the result depends on whether the rule happens to be the account's first", style="bold red")
+    else:
+        yield Text("  the same")

@@ -1,0 +1,217 @@
+"""A run while it runs: a timeline for each region, with faults as bands below; plain lines where nobody looks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from vstream.cli.views import console
+from vstream.runner.events import (
+    Doing,
+    Event,
+    FaultSeen,
+    FaultState,
+    LoadBegan,
+    Sampled,
+    StepBegan,
+    StepEnded,
+    Worked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from vstream.capture.records import Sample
+    from vstream.runner.workload.spec import Progress
+
+_NS = 1_000_000_000
+_LEVELS = "▁▂▃▄▅▆▇█"
+_WIDTH = 60
+"""Columns of the timeline; a column stands for a second, and for more once they are used up."""
+_GOOD, _FAIR = 0.99, 0.5
+_MARK = {
+    FaultState.CONFIRMED: "✗",
+    FaultState.HEALING: "…",
+    FaultState.HEALED: "✓",
+    FaultState.UNSUPPORTED: "-",
+    FaultState.FAILED: "!",
+}
+
+
+@contextmanager
+def watched(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
+    """Show on standard error what the events that are handed in say."""
+    screen = console.talk()
+    view = Timeline(regions)
+    if not screen.is_terminal:
+
+        def say(event: Event) -> None:
+            view.take(event)
+            line = view.line(event)
+            if line is not None:
+                screen.print(line)
+
+        yield say
+        return
+    with Live(get_renderable=view.render, console=screen, refresh_per_second=4, transient=True):
+        yield view.take
+
+
+@dataclass(slots=True)
+class _Band:
+    """One fault, in nanoseconds since the capture's start."""
+
+    asked: str
+    state: FaultState
+    begun: int
+    ended: int | None = None
+
+
+@dataclass(slots=True)
+class _Region:
+    """What is known of one region. Published and acknowledged in each second."""
+
+    latest: Progress | None = None
+    before: Progress | None = None
+    due: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    acked: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    sample: Sample | None = None
+
+
+class Timeline:
+    """Everything that was seen so far."""
+
+    def __init__(self, regions: Sequence[str]) -> None:
+        self._regions = {region: _Region() for region in regions}
+        self._bands: dict[str, _Band] = {}
+        self._doing = ""
+        self._step: StepBegan | None = None
+        self._began: int | None = None
+        self._now = 0
+
+    def take(self, event: Event) -> None:
+        """Remember *event*."""
+        match event:
+            case Worked():
+                self._worked(event.region, event.progress)
+            case Sampled():
+                if event.sample.region in self._regions:
+                    self._regions[event.sample.region].sample = event.sample
+            case Doing():
+                self._now, self._doing, self._step = event.at, event.what, None
+            case LoadBegan():
+                self._began = event.at
+            case StepBegan():
+                self._now, self._step = event.at, event
+            case StepEnded():
+                self._now = event.at
+            case FaultSeen():
+                self._fault(event)
+
+    def _worked(self, name: str, progress: Progress) -> None:
+        region = self._regions.get(name)
+        if region is None or not progress.is_ready:
+            return
+        self._now = max(self._now, progress.at)
+        before = region.latest
+        region.before, region.latest = before, progress
+        if before is None or progress.due == 0:
+            return
+        second = max(0, (progress.at - (self._began or 0)) // _NS)
+        region.due[second] += progress.due - before.due
+        region.acked[second] += progress.acked - before.acked
+
+    def _fault(self, event: FaultSeen) -> None:
+        self._now = max(self._now, event.at)
+        band = self._bands.setdefault(event.id, _Band(asked=event.asked, state=event.state, begun=event.at))
+        band.state = event.state
+        if event.state in {FaultState.HEALED, FaultState.UNSUPPORTED, FaultState.FAILED}:
+            band.ended = event.at
+
+    def line(self, event: Event) -> Text | None:
+        """One line of a log for *event*, None for those that come all the time."""
+        match event:
+            case Doing():
+                return self._stamped(event.at, Text(event.what))
+            case StepBegan():
+                return self._stamped(event.at, self._step_text(event))
+            case StepEnded(is_ok=False):
+                return self._stamped(event.at, Text(f"not reached: {event.detail}", style="red"))
+            case FaultSeen():
+                detail = f": {event.detail}" if event.detail else ""
+                return self._stamped(
+                    event.at, Text(f"{_MARK[event.state]} {event.asked} {event.state.value}{detail}", style="yellow")
+                )
+            case _:
+                return None
+
+    def _stamped(self, at: int, text: Text) -> Text:
+        time = " " * 9 if self._began is None else f"{max(0, at - self._began) / _NS:7.1f} s"
+        return Text.assemble((f"{time}  ", "dim"), text)
+
+    def _step_text(self, step: StepBegan) -> Text:
+        name = f" ({step.name})" if step.name else ""
+        return Text(f"step {step.number} of {step.total}: {step.what}{name}")
+
+    def render(self) -> RenderableType:
+        """The screen as it is now."""
+        what = self._step_text(self._step) if self._step is not None else Text(self._doing)
+        head = self._stamped(self._now, what)
+        if self._began is None:
+            return head
+        per_column = max(1, -(-((self._now - self._began) // _NS + 1) // _WIDTH))
+        grid = Table.grid(padding=(0, 1))
+        for _ in range(3):
+            grid.add_column(no_wrap=True)
+        for name, region in self._regions.items():
+            grid.add_row(name, self._bar(region, per_column), self._rates(region))
+        for band in self._bands.values():
+            grid.add_row("", self._band(band, per_column), Text(band.asked, style="yellow"))
+        return Group(head, grid)
+
+    def _bar(self, region: _Region, per_column: int) -> Text:
+        text = Text()
+        last = (self._now - (self._began or 0)) // _NS
+        for column in range(min(_WIDTH, last // per_column + 1)):
+            seconds = range(column * per_column, (column + 1) * per_column)
+            due, acked = sum(region.due[one] for one in seconds), sum(region.acked[one] for one in seconds)
+            share = min(1.0, acked / due) if due else None
+            if share is None:
+                text.append("·", "dim")
+            else:
+                style = "green" if share >= _GOOD else "yellow" if share >= _FAIR else "red"
+                text.append(_LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], style)
+        return text
+
+    def _band(self, band: _Band, per_column: int) -> Text:
+        began = self._began or 0
+        first = max(0, (band.begun - began) // _NS // per_column)
+        last = max(first, ((self._now if band.ended is None else band.ended) - began) // _NS // per_column)
+        style = "dim" if band.state is FaultState.UNSUPPORTED else "red"
+        return Text(" " * first) + Text("━" * (last - first + 1), style=style)
+
+    @staticmethod
+    def _rates(region: _Region) -> Text:
+        latest, before = region.latest, region.before
+        if latest is None or before is None or latest.at <= before.at:
+            return Text("")
+        seconds = (latest.at - before.at) / _NS
+        parts = [
+            f"{(latest.acked - before.acked) / seconds:.0f}/s acked",
+            f"{latest.rejected + latest.indeterminate} not",
+            f"{(latest.answered - before.answered) / seconds:.0f}/s read",
+            f"{(latest.delivered - before.delivered) / seconds:.0f}/s delivered",
+        ]
+        text = Text(", ".join(parts))
+        if region.sample is not None and region.sample.control_plane is None:
+            text.append(", no control plane", "red")
+        return text

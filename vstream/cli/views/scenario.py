@@ -1,0 +1,63 @@
+"""Scenarios, before they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from vstream.scenario.model import Inject
+from vstream.scenario.timeline import least
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.scenario.model import Scenario
+
+_SECOND = 10**9
+
+
+def outline(scenario: Scenario) -> str:
+    """`9 steps, 3 faults, 12 expectations, at least 60 s`."""
+    faults = _faults(scenario)
+    parts = ((len(scenario.steps), "step"), (faults, "fault"), (len(scenario.expectations), "expectation"))
+    counted = ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for number, noun in parts)
+    return f"{counted}, at least {_seconds(scenario)} s"
+
+
+def summary(scenario: Scenario) -> str:
+    """The first line of its description."""
+    return scenario.description.partition("\n")[0]
+
+
+def table(scenarios: Mapping[str, Scenario]) -> Table:
+    """One line for each scenario."""
+    grid = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title, justify in (("scenario", "left"), ("steps", "right"), ("at least", "right"), ("", "left")):
+        grid.add_column(title, justify=justify, no_wrap=bool(title))  # type: ignore[arg-type]
+    for name, one in scenarios.items():
+        grid.add_row(name, str(len(one.steps)), f"{_seconds(one)} s", summary(one))
+    return grid
+
+
+def as_list(scenarios: Mapping[str, Scenario]) -> list[dict[str, Any]]:
+    """The same as JSON."""
+    return [
+        {
+            "name": name,
+            "description": one.description,
+            "steps": len(one.steps),
+            "faults": _faults(one),
+            "expectations": len(one.expectations),
+            "at_least_s": _seconds(one),
+        }
+        for name, one in scenarios.items()
+    ]
+
+
+def _faults(scenario: Scenario) -> int:
+    return sum(isinstance(step.action, Inject) for step in scenario.steps)
+
+
+def _seconds(scenario: Scenario) -> int:
+    return -(-least(scenario) // _SECOND)

@@ -1,0 +1,205 @@
+"""A picture of a topology as tables that fit the terminal, and its worst cells first where there are many streams."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from vstream.cli.views import beacons
+from vstream.health.report import State, total
+from vstream.health.units import size, span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from vstream.health.report import Pair, Picture, RegionPicture, Share, StreamLine
+
+_MARK = {
+    State.OK: ("✓", "green"),
+    State.BEHIND: ("▲", "yellow"),
+    State.SILENT: ("✗", "bold red"),
+    State.UNKNOWN: ("?", "bold yellow"),
+    State.ROLLED_BACK: ("✗", "bold red"),
+    State.LOSSY: ("✗", "bold red"),
+}
+_MANY = 12
+"""Virtual streams: of more, only those with something wrong are listed."""
+_NARROW = 80
+_THIN = 0.5
+"""The share of what is kept that is left when an outage margin becomes a worry."""
+
+
+def screen(picture: Picture, *, width: int) -> RenderableType:
+    """Everything, for a terminal that is *width* columns wide."""
+    parts: list[RenderableType] = [headline(picture), regions(picture, width=width), matrix(picture)]
+    if any(one.age is not None for one in picture.beacons):
+        parts.append(beacons.matrix([region.name for region in picture.regions], picture.beacons))
+    parts += margin(picture)
+    lines = streams(picture, width=width)
+    if lines is not None:
+        parts.append(lines)
+    if picture.consumers:
+        parts.append(consumers(picture, width=width))
+    return Group(*parts, *problems(picture))
+
+
+def headline(picture: Picture) -> Text:
+    """One line: when, how many servers, who leads."""
+    reached = sum(server.is_reached for server in picture.servers)
+    versions = sorted({server.version for server in picture.servers if server.version})
+    return Text.assemble(
+        (picture.topology, "bold"),
+        f" · {time.strftime('%H:%M:%S', time.localtime(picture.at))}",
+        f" · {reached} of {len(picture.servers)} servers",
+        f" · {', '.join(versions)}" if versions else "",
+        *(
+            (" · meta leader ", (picture.meta_leader or "none", "" if picture.meta_leader else "bold red"))
+            if picture.has_one_meta_group
+            else ()
+        ),
+        (f" · took {span(picture.took)}", "dim"),
+    )
+
+
+def regions(picture: Picture, *, width: int) -> Table:
+    """What works in each region."""
+    table = Table(box=box.SIMPLE_HEAD, title="what works", title_justify="left", title_style="bold", pad_edge=False)
+    short = width < _NARROW
+    table.add_column("region", overflow="fold")
+    table.add_column("up" if short else "servers", justify="right", no_wrap=True)
+    for heading, brief in (
+        ("publish", "pub"),
+        ("Direct Get", "get"),
+        ("existing consumers", "old cons."),
+        ("new consumers, applies", "new cons."),
+    ):
+        table.add_column(brief if short else heading, overflow="fold")
+    for region in picture.regions:
+        table.add_row(region.name, f"{region.reached}/{region.servers}", *_abilities(region))
+    return table
+
+
+def _abilities(region: RegionPicture) -> list[Text]:
+    shares = [_share(one) for one in (region.publish, region.direct_get, region.consumers)]
+    return [*shares, Text("✓", style="green") if region.control else Text("✗", style="bold red")]
+
+
+def _share(share: Share) -> Text:
+    if share.is_full:
+        return Text("✓" if share.of else "–", style="green" if share.of else "dim")
+    return Text(f"✗ {share.works} of {share.of}", style="bold red")
+
+
+def matrix(picture: Picture) -> Table:
+    """From where → to where: the worst of all streams, and how many messages are still to come."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="lag: written in → still to come in",
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    worst = picture.worst()
+    readers = [place for place in picture.places if any(reader == place for _, reader in worst)]
+    pending: dict[tuple[str, str], list[int | None]] = {}
+    for pair in picture.pairs:
+        pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
+    table.add_column("", overflow="fold")
+    for reader in readers:
+        table.add_column(reader, overflow="fold")
+    for origin in picture.places:
+        if any(place == origin for place, _ in worst):
+            cells = [_cell(worst.get((origin, reader)), total(pending.get((origin, reader), ()))) for reader in readers]
+            table.add_row(Text(origin, style="bold"), *cells)
+    return table
+
+
+def margin(picture: Picture) -> list[Text]:
+    """How long an outage may last, or go on, until the first message is lost."""
+    thin = picture.thinnest
+    if thin is None or thin.margin is None or thin.kept is None:
+        return []
+    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {span(thin.kept)}"
+    waits = f", {span(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.kept else ""
+    style = "bold red" if thin.margin < _THIN * thin.kept else "bold"
+    return [
+        Text.assemble(("outage margin ", "bold"), (span(thin.margin), style), (f"  ({pair}{waits})", "dim")),
+        Text(),
+    ]
+
+
+def _cell(pair: Pair | None, pending: int | None) -> Text:
+    if pair is None:
+        return Text("·", style="dim")
+    mark, style = _MARK[pair.state]
+    words = [] if pending is None else [f"{pending:,}"]
+    if pair.state is not State.OK:
+        words.append(pair.state.value)
+    if pair.age is not None:
+        words.append(span(pair.age))
+    if pair.left is not None and pair.state is not State.OK:
+        words.append(f"(lossy in {span(pair.left)})")
+    return Text.assemble((f"{mark} ", style), " ".join(words))
+
+
+def streams(picture: Picture, *, width: int) -> Table | None:
+    """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
+    chosen: Sequence[StreamLine] = picture.streams
+    if len({one.virtual for one in chosen}) > _MANY:
+        chosen = [one for one in chosen if one.leader is None or one.current < one.replicas][:_MANY]
+    if not chosen:
+        return None
+    table = Table(box=box.SIMPLE_HEAD, title="streams", title_justify="left", title_style="bold", pad_edge=False)
+    for heading in ("stream", "leader", "replicas"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("messages", "last", *(() if width < _NARROW else ("stored",))):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in chosen:
+        leader = Text(one.leader) if one.leader else Text("none", style="bold red")
+        full = one.current == one.replicas
+        row: list[str | Text] = [
+            one.name,
+            leader,
+            Text(f"{one.current}/{one.replicas}", style="" if full else "yellow") if one.replicas else "?",
+            "?" if one.messages is None else f"{one.messages:,}",
+            "?" if one.last is None else f"{one.last:,}",
+        ]
+        if width >= _NARROW:
+            row.append("?" if one.bytes is None else size(one.bytes))
+        table.add_row(*row)
+    return table
+
+
+def consumers(picture: Picture, *, width: int) -> Table:
+    """The topology's durables: all of a few, else a screenful, those that lack something first."""
+    table = Table(box=box.SIMPLE_HEAD, title="consumers", title_justify="left", title_style="bold", pad_edge=False)
+    for heading in ("consumer", "region"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
+        table.add_column(heading, justify="right", no_wrap=True)
+    worst = sorted(picture.consumers, key=lambda one: (one.exists is True, -(one.pending or 0)))
+    shown = picture.consumers if len(picture.consumers) <= _MANY else worst[:_MANY]
+    for one in shown:
+        if one.exists:
+            numbers = [one.pending, one.unacknowledged, *(() if width < _NARROW else (one.redelivered, one.waiting))]
+            cells = [Text("?" if number is None else f"{number:,}") for number in numbers]
+        else:
+            cells = [Text("none" if one.exists is False else "?", style="bold red")]
+        table.add_row(f"{one.virtual} > {one.name}", one.region, *cells)
+    return table
+
+
+def problems(picture: Picture) -> list[Text]:
+    """What is wrong, one line each; or that all is well."""
+    if picture.is_well:
+        return [Text("WELL", style="bold green") + Text(": everything that was asked is as it should be", style="")]
+    lines = [Text.assemble(("✗ ", "bold red"), (one.about, "bold"), f": {one.text}") for one in picture.problems]
+    count = len(lines)
+    return [*lines, Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")]

@@ -1,0 +1,310 @@
+"""A verdict on the screen: what it is first, then why, then the numbers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from vstream.capture.records import FaultOutcome
+from vstream.capture.verdict.units import duration, share
+from vstream.capture.verdict.verdict import Status
+from vstream.cli.views.diagnostics import clean, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from vstream.capture.verdict.verdict import (
+        Availability,
+        Example,
+        FaultVerdict,
+        Finding,
+        StreamVerdict,
+        Verdict,
+        WindowVerdict,
+    )
+
+MARKS = {
+    Status.PASS: ("✓", "green"),
+    Status.FAIL: ("✗", "bold red"),
+    Status.UNKNOWN: ("?", "bold yellow"),
+}
+_SHOWN_EXAMPLES = 3
+_MOST_WRONG = 20
+_NONE = Text("–", style="dim")
+
+
+class VerdictFormat(StrEnum):
+    """How a verdict is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+
+
+def report(verdict: Verdict) -> Iterator[RenderableType]:
+    """All of it, from top to bottom."""
+    yield headline(verdict)
+    yield from _cases(verdict)
+    yield from _examples(verdict)
+    yield _streams(verdict.streams)
+    yield from _windows(verdict)
+    if verdict.faults:
+        yield _faults(verdict.faults, verdict.zero)
+    yield from _arrivals(verdict.streams)
+    yield from _consumers(verdict.streams)
+    yield _recorder(verdict)
+    for warning in verdict.warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), clean(warning))
+
+
+def headline(verdict: Verdict) -> Text:
+    """`FAIL walkthrough, seed 7: 2 failed, 30 passed`."""
+    mark, style = MARKS[verdict.status]
+    counts = verdict.counts
+    words = {Status.FAIL: "failed", Status.UNKNOWN: "unknown", Status.PASS: "passed"}
+    shown = ", ".join(f"{counts[status]:,} {word}" for status, word in words.items() if counts[status])
+    manifest = verdict.manifest
+    return Text.assemble(
+        (f"{mark} {verdict.status.name} ", style),
+        (clean(manifest.scenario), "bold"),
+        f", seed {manifest.seed}: {shown or 'nothing was judged'}",
+    )
+
+
+def _cases(verdict: Verdict) -> Iterator[Text]:
+    """What failed and what is not known."""
+    for status in (Status.FAIL, Status.UNKNOWN):
+        found = [case for case in verdict.cases if case.status is status]
+        mark, style = MARKS[status]
+        for case in found[:_MOST_WRONG]:
+            yield Text.assemble((f"{mark} ", style), (clean(case.name), "bold"), f": {clean(case.detail)}")
+            if case.expectation is not None:
+                yield Text(f"    expected at {place(case.expectation.span)}", style="dim")
+        if len(found) > _MOST_WRONG:
+            yield Text(f"  and {len(found) - _MOST_WRONG:,} more", style="dim")
+
+
+def findings(stream: StreamVerdict) -> Iterator[tuple[str, Finding]]:
+    """What is wrong with the messages of *stream*: a few words, and how many."""
+    for served in stream.served:
+        yield f"lost in {served.region}", served.lost
+    for one in stream.physical:
+        yield f"duplicated in {one.name}", one.duplicated
+        yield f"unexpected in {one.name}", one.unexpected
+        yield f"reordered in {one.name}", one.reordered
+        yield f"diverged in {one.name}", one.diverged
+    for region, found in stream.unexpected_reads.items():
+        yield f"unexpected reads in {region}", found
+
+
+def _examples(verdict: Verdict) -> Iterator[Text]:
+    for stream in verdict.streams:
+        for name, found in findings(stream):
+            if not found.count:
+                continue
+            yield Text.assemble((clean(f"{stream.name}: {found.count:,} {name}"), "bold"))
+            for example in found.examples[:_SHOWN_EXAMPLES]:
+                yield Text(f"    {example_line(example, verdict.zero)}")
+            if found.count > _SHOWN_EXAMPLES:
+                yield Text(f"    and {found.count - _SHOWN_EXAMPLES:,} more", style="dim")
+
+
+def example_line(example: Example, zero: int) -> str:
+    """`west-17, acknowledged at 3.2 s by foo-write-west as 17 while kill-region west: no stream holds it`."""
+    parts = [example.id]
+    if example.acked is not None:
+        parts.append(f"acknowledged at {duration(example.acked - zero)}")
+        if example.acked_by is not None and example.acked_seq is not None:
+            parts[-1] += f" by {example.acked_by} as {example.acked_seq}"
+    if example.seq is not None:
+        parts.append(f"sequence {example.seq} of {example.stream}")
+    during = f" during {' and '.join(example.faults)}" if example.faults else ""
+    return clean(f"{', '.join(parts)}{during}: {example.detail}")
+
+
+def _table(title: str, *columns: str, left: int = 2) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number < left, justify="left" if number < left else "right")
+    return table
+
+
+def _number(count: int | None, *, is_bad: bool = False) -> Text:
+    if count is None:
+        return _NONE
+    return Text(f"{count:,}", style="bold red" if is_bad and count else "")
+
+
+def _streams(streams: Sequence[StreamVerdict]) -> Table:
+    table = _table(
+        "messages",
+        "stream",
+        "region",
+        "attempted",
+        "acknowledged",
+        "rejected",
+        "indeterminate",
+        "lost",
+        "recovered",
+        "duplicated",
+        "unexpected",
+        "reordered",
+        "diverged",
+    )
+    for stream in streams:
+        served = {one.region: one for one in stream.served}
+        for region in dict.fromkeys([*stream.origins, *served, *(one.region for one in stream.physical)]):
+            tally, here = stream.origins.get(region), served.get(region)
+            physical = [
+                one for one in stream.physical if one.region == region or (here is not None and one.name == here.stream)
+            ]
+            is_read = here is not None and any(one.name == here.stream and one.error is None for one in physical)
+            known = bool(physical) and all(one.error is None for one in physical)
+            table.add_row(
+                stream.name,
+                region,
+                *(
+                    _number(getattr(tally, field)) if tally is not None else _NONE
+                    for field in ("attempted", "acknowledged", "rejected", "indeterminate")
+                ),
+                _number(here.lost.count if here is not None and is_read else None, is_bad=True),
+                _number(here.recovered.count if here is not None and is_read else None),
+                *(
+                    _number(sum(getattr(one, field).count for one in physical) if known else None, is_bad=True)
+                    for field in ("duplicated", "unexpected", "reordered", "diverged")
+                ),
+            )
+    return table
+
+
+def _windows(verdict: Verdict) -> Iterator[Table]:
+    table = _table(
+        "by window",
+        "window",
+        "region",
+        "published",
+        "longest gap",
+        "median",
+        "p99",
+        "read",
+        "median",
+        "control plane",
+    )
+    several = len({one.stream for window in verdict.windows for one in window.publishes}) > 1
+    for window in verdict.windows:
+        if not window.window.is_telling:
+            continue
+        reads = {(one.stream, one.region): one for one in window.reads}
+        control = {one.region: one for one in window.control_plane}
+        name = f"{window.window.name} ({duration(window.window.end - window.window.start)})"
+        rows = {(one.stream, one.region): one for one in window.publishes}
+        for key in dict.fromkeys([*rows, *reads]):
+            stream, region = key
+            table.add_row(
+                name,
+                f"{region}, {stream}" if several else region,
+                *_published(rows.get(key)),
+                *_read(reads.get(key)),
+                _control(window, region) if region in control else _NONE,
+            )
+            name = ""
+    if table.row_count:
+        yield table
+
+
+def _share(value: float | None) -> Text:
+    if value is None:
+        return _NONE
+    return Text(share(value), style="red" if value == 0 else "yellow" if value < 1 else "")
+
+
+def _time(nanoseconds: int | None) -> Text:
+    return _NONE if nanoseconds is None else Text(duration(nanoseconds))
+
+
+def _published(one: Availability | None) -> tuple[Text, Text, Text, Text]:
+    if one is None or not one.attempted:
+        return _NONE, _NONE, _NONE, _NONE
+    gap = Text(duration(one.longest_gap)) if one.longest_gap else _NONE
+    return _share(one.share), gap, _time(one.time.p50 if one.time else None), _time(one.time.p99 if one.time else None)
+
+
+def _read(one: Availability | None) -> tuple[Text, Text]:
+    if one is None or not one.attempted:
+        return _NONE, _NONE
+    return _share(one.share), _time(one.time.p50 if one.time else None)
+
+
+def _control(window: WindowVerdict, region: str) -> Text:
+    return _share(next(one.share for one in window.control_plane if one.region == region))
+
+
+def _faults(faults: Sequence[FaultVerdict], zero: int) -> Table:
+    table = _table(
+        "faults", "fault", "", "at", "publishes failed", "first after", "recovered after", "healed at", "converged"
+    )
+    for one in faults:
+        fault = one.fault
+        outcome = Text(fault.outcome.value, style="" if fault.outcome is FaultOutcome.CONFIRMED else "bold yellow")
+        recovered = [outage.recovered for outage in one.outages]
+        took = [each.took for each in one.convergences]
+        table.add_row(
+            clean(fault.asked),
+            outcome,
+            duration(fault.injected - zero),
+            _number(sum(outage.failed for outage in one.outages)),
+            _time(min((outage.first_failure for outage in one.outages), default=None)),
+            _last(recovered, "not before the next fault"),
+            _time(None if fault.healed is None else fault.healed - zero),
+            _last(took, "never"),
+        )
+    return table
+
+
+def _last(times: Sequence[int | None], never: str) -> Text:
+    known = [time for time in times if time is not None]
+    if len(known) < len(times):
+        return Text(never, style="bold yellow")
+    return Text(duration(max(known))) if known else _NONE
+
+
+def _arrivals(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
+    table = _table("arrival: from where to where", "stream", "from → to", "messages", "median", "p99", "most")
+    for stream in streams:
+        for one in stream.arrivals:
+            times = (one.spread.p50, one.spread.p99, one.spread.max)
+            table.add_row(
+                stream.name,
+                f"{one.origin} → {one.region}",
+                f"{one.spread.count:,}",
+                *(duration(time) for time in times),
+            )
+    if table.row_count:
+        yield table
+
+
+def _consumers(streams: Sequence[StreamVerdict]) -> Iterator[Table]:
+    table = _table("consumers", "consumer", "delivered", "redelivered", "repeated", "skipped", "behind", left=1)
+    for stream in streams:
+        for one in stream.consumers:
+            counts = (one.delivered, one.redelivered, one.repeated, one.skipped, one.behind)
+            table.add_row(one.client, *(f"{count:,}" for count in counts))
+    if table.row_count:
+        yield table
+
+
+def _recorder(verdict: Verdict) -> Text:
+    late = verdict.lateness
+    shown = (
+        f"median {duration(late.p50)}, p99 {duration(late.p99)}, most {duration(late.max)}"
+        if late is not None
+        else "nothing was sent"
+    )
+    machine = ", ".join(f"{key} {value}" for key, value in verdict.manifest.machine.items())
+    return Text.assemble(("recorder's own lateness: ", "bold"), shown, f"; {machine}" if machine else "")

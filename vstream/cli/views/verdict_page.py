@@ -1,0 +1,276 @@
+"""
+A verdict as one HTML page that needs nothing else: no scripts, styles, fonts or pictures from anywhere.
+
+The template has the words and the layout; here are the numbers and the shapes. Everything
+that a chart shows is in the page as JSON too, which is where its tooltips come from.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from vstream import resources
+from vstream.capture.records import FaultOutcome
+from vstream.capture.verdict import units
+from vstream.capture.verdict.context import over
+from vstream.capture.verdict.verdict import Status
+from vstream.cli.views import charts
+from vstream.cli.views.verdict import example_line, findings
+from vstream.render.environment import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.capture.verdict.timeline import PublishSecond, Timeline
+    from vstream.capture.verdict.verdict import Verdict
+    from vstream.syntax.json_types import Json
+
+TEMPLATE = "verdict.html.j2"
+_OUTCOMES = ("ok", "rejected", "indeterminate")
+_NAMES = {"ok": "acknowledged", "rejected": "rejected", "indeterminate": "no answer"}
+_FAILED = -1
+_SECOND = 1_000_000_000
+_HEADROOM = 1.1
+_LAST_TICK = 0.96
+"""Of the width: there is room for a number after it."""
+_THINNEST = 0.4
+"""Percent of the page's width: a fault that is over at once is drawn so wide."""
+
+
+def page(verdict: Verdict) -> str:
+    """The whole page."""
+    env = environment([resources.templates() / "reports"], is_html=True)
+    env.filters |= {"duration": units.duration, "share": units.share}
+    shown = list(_charts(verdict))
+    return env.get_template(TEMPLATE).render(
+        verdict=verdict,
+        manifest=verdict.manifest,
+        counts={status.value: count for status, count in verdict.counts.items()},
+        cases={status.value: [one for one in verdict.cases if one.status is status] for status in Status},
+        findings=[
+            (stream.name, name, found.count, [example_line(one, verdict.zero) for one in found.examples])
+            for stream in verdict.streams
+            for name, found in findings(stream)
+            if found.count
+        ],
+        bands=_bands(verdict),
+        steps=_steps(verdict),
+        ticks=_ticks(verdict.timeline, verdict.zero),
+        sections=_sections(shown),
+        data=_embedded(verdict.timeline, verdict.zero, shown),
+        versions=sorted({one.version for one in verdict.manifest.servers}),
+        intervals=verdict.timeline.intervals,
+    )
+
+
+def _embedded(timeline: Timeline, zero: int, shown: Sequence[Mapping[str, Any]]) -> Markup:
+    """What tooltips say, as JSON that cannot end the element it stands in."""
+    data: Json = {
+        "interval": timeline.interval / _SECOND,
+        "start": (timeline.start - zero) / _SECOND,
+        "intervals": timeline.intervals,
+        "charts": [{"title": one["title"], "unit": one["unit"], "series": one["data"]} for one in shown],
+    }
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704 - as said
+
+
+def _sections(shown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Charts under the heading that they have in common."""
+    found: dict[str, dict[str, Any]] = {}
+    for number, chart in enumerate(shown):
+        section = found.setdefault(
+            chart["section"], {"title": chart["section"], "charts": [], "legend": chart["legend"]}
+        )
+        section["charts"].append({**chart, "number": number})
+    return list(found.values())
+
+
+def _charts(verdict: Verdict) -> Iterator[dict[str, Any]]:
+    timeline = verdict.timeline
+    yield from _publishes(timeline)
+    yield from _times(timeline)
+    yield from _lag(timeline)
+    yield from _strips(timeline)
+
+
+def _publishes(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    per_second = timeline.interval / _SECOND
+    rates = {
+        region: {name: [getattr(one, name) / per_second for one in seconds] for name in _OUTCOMES}
+        for region, seconds in timeline.publishes.items()
+    }
+    totals = {region: list(map(sum, zip(*rate.values(), strict=True))) for region, rate in rates.items()}
+    scale = charts.linear(_HEADROOM * value for values in totals.values() for value in values)
+    for region, rate in rates.items():
+        paths, lower = [], [0.0] * timeline.intervals
+        for name in _OUTCOMES:
+            upper = [one + two for one, two in zip(lower, rate[name], strict=True)]
+            paths.append({"kind": f"fill {name}", "d": charts.area(lower, upper, scale)})
+            lower = upper
+        yield {
+            "section": "Publishes per second",
+            "legend": [{"kind": f"fill {name}", "name": _NAMES[name]} for name in _OUTCOMES],
+            "title": region,
+            "unit": "rate",
+            "high": f"{scale.high:,.4g}/s",
+            "low": "0",
+            "paths": paths,
+            "data": [{"name": _NAMES[name], "values": _round(rate[name])} for name in _OUTCOMES],
+        }
+
+
+def _times(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    def known(seconds: Sequence[PublishSecond], name: str) -> list[int | None]:
+        return [getattr(one, name) for one in seconds]
+
+    times = {
+        region: {name: known(seconds, name) for name in ("p50", "p99")}
+        for region, seconds in timeline.publishes.items()
+    }
+    scale = charts.logarithmic(
+        value for one in times.values() for values in one.values() for value in values if value is not None
+    )
+    names = {"p50": "median", "p99": "p99"}
+    for region, one in times.items():
+        yield {
+            "section": "Publish time, logarithmic",
+            "legend": [{"kind": f"line {name}", "name": shown} for name, shown in names.items()],
+            "title": region,
+            "unit": "ns",
+            "high": units.duration(scale.high),
+            "low": units.duration(scale.low),
+            "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in one.items()],
+            "data": [{"name": names[name], "values": values} for name, values in one.items()],
+        }
+
+
+def _lag(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    origins = list(timeline.lag)
+    readers = list(dict.fromkeys(reader for lag in timeline.lag.values() for reader in lag))
+    scale = charts.linear(value for lag in timeline.lag.values() for values in lag.values() for value in values)
+    for reader in readers:
+        lines = [(place, origin, timeline.lag[origin].get(reader)) for place, origin in enumerate(origins)]
+        yield {
+            "section": "Replication lag: messages written in one region and not yet in another",
+            "legend": [
+                {"kind": f"line origin-{place % 6}", "name": f"from {name}"} for place, name in enumerate(origins)
+            ],
+            "title": f"in {reader}",
+            "unit": "messages",
+            "high": f"{scale.high:,.4g} messages",
+            "low": "0",
+            "paths": [
+                {"kind": f"line origin-{place % 6}", "d": charts.line(values, scale)}
+                for place, _, values in lines
+                if values is not None
+            ],
+            "data": [{"name": f"from {name}", "values": values} for _, name, values in lines if values is not None],
+        }
+
+
+def _strips(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    def read(value: float | None) -> str:
+        return "none" if value is None else "ok" if value == 1 else "rejected" if value == 0 else "indeterminate"
+
+    def asked(value: int | None) -> str:
+        return "none" if value is None else "rejected" if value == _FAILED else "ok"
+
+    legends = {
+        "Reads answered": (("ok", "all"), ("indeterminate", "some"), ("rejected", "none"), ("none", "not tried")),
+        "Control plane: requests that need a meta leader": (
+            ("ok", "answered"),
+            ("rejected", "no answer"),
+            ("none", "not asked"),
+        ),
+    }
+    rows: list[tuple[str, str, list[str], str, Sequence[Any]]] = []
+    reads, control = legends
+    for region, shares in timeline.reads.items():
+        rows.append((reads, region, [read(value) for value in shares], "share", _round(shares)))
+    for region, answers in timeline.control_plane.items():
+        rows.append((control, region, [asked(value) for value in answers], "answer", list(answers)))
+    for section, region, states, unit, values in rows:
+        yield {
+            "section": section,
+            "legend": [{"kind": f"fill {kind}", "name": name} for kind, name in legends[section]],
+            "title": region,
+            "unit": unit,
+            "high": "",
+            "low": "",
+            "is_strip": True,
+            "paths": [{"kind": f"fill {state}", "d": path} for state, path in charts.strip(states)],
+            "data": [{"name": section.partition(":")[0].lower(), "values": values}],
+        }
+
+
+def _round(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 6) for value in values]
+
+
+class _Axis:
+    """Moments as percent of the timeline's width."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._start = timeline.start
+        self._length = timeline.interval * timeline.intervals
+
+    def at(self, moment: int) -> float:
+        return min(max(100 * (moment - self._start) / self._length, 0), 100)
+
+    def span(self, start: int, end: int) -> dict[str, Any]:
+        left = self.at(start)
+        width = max(self.at(end) - left, _THINNEST)
+        left = min(left, 100 - width)
+        return {"left": charts.short(left), "width": charts.short(width), "from": left, "to": left + width}
+
+
+def _bands(verdict: Verdict) -> list[dict[str, Any]]:
+    """Where the faults that happened are drawn: percent of the width, and lanes."""
+    axis = _Axis(verdict.timeline)
+    happened = [one.fault for one in verdict.faults if one.fault.outcome is FaultOutcome.CONFIRMED]
+    found = []
+    for fault in happened:
+        ended = over(fault)
+        is_open = ended is None and fault.evidence is None
+        end = verdict.windows[0].window.end if is_open else (ended or fault.confirmed or fault.injected)
+        lasted = _from_to(verdict.zero, fault.injected, end)
+        found.append({**axis.span(fault.injected, end), "name": fault.asked, "title": f"{fault.asked}: {lasted}"})
+    return _in_lanes(found)
+
+
+def _steps(verdict: Verdict) -> list[dict[str, Any]]:
+    """Where the named steps are drawn."""
+    axis = _Axis(verdict.timeline)
+    found = []
+    for one in verdict.windows[1:]:
+        window = one.window
+        lasted = _from_to(verdict.zero, window.start, window.end)
+        found.append(
+            {
+                **axis.span(window.start, window.end),
+                "name": window.name,
+                "title": f"{window.name} ({window.action}): {lasted}",
+                "is_ok": window.is_ok,
+            }
+        )
+    return _in_lanes(found)
+
+
+def _from_to(zero: int, start: int, end: int) -> str:
+    return f"{units.duration(start - zero)} to {units.duration(end - zero)}"
+
+
+def _in_lanes(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    lanes = charts.lanes([(one["from"], one["to"]) for one in found])
+    return [{**one, "lane": lane} for one, lane in zip(found, lanes, strict=True)]
+
+
+def _ticks(timeline: Timeline, zero: int) -> list[dict[str, Any]]:
+    start = (timeline.start - zero) / _SECOND
+    length = timeline.interval * timeline.intervals / _SECOND
+    moments = [one for one in charts.ticks(start, start + length) if one - start <= _LAST_TICK * length]
+    return [{"left": charts.short(100 * (one - start) / length), "name": f"{one:,}"} for one in moments]

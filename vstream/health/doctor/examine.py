@@ -1,0 +1,90 @@
+"""Facts to findings: all checks, and the order in which they are reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.diagnostics import Severity
+from vstream.health.doctor import configs, flow, servers, streams
+from vstream.health.doctor.codes import BY_CODE
+from vstream.health.status import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.health.doctor.configs import ConfigFile
+    from vstream.health.doctor.finding import Finding
+    from vstream.health.snapshot import Facts
+    from vstream.syntax.json_types import Json
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
+
+_ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Everything that was found, the gravest first."""
+
+    topology: str
+    took: float
+    servers: int
+    streams: int
+    configs: int
+    """How many configuration files were compared with what their servers have loaded."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there are neither errors nor warnings."""
+        return all(BY_CODE[one.code].severity is Severity.NOTE for one in self.findings)
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "topology": self.topology,
+            "took_s": round(self.took, 3),
+            "servers_reached": self.servers,
+            "streams_seen": self.streams,
+            "configs_compared": self.configs,
+            "is_healthy": self.is_healthy,
+            "findings": [
+                {
+                    "code": one.code,
+                    "name": BY_CODE[one.code].name,
+                    "severity": BY_CODE[one.code].severity.value,
+                    "about": one.about,
+                    "evidence": one.evidence,
+                    "do": one.do,
+                }
+                for one in self.findings
+            ],
+        }
+
+
+def examine(
+    topology: Topology, bundle: Bundle, facts: Facts, files: Mapping[str, ConfigFile] | None = None
+) -> Examined:
+    """
+    What is wrong with the live system of *topology*, whose *bundle* says what should be there.
+
+    *files* are what servers are configured by, by their names, of those whose files can be read.
+    """
+    known = files or {}
+    picture = judge(topology, facts)
+    found = [
+        *streams.check(topology, facts),
+        *flow.check(picture, facts),
+        *servers.check(topology, bundle, facts),
+        *configs.check(topology, facts, known),
+    ]
+    found.sort(key=lambda one: (_ORDER.index(BY_CODE[one.code].severity), one.code))
+    return Examined(
+        topology=topology.name,
+        took=facts.took,
+        servers=sum(server.is_reached for server in facts.servers),
+        streams=len(facts.streams),
+        configs=configs.compared(facts, known),
+        findings=tuple(found),
+    )

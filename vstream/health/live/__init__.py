@@ -1,0 +1,1 @@
+"""Health's live half: it collects from servers what health judges."""

@@ -1,0 +1,110 @@
+"""
+Beacons: a small message of each region, which stays, on the subject that the topology gives to canaries.
+
+How old the newest one is in each other region is a lag that nobody has to believe. And it
+pins how far streams have come which keep only the last message of a subject.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotReachableError, VstreamError
+from vstream.health.snapshot import Sighting
+from vstream.jetstream import direct
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.model import Topology, VirtualStream
+
+HEADER = "Vstream-Beacon"
+"""`<region of origin> <seconds since 1970>`."""
+_EXPECTED_STREAM = "Nats-Expected-Stream"
+_IN_FLIGHT = 32
+MOST = 324
+"""Beacons that a quick look asks for: all of 36 streams in three regions. Each is a request."""
+
+
+def carriers(topology: Topology) -> tuple[VirtualStream, ...]:
+    """The streams that take beacons: those with a canary subject for each region of its own."""
+    return tuple(one for one in topology.streams if one.canary is not None and "*" in one.canary.split("."))
+
+
+async def send(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> tuple[str, ...]:
+    """Publish one beacon in each region of each carrier. What went wrong, by region and stream; empty if nothing did."""
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def one(stream: VirtualStream, region: str) -> str | None:
+        connection, subject = connections[region], naming.canary_subject(stream, region)
+        if isinstance(connection, NotReachableError) or subject is None:
+            return f"{region}: {connection}"
+        # A wrong mapping is refused where it leads: a beacon of another region would be a lie.
+        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: naming.written_in(stream, region)}
+        async with slots:
+            try:
+                reply = await connection.request(subject, headers=headers)
+                error = json.loads(reply.data).get("error")
+            except (VstreamError, ValueError) as problem:
+                return f"{stream.name} in {region}: {problem}"
+        return None if error is None else f"{stream.name} in {region}: {error.get('description', error)}"
+
+    problems = await asyncio.gather(*(one(stream, region) for stream, region in _pairs(topology)))
+    return tuple(dict.fromkeys(problem for problem in problems if problem))
+
+
+async def look(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    *,
+    patience: float,
+    most: int | None = None,
+) -> tuple[Sighting, ...]:
+    """
+    The newest beacon of each region in each region; each is waited for *patience* seconds at most.
+
+    With *most*, no more than so many are asked for: those of the topology's first streams.
+    """
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def one(stream: VirtualStream, origin: str, reader: str) -> Sighting:
+        connection, subject = connections[reader], naming.canary_subject(stream, origin)
+        try:
+            if isinstance(connection, NotReachableError):
+                raise connection
+            async with slots:
+                message = await direct.last_by_subject(
+                    connection, naming.read_in(stream, reader), subject or "", timeout=patience
+                )
+        except VstreamError as error:
+            return Sighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)
+        region, _, at = (message.headers.get(HEADER, "") if message else "").partition(" ")
+        try:
+            sent = float(at) if region == origin else None
+        except ValueError:
+            sent = None
+        age = None if sent is None else max(0.0, time.time() - sent)
+        is_absent = age is None
+        return Sighting(
+            stream=stream.name,
+            origin=origin,
+            reader=reader,
+            sent=sent,
+            age=age,
+            problem="there is none" if is_absent else None,
+            is_absent=is_absent,
+        )
+
+    wanted = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
+    return tuple(await asyncio.gather(*(one(*each) for each in wanted[:most])))
+
+
+def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
+    for stream in carriers(topology):
+        for region in stream.regions:
+            yield stream, region

@@ -1,0 +1,130 @@
+"""
+Reading a consumer's position, and looking for it in another region's stream.
+
+The position is read by Direct Get, which also a region without a meta leader answers: a copy that is behind
+makes it smaller, and then more comes again. Where it is in another stream is asked of that stream's leader: a copy
+that is behind could hide the one message that delivery has to begin with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import ServerError, UnknownNameError
+from vstream.health.live.lag import get
+from vstream.jetstream import direct, error_codes
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.source_header import origin_of
+from vstream.plan.consumer_failover import Landing, Position, Step, Walk, filters_of, takes
+from vstream.topology import naming
+from vstream.topology.model import Role
+from vstream.topology.stream_config import taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.model import Topology, VirtualStream
+
+SCANNED = 65_536
+"""Messages before the position that are looked through for the last one of each origin."""
+_AT_ONCE = 64
+_TIMEOUT = 10.0
+
+
+def origins_of(stream: VirtualStream) -> tuple[str, ...]:
+    """The physical streams that a position in *stream* is said in: one where all regions mirror it."""
+    mirrored = naming.mirrored(stream)
+    if mirrored is not None:
+        return (mirrored,)
+    return tuple(naming.physical_name(stream, Role.WRITE, region) for region in stream.regions)
+
+
+async def position(
+    connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
+) -> Position:
+    """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
+    admin, name = JetStreamAdmin(connection), naming.read_in(stream, region)
+    try:
+        found = await admin.consumer(name, durable)
+    except ServerError as error:
+        if error.err_code != error_codes.CONSUMER_NOT_FOUND:
+            raise
+        raise UnknownNameError(
+            f"there is no consumer `{durable}` on `{name}` in region `{region}`",
+            hint=f"`nats consumer ls {naming.local_name(name)}` lists them",
+        ) from None
+    floor, delivered = found.ack_floor, found.delivered
+    if found.config.fields.get("ack_policy") in {None, "none"}:
+        floor = delivered
+    origins = origins_of(stream)
+    filters = filters_of(found.config.fields)
+    after = [step async for step in _backwards(connection, name, delivered, floor, origins, get)]
+    acknowledged = sum(takes(filters, step.subject) for step in after) - found.unacknowledged
+    is_mirror = stream.consistency.has_mirrors
+    seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins)
+    return Position(
+        topology=topology.name,
+        stream=stream.name,
+        consumer=durable,
+        region=region,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        origins={origin: seqs.get(origin, 0) for origin in origins},
+        unknown=tuple(origin for origin in origins if origin not in seqs),
+        beyond=max(0, acknowledged),
+        unacknowledged=found.unacknowledged,
+        config=found.config.fields,
+    )
+
+
+async def landing(
+    connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
+) -> Landing:
+    """Where the position *at* is in what *region* reads from. Raises as requests do."""
+    name = naming.read_in(stream, region)
+    info = await JetStreamAdmin(connection).info(name)
+    first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+    taken = {taken_from(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    if stream.consistency.has_mirrors:
+        # A mirror has the sequences of what it mirrors.
+        (floor,) = at.origins.values()
+        steps = [step async for step in _backwards(connection, name, last, max(floor, first - 1), (), _of_leader)]
+        ahead = sum(takes(filters, step.subject) for step in steps)
+        return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
+    walk = Walk(at.origins, taken, filters)
+    if not walk.is_over:
+        async for step in _backwards(connection, name, last, first - 1, tuple(at.origins), _of_leader):
+            walk.take(step)
+            if walk.is_over:
+                break
+    return walk.landing(name, last)
+
+
+async def _before(connection: Connection, name: str, floor: int, origins: tuple[str, ...]) -> dict[str, int]:
+    """The last sequence of each origin at or before *floor*, of those that are found."""
+    found: dict[str, int] = {}
+    async for step in _backwards(connection, name, floor, max(0, floor - SCANNED), origins, get):
+        if step.origin in origins:
+            # The first one found is the last of its origin: each stands in its own order.
+            found.setdefault(str(step.origin), step.origin_seq)
+            if len(found) == len(origins):
+                break
+    return found
+
+
+async def _of_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
+    return await direct.leader_get_by_seq(connection, stream, seq, timeout=patience)
+
+
+async def _backwards(
+    connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: Callable[..., Any]
+) -> AsyncIterator[Step]:
+    """The messages of stream *name* from sequence *last* down to the one after *before*."""
+    for top in range(last, before, -_AT_ONCE):
+        wanted = range(top, max(before, top - _AT_ONCE), -1)
+        for found in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in wanted)):
+            if found is not None:
+                origin, seq = origin_of(found.headers, origins, taker=name)
+                yield Step(seq=found.seq, subject=found.subject, origin=origin, origin_seq=seq or 0)

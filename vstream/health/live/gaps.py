@@ -1,0 +1,130 @@
+"""
+Messages that a stream has passed without taking them, or has taken twice.
+
+The newest messages of a reader name their origins and sequences. Where these leave some out
+that the origin still holds, they were skipped; where they go back in an origin that is still
+the same, it has begun again. What was deleted from the reader leaves a hole in its own
+sequences; next to one, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.health.live import lag
+from vstream.health.repair.sequence_set import Runs
+from vstream.health.snapshot import Gap, Repeat, seconds_since_1970
+from vstream.jetstream.source_header import replay_of
+from vstream.topology.feeds import feeds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.health.snapshot import StreamFacts
+    from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.topology.feeds import Feed
+    from vstream.topology.model import Topology
+
+WINDOW = 128
+"""The newest messages of each reader that are looked at."""
+_SKEW = 5.0
+"""Seconds that clocks of servers may differ."""
+MOST = 32
+"""Readers that are looked at, those with the newest messages first."""
+
+
+async def find(
+    topology: Topology, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection], deadline: float
+) -> tuple[Gap | Repeat, ...]:
+    """What is proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
+    if not connections:
+        return ()
+    by_reader: dict[str, list[Feed]] = {}
+    for stream in topology.streams:
+        for feed in feeds(stream):
+            reader = streams.get(feed.reader.name)
+            if reader is not None and reader.messages and not (reader.config or {}).get("mirror"):
+                by_reader.setdefault(feed.reader.name, []).append(feed)
+    chosen = sorted(by_reader, key=lambda name: -(streams[name].last_at or 0.0))[:MOST]
+    slots = asyncio.Semaphore(4)
+
+    async def one(name: str) -> Sequence[Gap | Repeat]:
+        async with slots:
+            if time.monotonic() > deadline:
+                return ()
+            try:
+                return await _of(by_reader[name], streams[name], connections, deadline)
+            except VstreamError:
+                return ()  # it is not known: other findings say that it does not answer
+
+    return tuple(each for some in await asyncio.gather(*map(one, chosen)) for each in some)
+
+
+async def _of(
+    feeding: Sequence[Feed], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
+) -> list[Gap | Repeat]:
+    own = lag.connection_to(connections, feeding[0].reader.place)
+    seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
+    messages = await asyncio.gather(*(lag.get(own, reader.name, seq, _left(deadline)) for seq in seqs))
+    places = {feed.origin.name: feed.origin.place for feed in feeding}
+    before: dict[str, tuple[int, DirectMessage]] = {}
+    passed: list[tuple[str, int, int]] = []
+    replayed: dict[str, Runs] = {}
+    found: list[Gap | Repeat] = []
+    for message in messages:
+        if message is None:
+            before.clear()
+            continue
+        origin, seq = lag.origin_of(message, places, reader.name)
+        if (replay := replay_of(origin)) is not None:
+            replayed.setdefault(replay[0], Runs()).add(seq)
+        if origin not in places:
+            continue
+        last, earlier = before.get(origin, (seq - 1, message))
+        before[origin] = seq, message
+        if seq > last + 1:
+            passed.append((origin, last + 1, seq - 1))
+        elif seq <= last:
+            # An origin that was made anew has other messages there, or none: then this is no repeat.
+            held = await lag.get(lag.connection_to(connections, places[origin]), origin, last, _left(deadline))
+            if held is not None and _is_same(held, earlier):
+                found.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
+    for origin, first, end in passed:
+        # What a repair has put in stands behind it.
+        lacks = Runs([(first, end)]) - replayed.get(origin, Runs())
+        found += await _held(reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline)
+    return found
+
+
+async def _held(reader: str, origin: str, lacks: Runs, connection: Connection, deadline: float) -> list[Gap]:
+    """Those of *lacks* in which *origin* still holds something."""
+    found = []
+    for first, last in lacks.runs():
+        held = await lag.following(connection, origin, first, _left(deadline))
+        if held is not None and held.seq <= last:
+            found.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
+    return found
+
+
+def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
+    """Whether an origin's message *held* can be the one that was *taken*: it is not younger, but for what clocks differ."""
+    held_at, taken_at = seconds_since_1970(held.stored_at), seconds_since_1970(taken.stored_at)
+    return held_at < taken_at + _SKEW and _own(held) == _own(taken)
+
+
+def _own(message: DirectMessage) -> tuple[bytes, str | None, frozenset[tuple[str, str]]]:
+    """What its publisher gave it."""
+    headers = message.headers.items()
+    return (
+        message.data,
+        message.headers.get("Nats-Msg-Id"),
+        frozenset((key, value) for key, value in headers if not key.startswith("Nats-")),
+    )
+
+
+def _left(deadline: float) -> float:
+    return max(0.05, deadline - time.monotonic())

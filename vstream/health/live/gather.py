@@ -1,0 +1,372 @@
+"""
+Everything that servers say at one moment, within a deadline.
+
+Monitoring ports first: one answer holds all streams of a server, costs it no pass
+through the mapping rules, and comes also where JetStream has no leader. STREAM.LIST is
+never asked: while a region is down, servers wait 4 s for it on each page. What no
+monitoring port tells is asked by STREAM.INFO, of a connection to the stream's own region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.health.live import beacons, gaps, lag, reachability, write_errors
+from vstream.health.snapshot import (
+    ALONE,
+    Facts,
+    Gap,
+    Repeat,
+    ServerFacts,
+    Sighting,
+    StreamFacts,
+    stream_facts,
+)
+from vstream.jetstream import error_codes, monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection, open_connection
+from vstream.plan.live import observe
+from vstream.plan.live.loaded_rules import hidden_accounts, loaded_on
+from vstream.topology import naming
+from vstream.topology.feeds import Durable, Part, all_parts, durables
+from vstream.topology.model import Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from vstream.health.snapshot import Refusal, RegionFacts
+    from vstream.topology.consumer_config import ObservedConsumer
+    from vstream.topology.model import Endpoint, Topology
+
+_SCOUTS = 8
+"""Streams that are asked for before all others of their place: where nobody answers for any, it is away."""
+_SCOUTING = 1.0
+"""Seconds that they are waited for."""
+_IN_FLIGHT = 128
+_CONNECTING = 0.4
+_NOT_TOLD = "$G"
+"""The account where no server has said one: that of clients without a user."""
+"""The share of the deadline that a connection may take: what is reached is still to be asked."""
+
+
+async def gather(
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, deadline: float, is_deep: bool = False
+) -> Facts:
+    """
+    What all servers say, not later than *deadline* seconds from now.
+
+    With *is_deep* also the configuration of every stream, the mapping rules of every
+    server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
+    with *is_deep* VstreamError where servers and topology have different modes of security.
+    """
+    round_ = _Round(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
+    try:
+        return await round_.run()
+    finally:
+        await round_.close()
+
+
+class _Round:
+    def __init__(
+        self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
+    ) -> None:
+        self._topology = topology
+        self._endpoints = endpoints
+        self._began = began
+        self._deadline = began + deadline
+        self._connecting = deadline * _CONNECTING
+        self._is_deep = is_deep
+        self._connections: dict[str, Connection] = {}
+        self._problems: dict[str, str] = {}
+        self._account: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._streams: dict[str, StreamFacts] = {}
+        self._absent: set[str] = set()
+
+    def _left(self) -> float:
+        return max(0.05, self._deadline - time.monotonic())
+
+    async def run(self) -> Facts:
+        at = time.time()
+        servers, _ = await asyncio.gather(self._servers(), self._connect())
+        if not self._connections and not any(server.is_reached for server in servers):
+            raise NotReachableError(
+                "no region can be reached: " + "; ".join(self._problems.values()),
+                hint="are the servers running, and is `connect` right?",
+            )
+        account = self._account.result()
+        if self._is_deep and account != _NOT_TOLD:
+            observe.check_mode(self._topology, account)
+        await self._ask_for_the_rest(servers)
+        regions, found, astray, consumers, seen, refused = await asyncio.gather(
+            asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
+            lag.look(self._topology, self._streams, self._connections, self._deadline),
+            self._gaps(),
+            self._consumers(),
+            self._beacons(),
+            write_errors.find(servers, self._deadline) if self._is_deep else _none(),
+        )
+        return Facts(
+            at=at,
+            took=time.monotonic() - self._began,
+            account=account,
+            regions=tuple(regions),
+            servers=tuple(servers),
+            streams=self._streams,
+            absent=frozenset(self._absent),
+            tails=found,
+            gaps=tuple(one for one in astray if isinstance(one, Gap)),
+            repeats=tuple(one for one in astray if isinstance(one, Repeat)),
+            refusals=refused,
+            beacons=seen,
+            consumers=consumers,
+        )
+
+    async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
+        """By CONSUMER.INFO, which the consumer's leader answers: also in a region that is cut off."""
+        slots = asyncio.Semaphore(_IN_FLIGHT)
+        found: dict[tuple[str, str], ObservedConsumer | None] = {}
+
+        async def one(durable: Durable) -> None:
+            connection, stream = self._connections.get(durable.region), self._streams.get(durable.stream)
+            if connection is None or stream is None or stream.leader is None:
+                return
+            async with slots:
+                try:
+                    answer = await JetStreamAdmin(connection).consumer(
+                        durable.stream, durable.name, timeout=self._left()
+                    )
+                except ServerError as error:
+                    if error.err_code == error_codes.CONSUMER_NOT_FOUND:
+                        found[durable.stream, durable.name] = None
+                except VstreamError:
+                    return
+                else:
+                    found[durable.stream, durable.name] = answer
+
+        await asyncio.gather(*map(one, durables(self._topology)))
+        return found
+
+    async def _gaps(self) -> tuple[Gap | Repeat, ...]:
+        if not self._is_deep:
+            return ()
+        return await gaps.find(self._topology, self._streams, self._connections, self._deadline)
+
+    async def _beacons(self) -> tuple[Sighting, ...]:
+        if not beacons.carriers(self._topology):
+            return ()
+        away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
+        return await beacons.look(
+            self._topology, {**away, **self._connections}, patience=self._left(), most=beacons.MOST
+        )
+
+    async def _region(self, region: str) -> RegionFacts:
+        return await reachability.region(
+            self._topology, region, self._connections.get(region), self._problems.get(region), self._deadline
+        )
+
+    async def close(self) -> None:
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+    async def _connect(self) -> None:
+        await asyncio.gather(*(self._connect_to(region.name) for region in self._topology.regions))
+        if not self._account.done():
+            self._account.set_result(_NOT_TOLD)
+
+    async def _connect_to(self, region: str) -> None:
+        endpoint = self._endpoints.get(region)
+        if endpoint is None:
+            self._problems[region] = f"nothing says how to reach region `{region}`"
+            return
+        try:
+            connection = await open_connection(endpoint, region, timeout=self._connecting)
+        except VstreamError as error:
+            self._problems[region] = error.message
+            return
+        self._connections[region] = connection
+        expected = self._topology.region(region).cluster
+        if connection.cluster != expected:
+            self._problems[region] = (
+                f"the connection for region `{region}` leads to cluster `{connection.cluster}`, not to `{expected}`"
+            )
+        if not self._account.done():
+            try:
+                account = await observe.account_name(connection)
+            except VstreamError:
+                return
+            if not self._account.done():
+                self._account.set_result(account)
+
+    async def _servers(self) -> list[ServerFacts]:
+        found: list[ServerFacts] = []
+        asked = [
+            (region.name, url)
+            for region in self._topology.regions
+            if (endpoint := self._endpoints.get(region.name)) is not None
+            for url in endpoint.monitor
+        ]
+        answers = await asyncio.gather(*(self._server(region, url) for region, url in asked))
+        for region in self._topology.regions:
+            mine = [answer for answer in answers if answer.region == region.name]
+            named = {one.name for one in mine if one.is_reached}
+            unnamed = [
+                seat.server.name
+                for seat in self._topology.seats
+                if seat.region == region.name and seat.server.name not in named
+            ]
+            silent = [one for one in mine if not one.is_reached]
+            found += [one for one in mine if one.is_reached]
+            for index, name in enumerate(unnamed):
+                # Which address is whose is known only of those that answer.
+                one = silent[index] if index < len(silent) else None
+                problem = one.problem if one else "`monitor` under `connect` does not lead to it"
+                found.append(ServerFacts(name=name, region=region.name, url=one.url if one else None, problem=problem))
+        return found
+
+    async def _server(self, region: str, url: str) -> ServerFacts:
+        try:
+            varz = await monitoring.varz(url, self._left())
+            gateways = monitoring.outbound_gateways(url, self._left())
+            linked, jetstream, rules = await asyncio.gather(
+                gateways, self._jetstream(region, url, varz.server_name), self._rules(url)
+            )
+        except VstreamError as error:
+            return ServerFacts(name="?", region=region, url=url, problem=error.message)
+        group = jetstream.get("meta_cluster") or {}
+        return ServerFacts(
+            name=varz.server_name,
+            region=region,
+            url=url,
+            cluster=varz.cluster,
+            version=varz.version,
+            gateways=linked,
+            has_jetstream=bool(jetstream) and not jetstream.get("disabled", False),
+            meta_leader=group.get("leader") or None,
+            meta_size=int(group.get("cluster_size", 0)),
+            rules=rules,
+            config_digest=varz.config_digest,
+            config_loaded=varz.config_load_time,
+            flags=varz.flags,
+            storage=int(jetstream.get("storage", 0)),
+            storage_limit=int((jetstream.get("config") or {}).get("max_storage", 0)),
+        )
+
+    async def _jetstream(self, region: str, url: str, server: str) -> Mapping[str, Any]:
+        """What JetStream of *server* says; the streams that it leads are kept."""
+        account = quote(await self._account_of(region), safe="")
+        more = "&config=true" if self._is_deep else ""
+        path = f"/jsz?acc={account}&streams=true&stream_leader_only=true{more}"
+        try:
+            answer = await monitoring.get(url, path, self._left())
+        except ServerError:
+            # It says so where the account has nothing there yet.
+            return await monitoring.get(url, "/jsz", self._left())
+        self._keep(answer, region, led_by=server)
+        return answer
+
+    def _keep(self, answer: Mapping[str, Any], region: str, *, led_by: str | None) -> None:
+        home = self._home(region)
+        for account in answer.get("account_details") or ():
+            for detail in account.get("stream_detail") or ():
+                facts = stream_facts(detail, naming.in_account(home, str(detail["name"])))
+                # Servers before 2.11 list replicas, too: they do not know what a source does.
+                if led_by is None or facts.leader in {led_by, ALONE}:
+                    self._streams[facts.name] = facts
+
+    def _home(self, region: str) -> str | None:
+        """The domain or the account that streams of *region* are in, where one monitoring answer holds them all."""
+        match self._topology.routing:
+            case Routing.DOMAINS:
+                return region
+            case Routing.REGIONAL:
+                return naming.region_account(region)
+            case _:
+                return None
+
+    async def _account_of(self, region: str) -> str:
+        """The account of clients of *region*."""
+        account = await asyncio.shield(self._account)
+        return naming.region_account(region) if self._topology.routing is Routing.REGIONAL else account
+
+    async def _rules(self, url: str) -> Mapping[str, tuple[str, ...]] | None:
+        if not self._is_deep:
+            return None
+        try:
+            account = await asyncio.shield(self._account)
+            return await loaded_on(url, account, hidden_accounts(self._topology), self._left())
+        except ServerError:
+            return {}  # no such account there: nothing has used it since the server started
+
+    async def _ask_for_the_rest(self, servers: Sequence[ServerFacts]) -> None:
+        """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
+        unknown = [part for part in all_parts(self._topology) if part.name not in self._streams]
+        by_place: dict[str, list[Part]] = {}
+        for part in unknown:
+            by_place.setdefault(part.place, []).append(part)
+        if not by_place:
+            return
+        await asyncio.gather(*(self._ask_place(place, some) for place, some in by_place.items()))
+        leaderless = {part.name for part in unknown} - self._streams.keys() - self._absent
+        if leaderless:
+            known = dict(self._streams)
+            reached = [server for server in servers if server.url and server.is_reached]
+            asked = [
+                _or_nothing(
+                    monitoring.get(
+                        str(one.url),
+                        f"/jsz?acc={quote(await self._account_of(one.region), safe='')}&streams=true",
+                        self._left(),
+                    )
+                )
+                for one in reached
+            ]
+            for server, answer in zip(reached, await asyncio.gather(*asked), strict=True):
+                self._keep(answer, server.region, led_by=None)
+            # Replicas know neither more than the leader nor who leads, if nobody says that it does.
+            for name, facts in self._streams.items():
+                self._streams[name] = known.get(name) or replace(facts, leader=None)
+
+    async def _ask_place(self, place: str, some: Sequence[Part]) -> None:
+        connection = self._connections.get(place) or next(iter(self._connections.values()), None)
+        if connection is None:
+            return
+        admin = JetStreamAdmin(connection)
+        patience = min(_SCOUTING, self._left() / 2)
+        scouts = await asyncio.gather(*(self._ask(admin, part.name, patience) for part in some[:_SCOUTS]))
+        if any(scouts):
+            slots = asyncio.Semaphore(_IN_FLIGHT)
+
+            async def one(name: str) -> None:
+                async with slots:
+                    await self._ask(admin, name, self._left())
+
+            await asyncio.gather(*(one(part.name) for part in some[_SCOUTS:]))
+
+    async def _ask(self, admin: JetStreamAdmin, name: str, patience: float) -> bool:
+        """Whether anybody says anything of stream *name*."""
+        if time.monotonic() > self._deadline:
+            return False
+        try:
+            self._streams[name] = stream_facts(await admin.info(name, timeout=patience), name)
+        except ServerError as error:
+            if error.err_code == error_codes.STREAM_NOT_FOUND:
+                self._absent.add(name)
+            return error.err_code == error_codes.STREAM_NOT_FOUND
+        except VstreamError:
+            return False
+        return True
+
+
+async def _none() -> tuple[Refusal, ...]:
+    return ()
+
+
+async def _or_nothing(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        return await answer
+    except VstreamError:
+        return {}

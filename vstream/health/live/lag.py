@@ -1,0 +1,182 @@
+"""
+How far readers have come, and the oldest message that each has still to take.
+
+Servers since 2.15 say how far a stream has come in each of its sources. Of others it
+is found in what they store: each sourced message names its origin and its sequence there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from vstream.errors import NoRespondersError, VstreamError
+from vstream.health.snapshot import NS, Tail, seconds_since_1970, stream_facts
+from vstream.jetstream import direct
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.topology import naming
+from vstream.topology.feeds import Feed, feeds
+from vstream.topology.stream_config import as_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from vstream.health.snapshot import StreamFacts
+    from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.topology.model import Topology
+
+C = TypeVar("C", bound="Connection")
+MOST = 96
+"""Pairs that are looked at closely, those furthest behind first: each costs two requests and more."""
+_BACK = 32
+"""Messages that are looked at, from a reader's last one back, for the last one of each origin."""
+_SOURCE = "Nats-Stream-Source"
+_IN_FLIGHT = 32
+
+
+async def look(
+    topology: Topology,
+    streams: Mapping[str, StreamFacts],
+    connections: Mapping[str, Connection],
+    deadline: float,
+) -> dict[tuple[str, str], Tail]:
+    """
+    The tails of pairs that do not agree, or of which the reader's position is not known, by origin and reader.
+
+    *deadline* is on the monotonic clock: what has no answer by then is left out.
+    """
+    if not connections:
+        return {}
+    wanted: list[tuple[int, Feed, int | None]] = []
+    for stream in topology.streams:
+        for feed in feeds(stream):
+            origin, reader = streams.get(feed.origin.name), streams.get(feed.reader.name)
+            if origin is None or reader is None:
+                continue
+            cursor = next((one.seq for one in reader.sources if one.stream == origin.name), None)
+            if cursor is None and reader.last_seq == 0:
+                cursor = 0
+            if cursor != origin.last_seq and not (cursor is None and origin.last_seq == 0):
+                wanted.append((abs(origin.last_seq - (cursor or 0)), feed, cursor))
+    wanted.sort(key=lambda one: -one[0])
+    search = _Search(topology, streams, connections, deadline)
+    found = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in wanted[:MOST]))
+    return {
+        (feed.origin.name, feed.reader.name): tail
+        for (_, feed, _), tail in zip(wanted, found, strict=False)
+        if tail is not None
+    }
+
+
+class _Search:
+    def __init__(
+        self,
+        topology: Topology,
+        streams: Mapping[str, StreamFacts],
+        connections: Mapping[str, Connection],
+        deadline: float,
+    ) -> None:
+        self._topology = topology
+        self._streams = streams
+        self._connections = connections
+        self._deadline = deadline
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._walks: dict[str, asyncio.Task[dict[str, int]]] = {}
+
+    async def tail(self, feed: Feed, cursor: int | None) -> Tail | None:
+        try:
+            async with self._slots:
+                return await self._tail(feed, cursor)
+        except (VstreamError, ValueError, KeyError):
+            return None  # no answer is no answer: the pair is reported as the servers' own figures have it
+
+    async def _tail(self, feed: Feed, cursor: int | None) -> Tail:
+        is_exact = True
+        if cursor is None:
+            cursor, is_exact = await self._cursor(feed)
+        connection = self._to(feed.origin.place)
+        # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
+        info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._left())
+        origin = stream_facts(info, feed.origin.name)
+        oldest = None
+        if cursor is not None and cursor < origin.last_seq and origin.messages:
+            oldest = await following(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
+        return Tail(
+            last=origin.last_seq,
+            first=origin.first_seq,
+            cursor=cursor,
+            is_exact=is_exact,
+            oldest_at=seconds_since_1970(oldest.stored_at) if oldest else None,
+            oldest_seq=oldest.seq if oldest else None,
+            max_age=int(info["config"].get("max_age") or 0) / NS,
+            begins=int(info["config"].get("first_seq") or 1),
+        )
+
+    async def _cursor(self, feed: Feed) -> tuple[int | None, bool]:
+        """How far the reader has come at least, and whether it is not further: where one of its last messages is of this origin."""
+        walk = self._walks.get(feed.reader.name)
+        if walk is None:
+            walk = self._walks[feed.reader.name] = asyncio.ensure_future(self._walk(feed))
+        seen = (await walk).get(feed.origin.name)
+        if seen is not None:
+            return seen, True
+        connection = self._to(feed.origin.place)
+        last = await get(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
+        if last is None:
+            return None, False
+        stream = next(one for one in self._topology.streams if one.name == feed.virtual)
+        subject = naming.published_subject(self._topology.naming, stream, last.subject)
+        there = await direct.last_by_subject(
+            self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
+        )
+        origin, seq = origin_of(there, self._streams, feed.reader.name)
+        return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
+
+    async def _walk(self, feed: Feed) -> dict[str, int]:
+        """The last sequence of each origin among the last messages of the reader."""
+        connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
+        seqs = range(last, max(0, last - _BACK), -1)
+        messages = await asyncio.gather(*(get(connection, feed.reader.name, seq, self._left()) for seq in seqs))
+        found: dict[str, int] = {}
+        for message in messages:
+            stream, seq = origin_of(message, self._streams, feed.reader.name)
+            found.setdefault(stream, seq)
+        return found
+
+    def _to(self, place: str) -> Connection:
+        return connection_to(self._connections, place)
+
+    def _left(self) -> float:
+        return max(0.05, self._deadline - time.monotonic())
+
+
+def connection_to(connections: Mapping[str, C], place: str) -> C:
+    """The connection to a region, or any where there is none, as to the stretch cluster: each reaches all."""
+    return connections.get(place) or next(iter(connections.values()))
+
+
+async def get(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+    """The message at *seq*, by Direct Get, or of the leader where that is switched off. Raises as `direct`."""
+    try:
+        return await direct.get_by_seq(connection, stream, seq, timeout=patience)
+    except NoRespondersError:
+        return await direct.leader_get_by_seq(connection, stream, seq, timeout=patience)
+
+
+async def following(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+    """The first message at or after *seq*. Raises as `direct`."""
+    try:
+        return await direct.next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
+    except NoRespondersError:
+        return await direct.leader_next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)
+
+
+def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str) -> tuple[str, int]:
+    """Which of *streams* a message of *taker* comes from, and its sequence there; an empty name if it does not say."""
+    words = (message.headers.get(_SOURCE) if message else None) or ""
+    stream, _, rest = words.partition(" ")
+    number = rest.partition(" ")[0]
+    known = {as_source(name, taker): name for name in streams}
+    return (known.get(stream, stream), int(number)) if number.isdigit() else ("", 0)

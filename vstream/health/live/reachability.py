@@ -1,0 +1,50 @@
+"""What a client in a region can reach from there: the API of the meta leader, and origins in other regions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.health.snapshot import RegionFacts
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.model import Topology
+
+
+async def region(
+    topology: Topology, name: str, connection: Connection | None, problem: str | None, deadline: float
+) -> RegionFacts:
+    """Region *name* over a *connection* to it, if there is one, before *deadline*, on the monotonic clock."""
+    if connection is None:
+        return RegionFacts(name=name, problem=problem)
+    patience = max(0.05, deadline - time.monotonic())
+    streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
+    away = [naming.written_in(stream, name) for stream in streams]
+    control, reached = await asyncio.gather(
+        _control(connection, patience),
+        asyncio.gather(*(_origin(JetStreamAdmin(connection), one, patience) for one in away)),
+    )
+    return RegionFacts(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
+
+
+async def _control(connection: Connection, patience: float) -> str | None:
+    """Why the API does not answer what only the meta leader can, None if it does."""
+    try:
+        answer = await connection.request_json("$JS.API.INFO", timeout=patience)
+    except VstreamError as error:
+        return error.message
+    refusal = answer.get("error")
+    return None if refusal is None else str(refusal.get("description", refusal))
+
+
+async def _origin(admin: JetStreamAdmin, name: str, patience: float) -> str | None:
+    try:
+        await admin.info(name, timeout=patience)
+    except VstreamError as error:
+        return error.message
+    return None

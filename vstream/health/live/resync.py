@@ -1,0 +1,276 @@
+"""
+Sourcing again at once after an outage.
+
+A stream that has lost a source tries again after 10 s, then after 20, up to two
+minutes. Its next leader asks at once: so every read stream is made to elect one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.chaos import leaders
+from vstream.errors import LabError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.topology import naming
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from vstream.chaos.leaders import StreamRole
+    from vstream.chaos.target_servers import Site
+    from vstream.jetstream.connection import Connection
+    from vstream.topology.model import Topology
+
+_POLL = 0.1
+_PATIENCE = 2.0
+_NS = 1_000_000_000
+_ALIVE = 3.0
+"""Seconds. A source that works is heard every second, messages or not."""
+_AGAIN = 0.2
+"""Seconds between two signs of life that cannot be one and the same, seen over a network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStream:
+    """
+    One stream that others feed, in seconds after the step-downs; None for what has not happened before the deadline.
+
+    *note* says why it was not stepped down, or what is missing.
+    """
+
+    stream: str
+    region: str
+    is_stepped_down: bool
+    active: float | None
+    caught_up: float | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resynced:
+    """How it went. *waited* are the seconds until gateways, a meta leader and the write streams' leaders were there."""
+
+    waited: float
+    streams: tuple[ReadStream, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every stream has everything of what feeds it."""
+        return all(stream.caught_up is not None for stream in self.streams)
+
+
+async def resync(
+    topology: Topology, site: Site, *, timeout: float, step_down: bool = True, only: Collection[str] | None = None
+) -> Resynced:
+    """
+    Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
+
+    With *step_down* False it only measures; *only* names the streams to step down, by default all. Raises LabError if gateways, the meta leader
+    or a write stream's leader are not there after *timeout* seconds, which are then counted again.
+    """
+    began = time.monotonic()
+    while (missing := await _unready(site)) is not None:
+        if time.monotonic() - began > timeout:
+            raise LabError(
+                f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
+            )
+        await asyncio.sleep(_POLL)
+    async with site.connected() as connection:
+        # Whoever asks a stream without a leader is refused, and waits 10 s and more.
+        await asyncio.gather(
+            *(_led(connection, fed.stream, began + timeout) for fed in _of(topology, Role.WRITE, Role.ORIGIN))
+        )
+        ready = time.monotonic()
+        streams: list[ReadStream] = []
+        # What read streams mirror comes first: another leader of it would stop them once more.
+        for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
+            turn = [fed for fed in _of(topology, *roles_of_turn) if only is None or fed.stream in only]
+            streams += await asyncio.gather(
+                *(_one(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
+            )
+    return Resynced(waited=ready - began, streams=tuple(streams))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fed:
+    """A physical stream, where it is, and how many others feed it."""
+
+    stream: str
+    place: str
+    feeds: int
+
+
+def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
+    return tuple(
+        _Fed(
+            naming.physical_name(stream, part.role, part.place),
+            part.place,
+            1 if part.role is Role.READ and stream.consistency.has_mirrors else len(stream.write),
+        )
+        for stream in topology.streams
+        for part in stream.physical
+        if part.role in wanted
+    )
+
+
+async def _unready(site: Site) -> str | None:
+    """Which gateway is missing, or that there is no leader; None if all is there, or nothing says where to look."""
+    return await _unlinked(site) or await _leaderless(site)
+
+
+async def _unlinked(site: Site) -> str | None:
+    joined = set(site.hubs.values()) or set(site.servers)
+    present = {site.clusters[server] for server in joined if site.serves(server)}
+    for url in site.monitors(joined):
+        try:
+            linked = await monitoring.outbound_gateways(url)
+        except VstreamError as error:
+            return error.message
+        # A server has gateways to all clusters but its own.
+        if len(missing := present - linked) > 1:
+            return f"the server at `{url}` misses a gateway to one or more of {', '.join(sorted(missing))}"
+    return None
+
+
+async def _leaderless(site: Site) -> str | None:
+    for group in site.meta_groups:
+        urls = site.monitors(group)
+        # A single server is no cluster: it decides alone.
+        if len(group) > 1 and urls and await leaders.meta_leader(urls) is None:
+            return f"the JetStream meta group of {', '.join(sorted(group))} has no leader"
+    return None
+
+
+async def _led(connection: Connection, stream: str, deadline: float) -> None:
+    while await leaders.stream_leader(connection, stream) is None:
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"no resync: write stream `{stream}` has no leader",
+                hint="are its servers running? `vstream chaos status` shows open faults",
+            )
+        await asyncio.sleep(_POLL)
+
+
+async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ReadStream:
+    stream, region = fed.stream, fed.place
+    old, note = await _stepped_down(connection, stream, deadline) if step_down else (None, None)
+    began = time.monotonic()
+    heard = _Heard()
+    active: float | None = None
+    problem: str | None = "not asked"
+    target: int | None = None
+    while time.monotonic() < deadline:
+        elapsed = time.monotonic() - began
+        info = await _info(connection, stream, after=old if elapsed < leaders.ELECTION else None)
+        sources = (
+            None if info is None else tuple(info.get("sources") or ([info["mirror"]] if info.get("mirror") else ()))
+        )
+        if sources is not None and len(sources) < fed.feeds:
+            sources = None  # so new a leader that it does not know them yet
+        silent = None if sources is None else heard.silent(sources, elapsed)
+        if active is None and silent == ():
+            active = elapsed
+        problem = "nobody answers for it" if sources is None else _problem(sources, silent or ())
+        if problem is None and info is not None and info.get("mirror"):
+            held = int(info["state"]["last_seq"])
+            target = target or await _last_seq(connection, str(info["mirror"]["name"]))
+            # Servers say "lag 0" and "just heard" of a mirror that begins to ask again, too.
+            problem = None if target is not None and held >= target else f"at {held} of {target or 'an unknown number'}"
+        if problem is None:
+            return ReadStream(
+                stream=stream,
+                region=region,
+                is_stepped_down=old is not None,
+                active=active,
+                caught_up=elapsed,
+                note=note,
+            )
+        await asyncio.sleep(_POLL)
+    return ReadStream(
+        stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=None, note=problem
+    )
+
+
+class _Heard:
+    """
+    When each source was first heard.
+
+    A new leader says that it has just heard a source when it begins to ask for
+    it: only hearing it once more, soon after, shows that it delivers.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, float] = {}
+
+    def silent(self, sources: Sequence[dict[str, Any]], now: float) -> tuple[str, ...]:
+        """Those of *sources* that do not deliver, at *now* in seconds."""
+        found = []
+        for source in sources:
+            name, age = str(source.get("name")), int(source.get("active", -1)) / _NS
+            if not 0 <= age < _ALIVE:
+                self._first.pop(name, None)
+                found.append(name)
+            elif now - age < self._first.setdefault(name, now - age) + _AGAIN:
+                found.append(name)
+        return tuple(found)
+
+
+async def _stepped_down(connection: Connection, stream: str, deadline: float) -> tuple[StreamRole | None, str | None]:
+    """Who led it until it was made to hand over; or None, and why nobody was."""
+    note = "time was up"
+    while time.monotonic() < deadline:
+        try:
+            role = await leaders.stream_role(connection, stream)
+            if role.replicas == 1:
+                return None, "one replica: it has nobody to hand over to"
+            if role.can_elect:
+                await JetStreamAdmin(connection).step_down(stream)
+                return role, None
+            note = "no follower is current"
+        except (NotReachableError, ServerError) as error:
+            note = error.message  # it may have no leader yet: this soon after an outage that is to be expected
+        await asyncio.sleep(_POLL)
+    return None, note
+
+
+async def _info(connection: Connection, stream: str, *, after: StreamRole | None) -> dict[str, Any] | None:
+    """What the leader of *stream* after *after* says of it; None while there is none."""
+    try:
+        info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
+    except (NotReachableError, ServerError):
+        return None
+    if after is not None and is_still(after, info.get("cluster") or {}):
+        return None
+    return dict(info)
+
+
+async def _last_seq(connection: Connection, stream: str) -> int | None:
+    """How far *stream* has come; None where nobody answers for it."""
+    try:
+        return int((await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE))["state"]["last_seq"])
+    except (NotReachableError, ServerError):
+        return None
+
+
+def is_still(before: StreamRole, cluster: Mapping[str, Any]) -> bool:
+    """
+    Whether *cluster* is led by the leader of *before*, and not again: who hands over may be elected anew.
+
+    Servers before 2.12 do not say since when they lead. There, the same name counts as the same leader.
+    """
+    since = cluster.get("leader_since")
+    return cluster.get("leader") == before.leader and (since is None or since == before.since)
+
+
+def _problem(sources: Sequence[dict[str, Any]], silent: Sequence[str]) -> str | None:
+    """What the sources still lack; None if each delivers and has nothing pending."""
+    if silent:
+        return f"nothing heard of {', '.join(silent)}"
+    behind = [f"{source.get('name')} ({source['lag']} messages)" for source in sources if source.get("lag")]
+    return f"behind {', '.join(behind)}" if behind else None

@@ -1,0 +1,48 @@
+"""What servers say that they cannot write to: a disk is full, or a stream has stopped for good."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import VstreamError
+from vstream.health.snapshot import Refusal
+from vstream.jetstream import monitoring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.health.snapshot import ServerFacts
+
+_CANNOT_WRITE = "write error"
+
+
+async def find(servers: Sequence[ServerFacts], deadline: float) -> tuple[Refusal, ...]:
+    """
+    All that *servers* say before *deadline*, on the monotonic clock.
+
+    They say it of Raft groups, and of streams and consumers with several replicas, once a write has failed. Of others
+    nobody says anything: a publish that is refused is the only sign.
+    """
+    asked = [one for one in servers if one.url and one.is_reached]
+    answers = await asyncio.gather(*(_problems(str(one.url), deadline) for one in asked))
+    return tuple(
+        Refusal(server=server.name, about=_about(one), error=str(one["error"]))
+        for server, answer in zip(asked, answers, strict=True)
+        for one in answer
+        if _CANNOT_WRITE in str(one.get("error"))
+    )
+
+
+async def _problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:
+    try:
+        return await monitoring.health_problems(url, max(0.05, deadline - time.monotonic()))
+    except VstreamError:
+        return ()  # that it does not answer is a finding of its own
+
+
+def _about(problem: Mapping[str, Any]) -> str:
+    """The stream, or the consumer of one, that a server's *problem* is with; JetStream as a whole if it names none."""
+    names = [str(problem[key]) for key in ("stream", "consumer") if problem.get(key)]
+    return " > ".join(names) or "JetStream"

@@ -1,0 +1,139 @@
+"""A picture as Prometheus reads it: the text format 0.0.4, under its rules for names and units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vstream.health.report import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.health.report import Picture
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(slots=True)
+class _Family:
+    """One metric, a gauge as all of them are, and its samples."""
+
+    name: str
+    help: str
+    samples: list[tuple[dict[str, str], float]] = field(default_factory=list)
+
+    def add(self, value: float | None, **labels: str) -> None:
+        if value is not None:
+            self.samples.append((labels, float(value)))
+
+    def lines(self, topology: str) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} gauge"
+        for labels, value in self.samples:
+            written = ",".join(f'{key}="{_escaped(one)}"' for key, one in {"topology": topology, **labels}.items())
+            yield f"{self.name}{{{written}}} {value:.15g}"
+
+
+def exposition(topology: str, picture: Picture | None) -> str:
+    """The metrics of *picture*, or where there is none, that nothing answered."""
+    up = _Family("vstream_up", "Whether any server answered at the last look.")
+    up.add(picture is not None)
+    families = [
+        up,
+        *(
+            ()
+            if picture is None
+            else (*_whole(picture), *_servers(picture), *_streams(picture), *_pairs(picture), *_beacons(picture))
+        ),
+    ]
+    return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _whole(picture: Picture) -> Iterator[_Family]:
+    at = _Family("vstream_look_timestamp_seconds", "When the last look began.")
+    at.add(picture.at)
+    took = _Family("vstream_look_duration_seconds", "How long the last look took.")
+    took.add(picture.took)
+    problems = _Family("vstream_problems", "How many lines of problems `vstream status` would show.")
+    problems.add(len(picture.problems))
+    yield from (at, took, problems)
+
+
+def _servers(picture: Picture) -> Iterator[_Family]:
+    up = _Family("vstream_server_up", "Whether the server answered on its monitoring port.")
+    info = _Family("vstream_server_info", "The version that the server runs.")
+    for server in picture.servers:
+        up.add(server.is_reached, region=server.region, server=server.name)
+        if server.version:
+            info.add(1, region=server.region, server=server.name, version=server.version)
+    control = _Family(
+        "vstream_region_control_up", "Whether new consumers, new streams and changes are possible from the region."
+    )
+    streams = _Family("vstream_region_streams", "How many virtual streams the region has.")
+    works = _Family(
+        "vstream_region_working_streams", "For how many of them publishing, Direct Get or existing consumers work."
+    )
+    for region in picture.regions:
+        control.add(region.control, region=region.name)
+        streams.add(region.publish.of, region=region.name)
+        for what, share in (
+            ("publish", region.publish),
+            ("direct_get", region.direct_get),
+            ("consumers", region.consumers),
+        ):
+            works.add(share.works, region=region.name, operation=what)
+    yield from (up, info, control, streams, works)
+
+
+def _streams(picture: Picture) -> Iterator[_Family]:
+    led = _Family("vstream_stream_led", "Whether the physical stream has a leader.")
+    messages = _Family("vstream_stream_messages", "How many messages the physical stream holds.")
+    size = _Family("vstream_stream_bytes", "How many bytes the physical stream holds.")
+    last = _Family("vstream_stream_last_sequence", "The last sequence of the physical stream.")
+    away = _Family("vstream_stream_missing_replicas", "How many of its replicas are away or behind.")
+    for one in picture.streams:
+        labels = {"stream": one.virtual, "physical": one.name, "place": one.place, "role": one.role}
+        led.add(one.leader is not None, **labels)
+        messages.add(one.messages, **labels)
+        size.add(one.bytes, **labels)
+        last.add(one.last, **labels)
+        if one.messages is not None:
+            away.add(one.replicas - one.current, **labels)
+    yield from (led, messages, size, last, away)
+
+
+def _pairs(picture: Picture) -> Iterator[_Family]:
+    pending = _Family("vstream_pair_pending_messages", "How many messages of the origin the reader has still to take.")
+    age = _Family("vstream_pair_oldest_pending_seconds", "Since when the oldest of them waits; 0 if there is none.")
+    left = _Family(
+        "vstream_pair_lossy_in_seconds",
+        "Until the origin drops a message that the reader lacks; absent if it does not.",
+    )
+    kept = _Family(
+        "vstream_pair_kept_seconds", "How long the origin keeps a message at present; absent where it keeps all."
+    )
+    states = _Family("vstream_pair_state", "1 for the state that a pair is in, if that is not ok.")
+    for pair in picture.pairs:
+        labels = {"stream": pair.virtual, "origin": pair.origin_place, "reader": pair.reader_place}
+        pending.add(pair.pending, **labels)
+        age.add(pair.age or 0.0, **labels)
+        kept.add(pair.kept, **labels)
+        # Of what is on its way, nobody wants an alarm.
+        left.add(None if pair.state is State.OK else pair.left, **labels)
+        if pair.state is not State.OK:
+            states.add(1, **labels, state=pair.state.value)
+    yield from (pending, age, left, kept, states)
+
+
+def _beacons(picture: Picture) -> Iterator[_Family]:
+    age = _Family(
+        "vstream_beacon_age_seconds", "Age of the newest beacon of the origin in the reader; absent if there is none."
+    )
+    for one in picture.beacons:
+        age.add(one.age, stream=one.stream, origin=one.origin, reader=one.reader)
+    yield age

@@ -1,0 +1,1 @@
+"""Repair: what is missing or doubled in read streams, and the steps that mend it."""

@@ -1,0 +1,1 @@
+"""Repair's live half: it reads streams and writes to them."""

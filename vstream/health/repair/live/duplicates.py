@@ -1,0 +1,154 @@
+"""
+Messages that a stream holds twice: finding the copies, and deleting them by their sequences.
+
+Which ones there are is known from one reading, as runs of sequences. Then they are looked for in turns of some
+thousands, and compared byte by byte: what is not the same in everything stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from vstream.health.repair.live.scan import PATIENCE, provenances
+from vstream.health.repair.plan import Tally, Twin
+from vstream.jetstream import error_codes
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.source_header import STREAM_SOURCE
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from vstream.health.repair.live.scan import Scan, Tick
+    from vstream.health.repair.plan import Doubles
+    from vstream.jetstream.connection import Connection
+
+_AT_ONCE = 32
+_CHUNK = 50_000
+"""Messages of which the places are kept at once."""
+_GONE = "one of the two is gone"
+
+
+async def look(virtual: str, scan: Scan, tick: Tick) -> Doubles | None:
+    """What the stream of *scan* holds twice, None if there is nothing."""
+    tally = Tally()
+    async for some in twins(scan, tick):
+        for one in some:
+            if one.differs != _GONE:
+                tally.take(one)
+    found = tally.doubles(virtual, scan.name, scan.place)
+    return found if found.count or found.differing else None
+
+
+async def twins(scan: Scan, tick: Tick) -> AsyncIterator[list[Twin]]:
+    """What is there twice, a few dozen at a time, each compared."""
+    keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.twice)
+    total, done = sum(len(held.twice) for held in scan.held.values()), 0
+    while chunk := set(islice(keys, _CHUNK)):
+        places: dict[tuple[str, int], list[int]] = defaultdict(list)
+        async for message, said in provenances(scan.connection, scan.name, 1, tick):
+            if said is not None and (said.origin, said.seq) in chunk:
+                places[said.origin, said.seq].append(message.seq)
+        pairs = [pair for key in sorted(places) for pair in _pairs(scan, key, places[key])]
+        for start in range(0, len(pairs), _AT_ONCE):
+            some = pairs[start : start + _AT_ONCE]
+            yield list(await asyncio.gather(*(_compared(scan, *pair) for pair in some)))
+            done += len(some)
+            tick(done, max(total, done))
+
+
+def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tuple[str, int, int, int]]:
+    """Which of *places* stays, and with it each that goes: the first one stays, if servers do not need another."""
+    origin, seq = key
+    # Servers before 2.15 go on behind the newest message that the source as it is defined now has brought.
+    anchor = scan.held[origin].anchor
+    stays = anchor if anchor in places else places[0]
+    return [(origin, seq, stays, goes) for goes in places if goes != stays]
+
+
+async def _compared(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> Twin:
+    one, other = await asyncio.gather(
+        _stored(scan.connection, scan.name, stays), _stored(scan.connection, scan.name, goes)
+    )
+    return Twin(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(one, other, seq))
+
+
+async def delete(scan: Scan, tick: Tick) -> tuple[int, int]:
+    """
+    Delete the copies, each after one more look at both. Returns how many went, and how many stay because they differ.
+
+    Raises as requests do. Stopped anywhere, the next look finds the rest.
+    """
+    gone = stayed = 0
+    subject = naming.asked("STREAM.MSG.DELETE", scan.name)
+
+    async def remove(twin: Twin) -> None:
+        answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=PATIENCE)
+        error = api_error(answer, subject)
+        if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
+            raise error
+
+    async for some in twins(scan, tick):
+        same = [one for one in some if one.differs is None]
+        await asyncio.gather(*map(remove, same))
+        gone += len(same)
+        stayed += sum(one.differs not in {None, _GONE} for one in some)
+    return gone, stayed
+
+
+_Stored = tuple[str, bytes, bytes]
+"""Subject, headers as they are stored, payload."""
+
+
+async def _stored(connection: Connection, stream: str, seq: int) -> _Stored | None:
+    subject = naming.asked("STREAM.MSG.GET", stream)
+    answer = await connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
+    error = api_error(answer, subject)
+    if error is not None:
+        if error.err_code == error_codes.MESSAGE_NOT_FOUND:
+            return None
+        raise error
+    found = answer["message"]
+    return (
+        str(found["subject"]),
+        base64.b64decode(found.get("hdrs", "")),
+        base64.b64decode(found.get("data", "")),
+    )
+
+
+def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | None:
+    """What of two messages that say they are the same is not; None if all is."""
+    if one is None or other is None:
+        return _GONE
+    (source, headers), (other_source, other_headers) = _split(one[1]), _split(other[1])
+    if one[0] != other[0]:
+        return "their subjects differ"
+    if one[2] != other[2]:
+        return "their payloads differ"
+    if headers != other_headers:
+        return "their headers differ"
+    if source[1:2] != [str(seq)] or other_source[1:2] != [str(seq)]:
+        return _GONE  # others are at these sequences by now
+    identities = {
+        words[5]
+        for words in (source, other_source)
+        if len(words) > 5 and ":" not in words[0]  # noqa: PLR2004
+    }
+    return "the write stream was made again between them" if len(identities) > 1 else None
+
+
+def _split(block: bytes) -> tuple[list[str], list[bytes]]:
+    """The words of `Nats-Stream-Source`, and all other headers, sorted."""
+    source: list[str] = []
+    others = []
+    for line in block.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.decode(errors="replace").lower() == STREAM_SOURCE.lower():
+            source = value.decode(errors="replace").strip().split(" ")
+        elif line:
+            others.append(line)
+    return source, sorted(others)

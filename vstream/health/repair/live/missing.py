@@ -1,0 +1,267 @@
+"""
+Messages that a region's read stream lacks, and other streams hold: what is missing, and fetching it.
+
+Each stream is read once, headers alone; what is kept of it are runs of sequences. Then only what is missing
+is looked at, message by message: whether it can be put in again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.health.live import lag
+from vstream.health.repair.live.refill import FILLER_HEADER
+from vstream.health.repair.live.scan import PATIENCE, Scan, provenances, sequences
+from vstream.health.repair.plan import Replay, missing
+from vstream.health.repair.sequence_set import Runs
+from vstream.health.snapshot import seconds_since_1970
+from vstream.jetstream import direct
+from vstream.topology import naming
+from vstream.topology.feeds import feeds, parts
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from vstream.health.repair.live.scan import Tick
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.topology.feeds import Part
+    from vstream.topology.model import Topology, VirtualStream
+
+SETTLE = 1.0
+"""Seconds after which it is looked again: what a server counts as taken may not be stored yet."""
+_AT_ONCE = 64
+_NS = 1_000_000_000
+_UNFIT = {
+    "nats-rollup": "it has `Nats-Rollup`, and would remove later messages",
+    "nats-ttl": "it has `Nats-TTL`, and may have expired",
+    "nats-incr": "it is an addition to a counter",
+    "nats-schedule": "it is a schedule",
+}
+"""Headers, by how they begin, with which a message is not put in late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What was found out about one virtual stream."""
+
+    stream: VirtualStream
+    scans: tuple[Scan, ...]
+    """Of every stream that holds copies of what was written."""
+    unread: Mapping[str, str]
+    """Streams that could not be read, and why."""
+    replays: tuple[Replay, ...]
+
+
+def has_provenance(stream: VirtualStream) -> bool:
+    """Whether copies of *stream* say where they come from: those that mirror an origin are the same by their sequences."""
+    return not stream.consistency.has_origin
+
+
+async def look(
+    topology: Topology,
+    stream: VirtualStream,
+    connections: Mapping[str, SteadyConnection],
+    tick: Tick,
+    *,
+    for_replay: bool = True,
+) -> Contents:
+    """Read all streams of *stream*; what is missing is looked at where it is *for_replay*."""
+    origins = {part.name: part for part in parts(stream) if part.role is Role.WRITE}
+    scans: list[Scan] = []
+    unread: dict[str, str] = {}
+    for part in parts(stream):
+        if part.role is Role.WRITE:
+            continue
+        scan = Scan(lag.connection_to(connections, part.place), part.name, part.place, origins)
+        try:
+            await scan.go_on(tick)
+        except VstreamError as error:
+            unread[part.name] = error.message
+        else:
+            scans.append(scan)
+    replays: list[Replay] = []
+    if for_replay:
+        fetcher = Fetcher(topology, stream, connections, tick)
+        own = await _written(origins, connections, unread, tick)
+        if any(_missing(scans, own, stream)):
+            await asyncio.sleep(SETTLE)
+            for scan in scans:
+                await scan.go_on(tick)
+        for scan, origin, lacks in _missing(scans, own, stream):
+            replays.append(await fetcher.replay(scan, origins[origin], lacks, own, scans))
+    return Contents(
+        stream=stream,
+        scans=tuple(scans),
+        unread=unread,
+        replays=tuple(one for one in replays if one.count or one.left),
+    )
+
+
+async def _written(
+    origins: Mapping[str, Part], connections: Mapping[str, SteadyConnection], unread: dict[str, str], tick: Tick
+) -> dict[str, Runs]:
+    """What each origin holds itself."""
+    found = {}
+    for part in origins.values():
+        try:
+            found[part.name] = await sequences(lag.connection_to(connections, part.place), part.name, tick)
+        except VstreamError as error:
+            unread[part.name] = error.message
+    return found
+
+
+def _missing(scans: list[Scan], own: Mapping[str, Runs], stream: VirtualStream) -> list[tuple[Scan, str, Runs]]:
+    fed = {(feed.reader.name, feed.origin.name) for feed in feeds(stream)}
+    found = []
+    for scan in scans:
+        for origin, held in scan.held.items():
+            # What a mirror lacks, the stream that it mirrors lacks.
+            if (scan.name, origin) not in fed or not scan.is_fed or scan.adds_up:
+                continue
+            elsewhere = own.get(origin, Runs())
+            for other in scans:
+                if other is not scan:
+                    elsewhere |= other.held[origin].runs
+            if lacks := missing(held, scan.reach(origin), elsewhere):
+                found.append((scan, origin, lacks))
+    return found
+
+
+class Fetcher:
+    """Fetches messages of *stream* by where they come from."""
+
+    def __init__(
+        self, topology: Topology, stream: VirtualStream, connections: Mapping[str, SteadyConnection], tick: Tick
+    ) -> None:
+        self._topology = topology
+        self._stream = stream
+        self._connections = connections
+        self._tick = tick
+        self._places = {part.name: part.place for part in parts(stream)}
+
+    async def replay(self, scan: Scan, origin: Part, lacks: Runs, own: Mapping[str, Runs], scans: list[Scan]) -> Replay:
+        """What of *lacks* can be put into the stream of *scan* again, and from where it can be had."""
+        wanted: dict[str, Runs] = {}
+        left: dict[str, Runs] = defaultdict(Runs)
+        holders = [(origin.name, own.get(origin.name, Runs()))]
+        holders += [(one.name, one.held[origin.name].runs) for one in scans if one is not scan]
+        if len(scan.held[origin.name].identities) > 1:
+            return self._replay(
+                scan, origin, {}, {"the write stream was made again since, with sequences from 1": lacks}
+            )
+        for holder, held in holders:
+            some = lacks & held
+            if not some:
+                continue
+            lacks -= some
+            fit = Runs()
+            done = 0
+            if _keeps_last(scan):
+                some = await self._newest(origin.name, holder, some)
+            async for seq, message in self.fetch(origin, holder, some):
+                done += 1
+                self._tick(done, len(some))
+                reason = await self._reason(scan, message)
+                if reason is None:
+                    fit.add(seq)
+                elif reason:
+                    left[reason].add(seq)
+            if fit:
+                wanted[holder] = fit
+        return self._replay(scan, origin, wanted, left)
+
+    def _replay(self, scan: Scan, origin: Part, wanted: Mapping[str, Runs], left: Mapping[str, Runs]) -> Replay:
+        return Replay(
+            virtual=self._stream.name,
+            reader=scan.name,
+            place=scan.place,
+            origin=origin.name,
+            wanted=wanted,
+            left=dict(left),
+        )
+
+    async def _newest(self, origin: str, holder: str, lacks: Runs) -> Runs:
+        """Those of *lacks* that are the last of their subject in *holder*: what came before was to be replaced."""
+        newest: dict[str, int] = {}
+        connection = lag.connection_to(self._connections, self._places[holder])
+        async for message, said in provenances(connection, holder, 1, self._tick):
+            if holder == origin:
+                newest[message.subject] = message.seq
+            elif said is not None and said.origin == origin:
+                newest[message.subject] = max(newest.get(message.subject, 0), said.seq)
+        return Runs((seq, seq) for seq in newest.values() if seq in lacks)
+
+    async def fetch(self, origin: Part, holder: str, wanted: Runs) -> AsyncIterator[tuple[int, DirectMessage]]:
+        """The messages of *origin* that are *wanted*, ascending, from *holder*, with the subjects that *origin* has."""
+        connection = lag.connection_to(self._connections, self._places[holder])
+        where: dict[int, int] | None = None
+        if holder != origin.name:
+            where = {}
+            async for message, said in provenances(connection, holder, 1, self._tick):
+                if said is not None and said.origin == origin.name and said.seq in wanted:
+                    where.setdefault(said.seq, message.seq)
+        block: list[int] = []
+        for seq in wanted:
+            block.append(seq)
+            if len(block) == _AT_ONCE:
+                for found in await self._block(connection, holder, block, where, origin.place):
+                    yield found
+                block = []
+        for found in await self._block(connection, holder, block, where, origin.place):
+            yield found
+
+    async def _block(
+        self, connection: SteadyConnection, holder: str, seqs: list[int], where: Mapping[int, int] | None, region: str
+    ) -> list[tuple[int, DirectMessage]]:
+        there = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
+        known = [(seq, at) for seq, at in there if at is not None]
+        messages = await asyncio.gather(
+            *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in known)
+        )
+        kind, stream = self._topology.naming, self._stream
+        return [
+            (
+                seq,
+                message
+                if where is None
+                else replace(message, subject=naming.stored_subject(kind, stream, region, message.subject)),
+            )
+            for (seq, _), message in zip(known, messages, strict=True)
+            if message is not None
+        ]
+
+    async def _reason(self, scan: Scan, message: DirectMessage) -> str | None:
+        """Why *message* stays missing; empty if it is none that anybody misses, None if it can be put in."""
+        names = [name.lower() for name in message.headers]
+        subject = naming.published_subject(self._topology.naming, self._stream, message.subject)
+        if FILLER_HEADER.lower() in names or self._is_canary(subject):
+            return ""
+        for name in names:
+            reason = next((reason for unfit, reason in _UNFIT.items() if name.startswith(unfit)), None)
+            if reason is not None:
+                return reason
+        config = scan.info["config"]
+        stored = seconds_since_1970(message.stored_at)
+        max_age = int(config.get("max_age") or 0) / _NS
+        if max_age and stored < time.time() - max_age:
+            return ""
+        if _keeps_last(scan):
+            last = await direct.leader_last_by_subject(scan.connection, scan.name, subject, timeout=PATIENCE)
+            if last is not None and seconds_since_1970(last.stored_at) >= stored:
+                return ""  # an earlier one must not replace it
+        return None
+
+    def _is_canary(self, subject: str) -> bool:
+        return any(naming.canary_subject(self._stream, region) == subject for region in self._stream.regions)
+
+
+def _keeps_last(scan: Scan) -> bool:
+    """Whether its newest message of a subject means more than the others."""
+    return int(scan.info["config"].get("max_msgs_per_subject") or -1) > 0

@@ -1,0 +1,167 @@
+"""Giving a stream back the end that it has lost: what its readers hold of it, and publishing that again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vstream.errors import VstreamError
+from vstream.health.live import lag
+from vstream.health.repair.refill import Copy, Refill
+from vstream.topology import naming
+from vstream.topology.feeds import parts
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vstream.health.repair.refill import LostEnd
+    from vstream.health.snapshot import StreamFacts
+    from vstream.jetstream.connection import Connection
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.topology.model import Topology, VirtualStream
+
+PATIENCE = 10.0
+"""Seconds for one answer."""
+FILLER_HEADER = "Vstream-Lost"
+"""On messages that stand for lost ones that nobody has: the sequence that they fill."""
+_BLOCK = 128
+"""Messages that are asked for at once, from a reader's last one back."""
+_EXPECTED = "Nats-Expected-"
+_LAST_SEQUENCE = "Nats-Expected-Last-Sequence"
+_DROPPED = frozenset({"nats-stream-source"})
+"""Headers that the servers put there when a message was taken over."""
+
+
+async def look(
+    topology: Topology, lost: LostEnd, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection]
+) -> Refill:
+    """
+    What readers hold of *lost*. Reads back from each reader's end until it is known.
+
+    Raises VstreamError if a reader does not answer.
+    """
+    stream = _stream(topology, lost)
+    known: dict[int, Copy] = {}
+    wanted = range(lost.last + 1, lost.taken + 1)
+    for reader in lost.readers:
+        if all(seq in known for seq in wanted):
+            break
+        for copy in await _copies(stream, lost, streams[reader], connections):
+            known.setdefault(copy.seq, copy)
+    rewritten = await _rewritten(topology, lost, known, connections)
+    return Refill(
+        lost=lost,
+        copies=tuple(known[seq] for seq in wanted if seq in known),
+        absent=tuple(seq for seq in wanted if seq not in known),
+        filler=naming.canary_subject(stream, region_of(topology, lost)),
+        rewritten=rewritten,
+    )
+
+
+async def _copies(
+    stream: VirtualStream, lost: LostEnd, reader: StreamFacts, connections: Mapping[str, Connection]
+) -> list[Copy]:
+    """What *reader* holds from *lost* from its last sequence on, and a few before it."""
+    part = next(one for one in parts(stream) if one.name == reader.name)
+    is_mirror = part.role is Role.READ and naming.mirrored(stream) is not None
+    connection = lag.connection_to(connections, part.place)
+    found: list[Copy] = []
+    for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
+        seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
+        block = await asyncio.gather(*(lag.get(connection, reader.name, seq, PATIENCE) for seq in seqs))
+        for message in block:
+            if message is None:
+                continue
+            origin, seq = (
+                (lost.origin, message.seq) if is_mirror else lag.origin_of(message, (lost.origin,), reader.name)
+            )
+            if origin == lost.origin and seq <= lost.taken:
+                found.append(_copy(message, seq, reader.name))
+        # One that is still there is looked at too: whether it is the same tells if somebody has published since.
+        if found and found[-1].seq <= max(lost.last, 1):
+            break
+    return found
+
+
+def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
+    headers = {
+        name: value
+        for name, value in message.headers.items()
+        if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)
+    }
+    return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader)
+
+
+async def _rewritten(
+    topology: Topology, lost: LostEnd, known: Mapping[int, Copy], connections: Mapping[str, Connection]
+) -> int | None:
+    """The first of the last sequences of the stream itself at which it and its readers do not agree."""
+    first = None
+    connection = lag.connection_to(connections, lost.place)
+    subject = partial(naming.published_subject, topology.naming, _stream(topology, lost))
+    for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
+        own = await lag.get(connection, lost.origin, seq, PATIENCE)
+        if own is None:
+            continue
+        if own.data == known[seq].data and subject(own.subject) == known[seq].subject:
+            break
+        first = seq
+    return first
+
+
+def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
+    return next(one for one in topology.streams if one.name == lost.virtual)
+
+
+def region_of(topology: Topology, lost: LostEnd) -> str:
+    """The region to publish in: a stream of the stretch cluster is reached from any."""
+    names = [region.name for region in topology.regions]
+    return lost.place if lost.place in names else names[0]
+
+
+async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[int, int], None]) -> None:
+    """
+    Publish what was lost, by *connection* to the place of the stream; *on_progress* hears how many of how many.
+
+    Each message names the sequence that it must follow: what somebody else publishes meanwhile is never
+    overwritten, and ends this with a VstreamError. What was published until then is where it belongs.
+    """
+    lost = wanted.lost
+    by_seq = {copy.seq: copy for copy in wanted.copies}
+    total = lost.taken - lost.last
+    for done, seq in enumerate(range(lost.last + 1, lost.taken + 1), 1):
+        copy = by_seq.get(seq)
+        if copy is not None:
+            subject, headers, data = copy.subject, dict(copy.headers), copy.data
+        else:
+            assert wanted.filler is not None, "a blocked refill is not done"
+            subject, headers, data = wanted.filler, {FILLER_HEADER: str(seq)}, b""
+        headers[_LAST_SEQUENCE] = str(seq - 1)
+        reply = await connection.request(subject, data, headers=headers, timeout=PATIENCE)
+        _acknowledged(reply.data, lost, seq, done - 1)
+        on_progress(done, total)
+
+
+def _acknowledged(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
+    """Raise VstreamError unless *answer* says that the message is stored where it was."""
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        said = None
+    so_far = f"{before:,} of {lost.taken - lost.last:,} lost messages are back where they were"
+    if not isinstance(said, dict) or "error" in said or said.get("seq") != seq or said.get("duplicate"):
+        detail = ((said.get("error") or {}) if isinstance(said, dict) else {}).get("description")
+        if isinstance(said, dict) and said.get("duplicate"):
+            detail = f"its message id is stored already, with sequence {said.get('seq')}"
+        raise VstreamError(
+            f"`{lost.origin}` did not take sequence {seq:,}: {detail or 'it answered with another sequence'}; {so_far}",
+            hint="somebody publishes there: stop that, and run `vstream repair` again",
+        )
+    if naming.answered_as(str(said.get("stream")), lost.origin) != lost.origin:
+        raise VstreamError(
+            f"what was published in `{lost.place}` was stored in `{said.get('stream')}`, not in `{lost.origin}`; {so_far}",
+            hint="`vstream probe` shows where the mapping rules of each region lead",
+        )

@@ -1,0 +1,323 @@
+"""
+Putting messages back into the middle of what a stream has taken: at its end, under the sequences that they had.
+
+Nobody may publish to a stream that sources, nor write where a message comes from: only servers do, of what they
+source. So a temporary stream beside the reader gets the missing messages, at the sequences that they have in their
+origin, and the reader sources it for as long as that takes. Its name is that of the origin and a token
+(`foo-write-west:RplXXXXX`). Whoever compares contents takes them for the origin's own, and a server that looks for
+where to go on with the origin passes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.health.repair.live.missing import Fetcher
+from vstream.health.repair.live.scan import PATIENCE, provenances
+from vstream.health.repair.plan import Leftover
+from vstream.health.repair.sequence_set import Runs
+from vstream.jetstream import direct, error_codes
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.source_header import provenance, replay_name, replay_of
+from vstream.topology import naming
+from vstream.topology.feeds import parts
+from vstream.topology.model import Role
+from vstream.topology.stream_config import StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.health.repair.live.scan import Tick
+    from vstream.health.repair.plan import Replay
+    from vstream.jetstream.connection import Connection, Reply
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.topology.model import Topology, VirtualStream
+
+REPAIR_KEY = "vstream.repair"
+"""In the metadata of a temporary stream: the topology."""
+SUBJECTS = "_vsr"
+"""Before the token: what is published there is stored on the subject that follows."""
+ALIVE = "_vsr-alive"
+"""Before the token: answered for as long as the repair runs."""
+_DROPPED = ("nats-stream-source", "nats-expected-", "nats-batch-")
+"""Headers, by how they begin, that servers take off what they source."""
+_POLL = 0.02
+_STALLED = 20.0
+"""Seconds in which a message has to arrive. A source that met no stream asks again after 10."""
+_DEDUPLICATED = 3.0
+"""Seconds after which one that the reader says it has passed will not come any more."""
+_BATCH = 10_000
+"""Messages that the temporary stream holds at most."""
+_WINDOW = 100_000_000
+"""Nanoseconds, the shortest there is: two messages may have one id where the origin took them."""
+
+
+async def put_back(
+    topology: Topology,
+    stream: VirtualStream,
+    wanted: Replay,
+    connections: Mapping[str, SteadyConnection],
+    tick: Tick,
+) -> Runs:
+    """
+    Put what is *wanted* into its reader, and return what it did not take: by the message's id, it has it already.
+
+    Whatever happens, what is temporary is removed again; what a killed one leaves, `leftovers` finds.
+    Raises NotReachableError without a connection to the reader's own region, and as requests do.
+    """
+    connection = _own(topology, wanted.place, connections)
+    admin = JetStreamAdmin(connection)
+    mark = int((await admin.info(wanted.reader))["state"]["last_seq"])
+    origin = next(part for part in parts(stream) if part.name == wanted.origin)
+    fetcher = Fetcher(topology, stream, connections, lambda *_: None)
+    done = 0
+    for holder, sequences in wanted.wanted.items():
+        name, token = replay_name(wanted.origin)
+        visit = _Visit(topology, stream, connection, wanted.reader, name, token, origin.place)
+        await visit.announce()
+        try:
+            await visit.begin(sequences.runs()[0][0])
+            async for seq, message in fetcher.fetch(origin, holder, sequences):
+                await visit.put(seq, message)
+                done += 1
+                tick(done, wanted.count)
+            await visit.taken()
+        finally:
+            await remove(connection, Leftover(stream=name, exists=True, readers=(wanted.reader,), is_running=False))
+            await visit.leave()
+    arrived = Runs()
+    async for _, said in provenances(connection, wanted.reader, mark + 1, lambda *_: None):
+        if said is not None and said.is_replayed and said.origin == wanted.origin:
+            arrived.add(said.seq)
+    return wanted.sequences - arrived
+
+
+def _own(topology: Topology, place: str, connections: Mapping[str, SteadyConnection]) -> SteadyConnection:
+    if place in connections:
+        return connections[place]
+    if place in {region.name for region in topology.regions} or not connections:
+        raise NotReachableError(
+            f"region `{place}` cannot be reached: nothing can be put into its read stream from elsewhere",
+            hint="start its servers, or name them under `connect`, and run `vstream repair` again",
+        )
+    return next(iter(connections.values()))  # the stretch cluster is reached from any
+
+
+class _Visit:
+    """One temporary stream, and the reader that sources it."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        stream: VirtualStream,
+        connection: SteadyConnection,
+        reader: str,
+        name: str,
+        token: str,
+        region: str,
+    ) -> None:
+        self._topology = topology
+        self._stream = stream
+        self._connection = connection
+        self._admin = JetStreamAdmin(connection)
+        self._reader = reader
+        self._name = name
+        self._token = token
+        self._region = region
+        self._at = 0
+        """Its last sequence."""
+        self._waiting = 0
+        self._last_subject = ""
+        self._floor = 0
+        """A sequence of the reader: what arrives does so behind it."""
+        self._is_over = False
+
+    async def announce(self) -> None:
+        """Answer those who ask whether this still runs."""
+
+        async def answer(request: Reply, _: str) -> None:
+            if not self._is_over:
+                await self._connection.publish(request.reply, b"")
+
+        await self._connection.subscribe(f"{ALIVE}.{self._token}", answer)
+
+    async def leave(self) -> None:
+        """Answer no more."""
+        self._is_over = True
+
+    async def begin(self, first: int) -> None:
+        """Make the temporary stream, which begins with *first*, and have the reader source it."""
+        info = await self._admin.info(self._reader)
+        config = info["config"]
+        cluster = (info.get("cluster") or {}).get("name")
+        fields: dict[str, Any] = {
+            "name": self._name,
+            "description": f"vstream repair: missing messages of {self._reader}, removed when they are there",
+            "subjects": [f"{SUBJECTS}.{self._token}.>"],
+            "subject_transform": {"src": f"{SUBJECTS}.{self._token}.>", "dest": ">"},
+            "storage": config["storage"],
+            "num_replicas": 1,
+            "retention": "limits",
+            "duplicate_window": _WINDOW,
+            "first_seq": first,
+            "metadata": {REPAIR_KEY: self._topology.name},
+        }
+        if cluster:
+            fields["placement"] = {"cluster": cluster}
+        await self._admin.create(StreamConfig(name=self._name, fields=fields))
+        self._at = first - 1
+        self._floor = int(info["state"]["last_seq"])
+        transforms = naming.source_transforms(self._topology, self._stream, self._region)
+        source = {
+            "name": self._name,
+            "subject_transforms": [{"src": before, "dest": after} for before, after in transforms],
+        }
+        sources = [*(config.get("sources") or ()), source]
+        await self._admin.update(StreamConfig(name=self._reader, fields={**config, "sources": sources}))
+
+    async def put(self, seq: int, message: DirectMessage) -> None:
+        """Store *message* at *seq*, which is behind all before it."""
+        if seq != self._at + 1 or self._waiting >= _BATCH:
+            await self.taken()
+            await self._forward(seq)
+        headers = {name: value for name, value in message.headers.items() if not name.lower().startswith(_DROPPED)}
+        headers["Nats-Expected-Last-Sequence"] = str(seq - 1)
+        subject = f"{SUBJECTS}.{self._token}.{message.subject}"
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                reply = await self._connection.request(subject, message.data, headers=headers, timeout=PATIENCE)
+            except NoRespondersError:
+                # It is so new that not all servers of its cluster know it.
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(_POLL)
+                continue
+            said = json.loads(reply.data)
+            if not said.get("duplicate") or time.monotonic() > until:
+                break
+            await asyncio.sleep(_POLL)  # another message has the same id
+        if said.get("seq") != seq or said.get("duplicate") or "error" in said:
+            raise VstreamError(
+                f"`{self._name}` did not take sequence {seq:,}: "
+                f"{(said.get('error') or {}).get('description') or 'it answered with another sequence'}",
+                hint="run `vstream repair` again: it goes on with what is still missing",
+            )
+        self._at = seq
+        self._waiting += 1
+        self._last_subject = naming.published_subject(self._topology.naming, self._stream, message.subject)
+
+    async def _forward(self, seq: int) -> None:
+        """Let *seq* be the next."""
+        subject = naming.asked("STREAM.PURGE", self._name)
+        answer = await self._connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
+        if (error := api_error(answer, subject)) is not None:
+            raise error
+        self._at = seq - 1
+
+    async def taken(self) -> None:
+        """Wait until the reader has taken all that was put in. Raises VstreamError if it does not."""
+        if not self._waiting:
+            return
+        began, passed_since = time.monotonic(), None
+        while not await self._has_arrived():
+            now = time.monotonic()
+            if await self._is_passed():
+                passed_since = passed_since or now
+                if now - passed_since > _DEDUPLICATED:
+                    break  # counted at the end
+            else:
+                passed_since = None
+            if now - began > _STALLED + PATIENCE:
+                raise VstreamError(
+                    f"`{self._reader}` does not take sequence {self._at:,} from `{self._name}`",
+                    hint="`vstream doctor` says whether it takes anything; then run `vstream repair` again",
+                )
+            await asyncio.sleep(_POLL)
+        self._waiting = 0
+
+    async def _has_arrived(self) -> bool:
+        """Whether the last message is there: those before it have come before it, or will not."""
+        at = self._floor + 1
+        while True:
+            found = await direct.leader_next_by_subject(
+                self._connection, self._reader, self._last_subject, at, timeout=PATIENCE
+            )
+            if found is None:
+                return False
+            said = provenance(found.headers)
+            if said is not None and said.is_replayed and said.seq == self._at:
+                self._floor = found.seq
+                return True
+            at = found.seq + 1
+
+    async def _is_passed(self) -> bool:
+        """Whether the reader says that it has nothing more to take from the temporary stream."""
+        info = await self._admin.info(self._reader)
+        source: dict[str, Any] = next((one for one in info.get("sources") or () if one.get("name") == self._name), {})
+        if source.get("seq"):
+            return int(source["seq"]) >= self._at
+        return bool(source) and int(source.get("active", -1)) >= 0 and not source.get("lag")
+
+
+async def leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
+    """What repairs of *topology* have left, or use at this moment."""
+    origins = {part.name for stream in topology.streams for part in parts(stream) if part.role is Role.WRITE}
+    observed, missing = await JetStreamAdmin(connection).streams()
+    # One that was made a moment ago may not answer yet. Nobody else calls a stream so.
+    readers: dict[str, list[str]] = {name: [] for name in missing if (found := replay_of(name)) and found[0] in origins}
+    for name, one in observed.items():
+        found = replay_of(name)
+        if found and found[0] in origins and one.config.metadata.get(REPAIR_KEY) == topology.name:
+            readers.setdefault(name, [])
+        for source in one.config.source_names:
+            found = replay_of(source)
+            if found and found[0] in origins:
+                readers.setdefault(source, []).append(name)
+    return tuple(
+        [
+            Leftover(
+                stream=name,
+                exists=name in observed or name in missing,
+                readers=tuple(sorted(by)),
+                is_running=await _runs(connection, name),
+            )
+            for name, by in sorted(readers.items())
+        ]
+    )
+
+
+async def _runs(connection: Connection, name: str) -> bool:
+    found = replay_of(name)
+    assert found is not None, "it was chosen by its name"
+    try:
+        await connection.request(f"{ALIVE}.{found[1]}", timeout=PATIENCE / 10)
+    except NoRespondersError:
+        return False
+    except NotReachableError:
+        return True  # somebody listens, and is slow
+    return True
+
+
+async def remove(connection: Connection, leftover: Leftover) -> None:
+    """Have readers source *leftover* no more, then delete it. Raises as requests do."""
+    admin = JetStreamAdmin(connection)
+    for reader in leftover.readers:
+        config = (await admin.info(reader))["config"]
+        sources = config.get("sources") or []
+        kept = [one for one in sources if one.get("name") != leftover.stream]
+        if len(kept) < len(sources):
+            await admin.update(StreamConfig(name=reader, fields={**config, "sources": kept}))
+    if not leftover.exists:
+        return
+    try:
+        await admin.delete(leftover.stream)
+    except ServerError as error:
+        if error.err_code != error_codes.STREAM_NOT_FOUND:
+            raise

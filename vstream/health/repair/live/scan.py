@@ -1,0 +1,160 @@
+"""Going through a stream once: which sequences of which origin it holds, and which of them twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from vstream.health.repair.plan import Held, Reach
+from vstream.health.repair.sequence_set import Runs
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.read_stream import messages
+from vstream.jetstream.source_header import provenance
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection
+
+    from vstream.errors import ServerError
+    from vstream.jetstream.read_stream import StoredMessage
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.source_header import Provenance
+
+    Tick = Callable[[int, int], None]
+    """Hears how many of how many messages were read."""
+
+PATIENCE = 30.0
+"""Seconds for the next message."""
+_LISTED = 50_000
+"""Deleted sequences of an origin that are listed in one answer; where there are more, it is read."""
+_TICK = 512
+_PAUSE = 0.1
+
+
+class Scan:
+    """What the stream *name* in *place* holds of *origins*. Empty until `go_on`."""
+
+    def __init__(self, connection: SteadyConnection, name: str, place: str, origins: Collection[str]) -> None:
+        self.connection = connection
+        self.name = name
+        self.place = place
+        self.held = {origin: Held() for origin in origins}
+        self.info: dict[str, Any] = {}
+        """What its leader said before anything was read."""
+        self.last = 0
+        """It has been read up to this sequence."""
+
+    async def go_on(self, tick: Tick) -> None:
+        """Read what has not been read. Raises as requests do."""
+        info = await JetStreamAdmin(self.connection).info(self.name)
+        self.info = self.info or info
+        current = {
+            definition_of(one) for one in info["config"].get("sources") or () if str(one.get("name")) in self.held
+        }
+        async for message, said in provenances(self.connection, self.name, self.last + 1, tick):
+            self.last = message.seq
+            if said is not None and said.origin in self.held:
+                self.held[said.origin].take(
+                    at=message.seq,
+                    seq=said.seq,
+                    is_replayed=said.is_replayed,
+                    is_current=not any(said.definition) or said.definition in current,
+                    identity=said.identity,
+                )
+
+    def reach(self, origin: str) -> Reach:
+        """Of which sequences of *origin* it should have something."""
+        config, state = self.info["config"], self.info["state"]
+        source: dict[str, Any] = next((one for one in self.info.get("sources") or () if one.get("name") == origin), {})
+        defined: dict[str, Any] = next((one for one in config.get("sources") or () if one.get("name") == origin), {})
+        has_limits = any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
+        starts_later = int(defined.get("opt_start_seq") or 0) > 1 or bool(defined.get("opt_start_time"))
+        return Reach(
+            position=int(source["seq"]) if source.get("seq") else None,
+            is_whole=not starts_later and (int(state["first_seq"]) <= 1 or not has_limits),
+        )
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether it sources; a mirror keeps what it mirrors as it is."""
+        return bool(self.info["config"].get("sources"))
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether it holds counters: each message is a sum, with all before it."""
+        return bool(self.info["config"].get("allow_msg_counter"))
+
+
+_LIMITS = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
+
+
+def definition_of(source: dict[str, Any]) -> tuple[str, str]:
+    """How servers write the filters and destinations of a *source*."""
+    transforms = source.get("subject_transforms") or ()
+    if not transforms:
+        return str(source.get("filter_subject") or ">"), ">"
+    return (
+        "\f".join(str(one.get("src") or ">") for one in transforms),
+        "\f".join(str(one.get("dest") or ">") for one in transforms),
+    )
+
+
+async def provenances(
+    connection: SteadyConnection, stream: str, from_seq: int, tick: Tick
+) -> AsyncIterator[tuple[StoredMessage, Provenance | None]]:
+    """Headers of the messages of *stream* from *from_seq* on, up to those that its leader has now."""
+    last = int((await JetStreamAdmin(connection).info(stream))["state"]["last_seq"])
+    total, done = max(0, last - from_seq + 1), 0
+    while True:
+        # A replica may be behind the leader: what it lacks comes with the next round.
+        held = from_seq
+        async for message in messages(connection, stream, from_seq=from_seq, headers_only=True, patience=PATIENCE):
+            from_seq = message.seq + 1
+            yield message, provenance(message.headers)
+            done += 1
+            if done % _TICK == 0:
+                tick(done, max(total, done))
+        if from_seq > last or (from_seq == held and await _is_deleted(connection, stream, from_seq, last)):
+            tick(done, done)
+            return
+        if from_seq == held:
+            await asyncio.sleep(_PAUSE)
+
+
+async def _is_deleted(connection: SteadyConnection, stream: str, first: int, last: int) -> bool:
+    """Whether the leader holds nothing from *first* to *last* either."""
+    answer = await connection.request_json(
+        naming.asked("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=PATIENCE
+    )
+    error = api_error(answer, naming.asked("STREAM.MSG.GET", stream))
+    if error is not None:
+        return _is_missing(error)
+    return int(answer["message"]["seq"]) > last
+
+
+def _is_missing(error: ServerError) -> bool:
+    if error.code == 404:  # noqa: PLR2004
+        return True
+    raise error
+
+
+async def sequences(connection: SteadyConnection, stream: str, tick: Tick) -> Runs:
+    """The sequences that *stream* holds itself: by arithmetic where few are deleted, else by reading it."""
+    subject = naming.asked("STREAM.INFO", stream)
+    info = await connection.request_json(subject, {}, timeout=PATIENCE)
+    if (error := api_error(info, subject)) is not None:
+        raise error
+    state = info["state"]
+    if not state["messages"]:
+        return Runs()
+    deleted = Runs()
+    if state.get("num_deleted"):
+        if int(state["num_deleted"]) > _LISTED:
+            found = Runs()
+            async for message, _ in provenances(connection, stream, int(state["first_seq"]), tick):
+                found.add(message.seq)
+            return found
+        state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
+        deleted = Runs((int(seq), int(seq)) for seq in state.get("deleted") or ())
+    return Runs([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted

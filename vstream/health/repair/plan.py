@@ -1,0 +1,234 @@
+"""
+What brings the contents of read streams back to what was written: plans, as values.
+
+A message is known by its provenance, the stream that took it from its client and the sequence there: what other
+streams hold and a reader has passed is missing, what a reader holds twice is a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vstream.health.repair.sequence_set import Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.syntax.json_types import Json
+
+_NAMED = 10
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """What one reader holds of one origin, found by going through it once."""
+
+    runs: Runs = field(default_factory=Runs)
+    """Sequences of the origin."""
+    twice: Runs = field(default_factory=Runs)
+    """Those that are there more than once."""
+    least: int = 0
+    greatest: int = 0
+    """Of those that it took from the origin itself, not from a replay; 0 for none."""
+    anchor: int = 0
+    """The newest message, by its sequence in the reader, of the source as it is defined now."""
+    identities: set[str] = field(default_factory=set)
+    """Those that the origin said it had: another one each time it is created."""
+
+    def take(self, *, at: int, seq: int, is_replayed: bool, is_current: bool, identity: str) -> None:
+        """One message of the reader, at its sequence *at*, that is *seq* in the origin."""
+        if not self.runs.add(seq):
+            self.twice.add(seq)
+        if is_replayed:
+            return
+        self.least = min(self.least or seq, seq)
+        self.greatest = max(self.greatest, seq)
+        if is_current:
+            self.anchor = at
+        if identity:
+            self.identities.add(identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Of which sequences of an origin a reader should have something."""
+
+    position: int | None
+    """How far it says that it is; None on servers that do not."""
+    is_whole: bool
+    """Whether it still has its beginning: nothing of it was dropped by limits, or left out when it was made."""
+
+
+def missing(held: Held, reach: Reach, elsewhere: Runs) -> Runs:
+    """
+    Sequences that are held *elsewhere*, and that this reader has passed without taking them.
+
+    Not what may still come, and where its beginning is not whole, not what may have been dropped.
+    """
+    first = 1 if reach.is_whole else held.least
+    last = held.greatest if reach.position is None else reach.position
+    return (elsewhere - held.runs).within(first, last) if first else Runs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Messages that one reader lacks of one origin."""
+
+    virtual: str
+    reader: str
+    place: str
+    origin: str
+    wanted: Mapping[str, Runs]
+    """Sequences in the origin, by the stream that they can be had from."""
+    left: Mapping[str, Runs] = field(default_factory=dict)
+    """Those that have to stay missing, by the reason."""
+
+    @property
+    def count(self) -> int:
+        """How many would be put in."""
+        return sum(map(len, self.wanted.values()))
+
+    @property
+    def sequences(self) -> Runs:
+        """Which."""
+        return Runs(run for some in self.wanted.values() for run in some.runs())
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "reader": self.reader,
+            "place": self.place,
+            "origin": self.origin,
+            "missing": self.count,
+            "runs": [list(run) for run in self.sequences.runs()[:_NAMED]],
+            "from": {name: len(some) for name, some in sorted(self.wanted.items())},
+            "left": {reason: len(some) for reason, some in sorted(self.left.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twin:
+    """One message that a reader holds twice: by its sequences there, which stays and which goes."""
+
+    origin: str
+    seq: int
+    stays: int
+    goes: int
+    differs: str | None
+    """What is not the same, None if nothing is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubles:
+    """What one reader holds more than once."""
+
+    virtual: str
+    reader: str
+    place: str
+    count: int
+    """How many copies would be deleted."""
+    examples: tuple[Twin, ...]
+    """The first of them."""
+    differing: Mapping[str, int]
+    """How many copies stay because they differ, by what differs."""
+    stay: tuple[Twin, ...] = ()
+    """The first of those."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "reader": self.reader,
+            "place": self.place,
+            "copies": self.count,
+            "examples": [_twin(one) for one in self.examples],
+            "differing": sum(self.differing.values()),
+            "differing_examples": [_twin(one) for one in self.stay],
+        }
+
+
+class Tally:
+    """Counts twins as they are found, and keeps the first ones."""
+
+    def __init__(self) -> None:
+        self._same: list[Twin] = []
+        self._other: list[Twin] = []
+        self._differing: Counter[str] = Counter()
+        self._count = 0
+
+    def take(self, twin: Twin) -> None:
+        """One more."""
+        if twin.differs is None:
+            self._count += 1
+        else:
+            self._differing[twin.differs] += 1
+        kept = self._same if twin.differs is None else self._other
+        if len(kept) < _NAMED:
+            kept.append(twin)
+
+    def doubles(self, virtual: str, reader: str, place: str) -> Doubles:
+        """All that was taken."""
+        return Doubles(
+            virtual=virtual,
+            reader=reader,
+            place=place,
+            count=self._count,
+            examples=tuple(self._same),
+            differing=dict(self._differing),
+            stay=tuple(self._other),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What an interrupted repair has left: a stream, and those that source it."""
+
+    stream: str
+    exists: bool
+    readers: tuple[str, ...]
+    is_running: bool
+    """Whether the repair that made it still runs."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.stream,
+            "exists": self.exists,
+            "readers": list(self.readers),
+            "is_running": self.is_running,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """A stream that takes nothing from an origin, or not what waits there."""
+
+    virtual: str
+    reader: str
+    origins: tuple[str, ...]
+    detail: str
+    blocked: str | None
+    """Why it cannot be made to go on from here, and the way out; None if it can."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "reader": self.reader,
+            "origins": list(self.origins),
+            "detail": self.detail,
+            "blocked": self.blocked,
+        }
+
+
+def _twin(twin: Twin) -> dict[str, Json]:
+    return {
+        "origin": twin.origin,
+        "origin_seq": twin.seq,
+        "stays": twin.stays,
+        "goes": twin.goes,
+        "differs": twin.differs,
+    }

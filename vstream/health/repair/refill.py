@@ -1,0 +1,143 @@
+"""
+What brings back the end that a write stream has lost: a plan, as a value.
+
+Its readers have what is gone. Published there again, one by one under the sequences that it had, it is where
+it was: readers pass what they have, those that lacked it take it, and what comes next is new to all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.health.repair.plan import Standstill
+from vstream.health.report import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from vstream.health.report import Pair, Picture
+    from vstream.syntax.json_types import Json
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostEnd:
+    """A stream that is published to, and ends before what its readers have taken."""
+
+    virtual: str
+    origin: str
+    place: str
+    last: int
+    """Its last sequence."""
+    taken: int
+    """The highest sequence that a reader has taken."""
+    readers: tuple[str, ...]
+    """Those that are past its end, the one that is furthest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A lost message, as a reader holds it. *subject* is the one that its publisher used."""
+
+    seq: int
+    subject: str
+    headers: Mapping[str, str]
+    data: bytes
+    reader: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refill:
+    """The lost end of one stream, and what there is to fill it with."""
+
+    lost: LostEnd
+    copies: tuple[Copy, ...]
+    """In ascending order."""
+    absent: tuple[int, ...]
+    """Lost sequences that no reader holds: probes and limits remove messages."""
+    filler: str | None
+    """The canary subject, on which empty messages stand for those; None if the stream has none."""
+    rewritten: int | None
+    """The first sequence before the end that holds another message than its readers took; None if there is none."""
+
+    @property
+    def blocked(self) -> str | None:
+        """Why it cannot be done, and the way out; None if it can."""
+        if self.rewritten is not None:
+            return (
+                f"from sequence {self.rewritten:,} to {self.lost.last:,} it holds other messages than its readers took: "
+                "something was published after its end was lost, was acknowledged, and was skipped by them. Stop "
+                "publishing; `vstream audit` names what is missing where. Publish those again under other message ids "
+                f"once its sequence is past {self.lost.taken:,}"
+            )
+        if self.absent and self.filler is None:
+            return (
+                f"no reader holds {sequences(self.absent)}, and without a `canary` subject in the topology nothing "
+                "can stand in for them. Give the stream one, or move its sequence forward yourself: "
+                f"`nats stream purge --seq {self.lost.taken + 1}`, which drops what slower readers have not taken"
+            )
+        return None
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it, without payloads."""
+        return {
+            "stream": self.lost.virtual,
+            "origin": self.lost.origin,
+            "place": self.lost.place,
+            "last_seq": self.lost.last,
+            "taken": self.lost.taken,
+            "readers": list(self.lost.readers),
+            "copies": len(self.copies),
+            "absent": list(self.absent),
+            "blocked": self.blocked,
+        }
+
+
+def lost_ends(picture: Picture) -> tuple[LostEnd, ...]:
+    """The streams of *picture* that have lost their end, by name."""
+    found: dict[str, LostEnd] = {}
+    behind = [one for one in picture.pairs if one.state is State.ROLLED_BACK]
+    for pair in sorted(behind, key=lambda one: (one.origin, -(one.cursor or 0), one.reader)):
+        if pair.cursor is None or pair.last is None:
+            continue
+        before = found.get(pair.origin)
+        found[pair.origin] = LostEnd(
+            virtual=pair.virtual,
+            origin=pair.origin,
+            place=pair.origin_place,
+            last=pair.last if before is None else max(before.last, pair.last),
+            taken=pair.cursor if before is None else max(before.taken, pair.cursor),
+            readers=(*(before.readers if before else ()), pair.reader),
+        )
+    return tuple(found.values())
+
+
+def standstills(pairs: Iterable[Pair], replicas: Mapping[str, int], stuck_after: float) -> tuple[Standstill, ...]:
+    """Readers of *pairs* that take nothing, or have not taken what has been waiting for *stuck_after* seconds."""
+    found: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        is_stuck = pair.state is State.BEHIND and pair.age is not None and pair.age > stuck_after
+        if pair.state is State.SILENT or is_stuck:
+            found.setdefault(pair.reader, []).append(pair)
+    return tuple(
+        Standstill(
+            virtual=some[0].virtual,
+            reader=reader,
+            origins=tuple(pair.origin for pair in some),
+            detail="; ".join(pair.detail for pair in some),
+            blocked=None
+            if replicas.get(reader, 1) > 1
+            else "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
+            "when its server is restarted",
+        )
+        for reader, some in sorted(found.items())
+    )
+
+
+def sequences(found: tuple[int, ...]) -> str:
+    """*found* in words: the first few, and how many more there are."""
+    named = ", ".join(f"{seq:,}" for seq in found[:_NAMED])
+    rest = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    return f"sequence {named}" if len(found) == 1 else f"sequences {named}{rest}"

@@ -1,0 +1,305 @@
+"""A picture of a whole topology: what works, how far behind each pair of regions is, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vstream.health.snapshot import ServerFacts, Sighting
+    from vstream.syntax.json_types import Json
+
+
+class State(Enum):
+    """How a reader does with one of its origins, from well to bad."""
+
+    OK = "ok"
+    """It has everything, or what it lacks is on its way."""
+    BEHIND = "behind"
+    """A message has been waiting for longer than it should."""
+    SILENT = "silent"
+    """It has not heard its origin for longer than a working source is silent, whether or not anything is waiting."""
+    UNKNOWN = "unknown"
+    """One of the two does not answer, or does not say how far it is."""
+    ROLLED_BACK = "rolled-back"
+    """The origin ends before what the reader has taken: what is published next is skipped."""
+    LOSSY = "lossy"
+    """The origin has dropped messages that the reader had not taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One origin and one reader of it. Ages and times are in seconds."""
+
+    virtual: str
+    origin: str
+    origin_place: str
+    reader: str
+    reader_place: str
+    state: State
+    detail: str
+    cursor: int | None = None
+    """The last sequence that the reader has taken, None where that is not known."""
+    last: int | None = None
+    """The origin's last sequence."""
+    pending: int | None = None
+    """How many messages are still to come, at most; None where that is not known."""
+    age: float | None = None
+    """Since when the oldest of them has been waiting; None if there is none."""
+    left: float | None = None
+    """Until the origin drops a message that the reader has not taken; None if it keeps all, or nothing waits."""
+    kept: float | None = None
+    """For how long the origin keeps a message at present; None for ever."""
+
+    @property
+    def margin(self) -> float | None:
+        """How long an outage between the two may last, or go on, until messages are lost; None for ever."""
+        if self.kept is None:
+            return None
+        return 0.0 if self.state is State.LOSSY else max(0.0, self.kept - (self.age or 0.0))
+
+    @property
+    def badness(self) -> tuple[int, float, float, int]:
+        """For finding the worst of several."""
+        left = -self.left if self.left is not None else float("-inf")
+        return list(State).index(self.state), left, self.age or 0.0, self.pending or 0
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "origin": self.origin,
+            "origin_place": self.origin_place,
+            "reader": self.reader,
+            "reader_place": self.reader_place,
+            "state": self.state.value,
+            "detail": self.detail,
+            "last_seq": self.last,
+            "cursor": self.cursor,
+            "pending": self.pending,
+            "oldest_pending_age_s": None if self.age is None else round(self.age, 3),
+            "lossy_in_s": None if self.left is None else round(self.left, 3),
+            "kept_s": None if self.kept is None else round(self.kept, 3),
+            "margin_s": None if self.margin is None else round(self.margin, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """For how many of the virtual streams of a region something works."""
+
+    works: int
+    of: int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it works for all."""
+        return self.works == self.of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionPicture:
+    """What clients in a region can do."""
+
+    name: str
+    servers: int
+    reached: int
+    problem: str | None
+    """Why a client cannot connect there, None if it can."""
+    publish: Share
+    direct_get: Share
+    consumers: Share
+    """Consumers that exist already."""
+    control: bool
+    """Whether new consumers, streams and changes are possible: the meta leader answers from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that is not as it should be, and what follows from it."""
+
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLine:
+    """One physical stream."""
+
+    virtual: str
+    name: str
+    place: str
+    role: str
+    leader: str | None
+    current: int
+    replicas: int
+    messages: int | None
+    bytes: int | None
+    last: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerLine:
+    """One durable in one region. Numbers are None where it does not answer."""
+
+    virtual: str
+    name: str
+    region: str
+    stream: str
+    exists: bool | None
+    """None where that is not known."""
+    pending: int | None = None
+    """Messages that were not delivered yet."""
+    unacknowledged: int | None = None
+    redelivered: int | None = None
+    waiting: int | None = None
+    """Pull requests that wait for messages."""
+    ack_floor: int | None = None
+    """The sequence of its stream up to which everything was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Everything. *at* is in seconds since 1970."""
+
+    topology: str
+    at: float
+    took: float
+    places: tuple[str, ...]
+    servers: tuple[ServerFacts, ...]
+    meta_leader: str | None
+    """None, too, where each region has its own."""
+    has_one_meta_group: bool
+    regions: tuple[RegionPicture, ...]
+    streams: tuple[StreamLine, ...]
+    pairs: tuple[Pair, ...]
+    problems: tuple[Problem, ...]
+    consumers: tuple[ConsumerLine, ...] = ()
+    beacons: tuple[Sighting, ...] = ()
+
+    @property
+    def thinnest(self) -> Pair | None:
+        """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
+        apart = [(margin, one) for one in self.pairs if _is_apart(one) and (margin := one.margin) is not None]
+        return min(apart, key=lambda each: each[0], default=(None, None))[1]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], Pair]:
+        """The worst pair from each place to each place, of one virtual stream or of all."""
+        found: dict[tuple[str, str], Pair] = {}
+        for pair in self.pairs:
+            if virtual in {None, pair.virtual}:
+                key = pair.origin_place, pair.reader_place
+                found[key] = max(found.get(key, pair), pair, key=lambda one: one.badness)
+        return found
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "topology": self.topology,
+            "at": round(self.at, 3),
+            "took_s": round(self.took, 3),
+            "is_well": self.is_well,
+            "meta_leader": self.meta_leader,
+            "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
+            "problems": [{"about": one.about, "text": one.text} for one in self.problems],
+            "regions": [
+                {
+                    "name": one.name,
+                    "servers": one.servers,
+                    "servers_reached": one.reached,
+                    "problem": one.problem,
+                    "publish": _share(one.publish),
+                    "direct_get": _share(one.direct_get),
+                    "existing_consumers": _share(one.consumers),
+                    "new_consumers": one.control,
+                    "applies": one.control,
+                }
+                for one in self.regions
+            ],
+            "servers": [
+                {
+                    "name": one.name,
+                    "region": one.region,
+                    "reached": one.is_reached,
+                    "version": one.version,
+                    "jetstream": one.has_jetstream,
+                    "meta_leader": one.meta_leader,
+                    "problem": one.problem,
+                }
+                for one in self.servers
+            ],
+            "matrix": [
+                {
+                    "origin_place": origin,
+                    "reader_place": reader,
+                    "state": pair.state.value,
+                    "stream": pair.virtual,
+                    "pending": total(one.pending for one in self.pairs if _goes(one, origin, reader)),
+                    "oldest_pending_age_s": None if pair.age is None else round(pair.age, 3),
+                    "lossy_in_s": None if pair.left is None else round(pair.left, 3),
+                }
+                for (origin, reader), pair in self.worst().items()
+            ],
+            "streams": [
+                {
+                    "stream": one.virtual,
+                    "name": one.name,
+                    "place": one.place,
+                    "role": one.role,
+                    "leader": one.leader,
+                    "replicas": one.replicas,
+                    "replicas_current": one.current,
+                    "messages": one.messages,
+                    "bytes": one.bytes,
+                    "last_seq": one.last,
+                }
+                for one in self.streams
+            ],
+            "pairs": [pair.as_dict() for pair in self.pairs],
+            "consumers": [
+                {
+                    "stream": one.virtual,
+                    "name": one.name,
+                    "region": one.region,
+                    "on": one.stream,
+                    "exists": one.exists,
+                    "pending": one.pending,
+                    "unacknowledged": one.unacknowledged,
+                    "redelivered": one.redelivered,
+                    "waiting": one.waiting,
+                    "ack_floor": one.ack_floor,
+                }
+                for one in self.consumers
+            ],
+            "beacons": [one.as_dict() for one in self.beacons],
+        }
+
+
+def total(numbers: Iterable[int | None]) -> int | None:
+    """The sum, None if any of them is not known."""
+    found = 0
+    for number in numbers:
+        if number is None:
+            return None
+        found += number
+    return found
+
+
+def _is_apart(pair: Pair) -> bool:
+    return pair.origin_place != pair.reader_place
+
+
+def _goes(pair: Pair, origin: str, reader: str) -> bool:
+    return (pair.origin_place, pair.reader_place) == (origin, reader)
+
+
+def _share(share: Share) -> dict[str, Json]:
+    return {"works": share.works, "of": share.of}

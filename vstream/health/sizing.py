@@ -1,0 +1,248 @@
+"""What a topology needs at stated rates: storage, bandwidth between regions, and how long an outage it survives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.health.snapshot import NS
+from vstream.render.mapping_set import mapping_set
+from vstream.topology import naming
+from vstream.topology.model import Consistency, Role, Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import PhysicalPart, Topology, VirtualStream
+
+RECORD = 30
+"""Bytes that a server stores with each message on disk (server/filestore.go: the record's header and checksum)."""
+SUBJECT = 40
+"""Bytes that a subject is taken to have."""
+ORIGIN_HEADER = 120
+"""Bytes of the header by which a sourced message names its origin."""
+PROTOCOL = 60
+"""Bytes that a message takes on the wire besides subject, headers and payload."""
+DAY = 86_400
+_RULE_US = 0.06
+"""Microseconds that each mapping rule costs a publish, below ten thousand rules; measured on nats-server 2.15.1."""
+_MANY_RULES = 10_000
+_MANY_RULE_US = 0.12
+_MAPPED_US, _MAPPED_RULE_US, _ACCOUNTS_US, _DOMAINS_US, _REGIONAL_US = 7.0, 0.053, 25.0, 8.0, 9.0
+"""Microseconds of a server for a publish and its acknowledgement: medians of three runs at 1 to 1,000 streams, docs/routing.md."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What clients publish in each region: messages per second, and bytes of each."""
+
+    rate: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSize:
+    """One physical stream. *bytes* are those of one replica when it is full, infinite where nothing limits it."""
+
+    stream: str
+    place: str
+    role: str
+    replicas: int
+    bytes: float
+    per_day: float
+    kept: float
+    """Seconds from a message's arrival to its removal; infinite where nothing removes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSize:
+    """One virtual stream."""
+
+    name: str
+    load: Load
+    parts: tuple[PartSize, ...]
+    crossing: float
+    """Bits per second between regions, all links together."""
+    outage: float | None
+    """Seconds that a region may be away without loss; infinite for any; None for a stream without data in transit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSize:
+    """The servers of one region, or of the stretch cluster, together."""
+
+    place: str
+    needs: float
+    per_day: float
+    has: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it has room for everything that is limited."""
+        return self.needs <= self.has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """The whole topology."""
+
+    topology: str
+    streams: tuple[StreamSize, ...]
+    places: tuple[PlaceSize, ...]
+    rules: int
+    rule_cost: float
+    """Seconds that the mapping rules add to each message of a client."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether every place has room."""
+        return all(place.fits for place in self.places)
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it; null for what has no limit."""
+        return {
+            "topology": self.topology,
+            "fits": self.fits,
+            "mapping_rules": self.rules,
+            "mapping_cost_us_per_message": round(self.rule_cost * 1e6, 3),
+            "crossing_bits_per_second": round(sum(one.crossing for one in self.streams)),
+            "places": [
+                {
+                    "place": one.place,
+                    "bytes": _whole(one.needs),
+                    "bytes_per_day_without_limit": round(one.per_day),
+                    "bytes_available": one.has,
+                    "fits": one.fits,
+                }
+                for one in self.places
+            ],
+            "streams": [
+                {
+                    "stream": one.name,
+                    "rate_per_region": one.load.rate,
+                    "message_bytes": one.load.size,
+                    "crossing_bits_per_second": round(one.crossing),
+                    "survivable_outage_s": None if one.outage is None else _whole(one.outage),
+                    "parts": [
+                        {
+                            "name": part.stream,
+                            "place": part.place,
+                            "role": part.role,
+                            "replicas": part.replicas,
+                            "bytes_per_replica": _whole(part.bytes),
+                            "kept_s": _whole(part.kept),
+                        }
+                        for part in one.parts
+                    ],
+                }
+                for one in self.streams
+            ],
+        }
+
+
+def acknowledged_cost(routing: Routing, rules: int) -> float:
+    """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
+    constant = {Routing.ACCOUNTS: _ACCOUNTS_US, Routing.DOMAINS: _DOMAINS_US, Routing.REGIONAL: _REGIONAL_US}
+    return constant.get(routing, _MAPPED_US + rules * _MAPPED_RULE_US) / 1e6
+
+
+def sizing(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
+    """What *topology* needs at *loads*, by virtual stream."""
+    streams = tuple(_stream(stream, loads[stream.name]) for stream in topology.streams)
+    rules = len(mapping_set(topology))
+    return Sizing(
+        topology=topology.name,
+        streams=streams,
+        places=tuple(_places(topology, streams)),
+        rules=rules,
+        rule_cost=rules * (_RULE_US if rules < _MANY_RULES else _MANY_RULE_US) / 1e6,
+    )
+
+
+def _stream(stream: VirtualStream, load: Load) -> StreamSize:
+    parts = []
+    for part in stream.physical:
+        taken = load.rate * (1 if part.role is Role.WRITE else len(stream.regions))
+        is_sourced = part.role is Role.ORDER or (part.role is Role.READ and stream.consistency is not Consistency.HOMED)
+        stored = load.size + RECORD + SUBJECT + (ORIGIN_HEADER if is_sourced and stream.write else 0)
+        kept = _kept(part, taken, stored)
+        parts.append(
+            PartSize(
+                stream=naming.physical_name(stream, part.role, part.place),
+                place=part.place,
+                role=part.role.value,
+                replicas=_limit(part, "num_replicas") or 1,
+                bytes=0.0 if not taken else taken * stored * kept,
+                per_day=taken * stored * DAY,
+                kept=kept,
+            )
+        )
+    writes = [part.kept for part in parts if part.role in {Role.WRITE.value, Role.ORIGIN.value}]
+    return StreamSize(
+        name=stream.name,
+        load=load,
+        parts=tuple(parts),
+        crossing=_crossing(stream, load),
+        outage=min(writes) if len(stream.regions) > 1 and writes else None,
+    )
+
+
+def _kept(part: PhysicalPart, rate: float, stored: int) -> float:
+    """Seconds until the first of a stream's limits removes a message."""
+    found = [math.inf]
+    if age := _limit(part, "max_age"):
+        found.append(age / NS)
+    if rate:
+        if size := _limit(part, "max_bytes"):
+            found.append(size / (rate * stored))
+        if number := _limit(part, "max_msgs"):
+            found.append(number / rate)
+    return min(found)
+
+
+def _limit(part: PhysicalPart, name: str) -> int | None:
+    value = part.settings.fields.get(name)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _crossing(stream: VirtualStream, load: Load) -> float:
+    """Bits per second that pass between regions: publishes to elsewhere, replication, sources and mirrors."""
+    regions = len(stream.regions)
+    bits = 8 * load.rate * (load.size + SUBJECT + PROTOCOL)
+    everything = bits * regions
+    match stream.consistency:
+        case Consistency.VIRTUAL:
+            return everything * (regions - 1)
+        case Consistency.HOMED:
+            return bits * (regions - 1) + everything * (regions - 1)
+        case Consistency.ORDERED | Consistency.STRETCH:
+            central = stream.order or stream.origin
+            copies = max((int(str(one.fields.get("num_replicas") or 1)) for one in central.values()), default=1) - 1
+            return bits * (regions - 1) + everything * copies + everything * (regions - 1)
+
+
+def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSize]:
+    by_place: dict[str, list[PartSize]] = {}
+    for stream in streams:
+        for part in stream.parts:
+            by_place.setdefault(part.place, []).append(part)
+    found = []
+    for place, parts in by_place.items():
+        seats = topology.servers_at(place)
+        room = topology.stretch.jetstream if topology.stretch and place == topology.stretch.cluster else None
+        limits = room or topology.region(place).jetstream
+        found.append(
+            PlaceSize(
+                place=place,
+                needs=sum(part.bytes * part.replicas for part in parts if math.isfinite(part.bytes)),
+                per_day=sum(part.per_day * part.replicas for part in parts if not math.isfinite(part.bytes)),
+                has=limits.max_file * len(seats),
+            )
+        )
+    return found
+
+
+def _whole(number: float) -> int | None:
+    return round(number) if math.isfinite(number) else None

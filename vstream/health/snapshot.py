@@ -1,0 +1,257 @@
+"""What servers said at one moment, as values: servers, streams, sources. Judging it is somebody else's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from vstream.topology.stream_config import taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.consumer_config import ObservedConsumer
+
+NS = 1_000_000_000
+ALONE = "?"
+"""The leader of a stream on a server that is no part of a cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """
+    One server, as its monitoring port describes it.
+
+    Everything but *name* and *region* is None where it did not answer, and *problem* says why.
+    """
+
+    name: str
+    region: str
+    """Where it stands: members of the stretch cluster stand in regions, too."""
+    url: str | None = None
+    problem: str | None = None
+    cluster: str | None = None
+    version: str | None = None
+    gateways: frozenset[str] | None = None
+    """The clusters that it has a connection to."""
+    has_jetstream: bool = False
+    meta_leader: str | None = None
+    meta_size: int = 0
+    rules: Mapping[str, tuple[str, ...]] | None = None
+    """The mapping rules that it has loaded, None unless they were asked for and read."""
+    config_digest: str | None = None
+    """Of the configuration that it has loaded; None before 2.12."""
+    config_loaded: str | None = None
+    """When it has loaded that: a reload that was refused does not count."""
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    """The feature flags that it knows, and whether each is on; none before 2.14."""
+    storage: int = 0
+    """Bytes of its JetStream file storage that are used."""
+    storage_limit: int = 0
+    """How many it may use; 0 where that is not known."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it answered."""
+        return self.version is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """What a stream says of one stream that it sources or mirrors."""
+
+    stream: str
+    seq: int | None
+    """The last sequence that it took, None where its server does not say (before 2.15)."""
+    lag: int
+    """What servers call the lag. It is 0, too, where nothing arrives at all."""
+    heard: float | None
+    """Seconds since it was last heard, messages or not; None for never."""
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFacts:
+    """A physical stream, as its leader describes it, or while there is none, one of its replicas."""
+
+    name: str
+    leader: str | None
+    cluster: str | None
+    created: str
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    last_at: float | None
+    """When the last message was stored, in seconds since 1970; None if there never was one."""
+    first_at: float | None = None
+    """When the oldest message that it still has was stored."""
+    replicas: int
+    current: int
+    """How many of them have everything, the leader included."""
+    sources: Sequence[SourceFacts] = ()
+    config: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What of an origin a reader has not taken yet."""
+
+    last: int
+    """The origin's last sequence, asked for after the reader's position was known."""
+    first: int
+    cursor: int | None
+    """The reader's position, None where it cannot be found out."""
+    is_exact: bool = True
+    """Whether the reader is known to be not further than that."""
+    oldest_at: float | None = None
+    """When the oldest message that is still to come was stored, in seconds since 1970; None if there is none."""
+    oldest_seq: int | None = None
+    max_age: float = 0.0
+    """Seconds that the origin keeps messages; 0 for ever."""
+    begins: int = 1
+    """The sequence that the origin was made to begin at: before that, there never was a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Sequences of *origin*, from *first* to *last*, that *reader* has passed and the origin still holds messages of."""
+
+    reader: str
+    origin: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """A message of *origin* that *reader* took although it had taken *later*: it has begun again, and doubles."""
+
+    reader: str
+    origin: str
+    seq: int
+    later: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What *server* says of a stream, a consumer or a Raft group that it cannot write to."""
+
+    server: str
+    about: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """The newest beacon of region *origin* in region *reader*, or why there is none."""
+
+    stream: str
+    origin: str
+    reader: str
+    sent: float | None = None
+    """When it was published, in seconds since 1970, by the clock of who published it."""
+    age: float | None = None
+    """Seconds since then."""
+    problem: str | None = None
+    is_absent: bool = False
+    """Whether it is known that there is none."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.stream,
+            "origin": self.origin,
+            "reader": self.reader,
+            "age_s": None if self.age is None else round(self.age, 3),
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionFacts:
+    """A region, as a client in it sees it. *problem* says why there is no connection to it, or is None."""
+
+    name: str
+    problem: str | None = None
+    control: str | None = None
+    """Why the JetStream API does not answer what needs the meta leader, None if it does."""
+    origins: Mapping[str, str | None] = field(default_factory=dict)
+    """Origins that this region writes to, elsewhere: why they cannot be reached from here, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything. *at* is this machine's clock, in seconds since 1970."""
+
+    at: float
+    took: float
+    account: str
+    regions: tuple[RegionFacts, ...]
+    servers: tuple[ServerFacts, ...]
+    streams: Mapping[str, StreamFacts]
+    absent: frozenset[str] = frozenset()
+    """Streams that do not exist: servers that would know were asked."""
+    tails: Mapping[tuple[str, str], Tail] = field(default_factory=dict)
+    """By origin and reader, for those pairs that were looked at more closely."""
+    gaps: tuple[Gap, ...] = ()
+    """What was skipped; looked for only where everything is asked, as are repeats and refusals."""
+    repeats: tuple[Repeat, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    beacons: tuple[Sighting, ...] = ()
+    """Of some streams, where there are many."""
+    consumers: Mapping[tuple[str, str], ObservedConsumer | None] = field(default_factory=dict)
+    """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
+
+
+def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFacts:
+    """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
+    state, cluster = detail["state"], detail.get("cluster") or {}
+    others = cluster.get("replicas") or ()
+    name = name or str(detail.get("name") or detail["config"]["name"])
+    feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
+    is_mirror = bool(detail.get("mirror"))
+    last = int(state["last_seq"])
+    return StreamFacts(
+        name=name,
+        # A server that is no part of a cluster says nothing of leaders.
+        leader=(cluster.get("leader") or None) if cluster else ALONE,
+        cluster=cluster.get("name"),
+        created=str(detail.get("created", "")),
+        messages=int(state["messages"]),
+        bytes=int(state.get("bytes", 0)),
+        first_seq=int(state["first_seq"]),
+        last_seq=last,
+        last_at=seconds_since_1970(state["last_ts"]) if last and state.get("last_ts") else None,
+        first_at=seconds_since_1970(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
+        replicas=len(others) + 1,
+        current=1 + sum(bool(one.get("current")) and not one.get("offline") for one in others),
+        # A mirror has its origin's sequences.
+        sources=tuple(_source(one, name, last if is_mirror else None) for one in feeds),
+        config=detail.get("config"),
+    )
+
+
+def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceFacts:
+    active, error = int(info.get("active", -1)), info.get("error")
+    seq = info.get("seq")
+    if mirrored is not None:
+        seq = max(mirrored, int(seq or 0))
+    return SourceFacts(
+        stream=taken_from(info, taker) if "name" in info else "?",
+        seq=None if seq is None else int(seq),
+        lag=int(info.get("lag", 0)),
+        heard=None if active < 0 else active / NS,
+        error=str(error.get("description", error)) if isinstance(error, dict) else None,
+    )
+
+
+def seconds_since_1970(text: str) -> float:
+    """An RFC 3339 time of a server, which may have nanoseconds. Raises ValueError."""
+    head, dot, rest = text.partition(".")
+    if not dot:
+        return datetime.fromisoformat(text).timestamp()
+    digits = rest[: next((place for place, char in enumerate(rest) if not char.isdigit()), len(rest))]
+    return datetime.fromisoformat(head + rest[len(digits) :]).timestamp() + float(f"0.{digits or 0}")

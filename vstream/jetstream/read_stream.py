@@ -1,0 +1,127 @@
+"""Every message of a stream, in order: read through a consumer of our own that acknowledges nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotReachableError
+from vstream.jetstream.direct import api_error
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.reconnecting import SteadyConnection
+
+BATCH = 2000
+_NS = 1_000_000_000
+_ACK = "$JS.ACK."
+_IDLE = 60
+"""Seconds after which servers remove the consumer of a reader that has gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message as a stream holds it. *time* is when it was stored, in nanoseconds since 1970."""
+
+    seq: int
+    time: int
+    subject: str
+    headers: Mapping[str, str]
+    data: bytes
+    pending: int
+    """How many come after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckSubject:
+    """What the reply subject of a delivered message says of it."""
+
+    deliveries: int
+    seq: int
+    time: int
+    pending: int
+
+    @classmethod
+    def parse(cls, subject: str) -> AckSubject:
+        """Of `$JS.ACK.STREAM.CONSUMER.…`; newer servers may put a domain and an account in front of the stream."""
+        tokens = subject.split(".")
+        first = 4 if len(tokens) < 11 else 6  # noqa: PLR2004
+        deliveries, seq, _, time, pending = map(int, tokens[first : first + 5])
+        return cls(deliveries=deliveries, seq=seq, time=time, pending=pending)
+
+
+async def messages(
+    connection: SteadyConnection, stream: str, *, from_seq: int = 1, headers_only: bool = False, patience: float
+) -> AsyncIterator[StoredMessage]:
+    """
+    The messages of the physical *stream* from *from_seq* on, up to those that it holds when they are asked for.
+
+    One of its replicas answers, which may be behind its leader. Raises ServerError
+    if the stream does not exist, NotReachableError where nothing comes for *patience* seconds.
+    """
+    config = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": from_seq,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _IDLE * _NS,
+        "headers_only": headers_only,
+    }
+    subject, local = naming.asked("CONSUMER.CREATE", stream), naming.local_name(stream)
+    created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=patience)
+    error = api_error(created, subject)
+    if error is not None:
+        raise error
+    arrived: asyncio.Queue[StoredMessage | str] = asyncio.Queue()
+
+    async def take(reply: Reply, subject: str) -> None:
+        if not reply.reply.startswith(_ACK):
+            arrived.put_nowait(f"{reply.headers.get('Description') or 'no responders'} ({reply.status})")
+            return
+        said = AckSubject.parse(reply.reply)
+        arrived.put_nowait(
+            StoredMessage(
+                seq=said.seq,
+                time=said.time,
+                subject=subject,
+                headers=reply.headers,
+                data=reply.data,
+                pending=said.pending,
+            )
+        )
+
+    inbox = connection.inbox()
+    await connection.subscribe(inbox, take)
+    left, name = int(created.get("num_pending", 0)), str(created["name"])
+    # Servers may have a limit of their own for one request.
+    most = min(BATCH, int(created.get("config", {}).get("max_batch") or BATCH))
+    try:
+        while left:
+            batch = min(most, left)
+            body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
+            await connection.publish(f"{naming.asked('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
+            for _ in range(batch):
+                message = await _next(arrived, stream, patience)
+                left -= 1
+                yield message
+                if message.pending == 0:
+                    return
+    finally:
+        await connection.publish(f"{naming.asked('CONSUMER.DELETE', stream)}.{name}", b"")
+
+
+async def _next(arrived: asyncio.Queue[StoredMessage | str], stream: str, patience: float) -> StoredMessage:
+    try:
+        async with asyncio.timeout(patience):
+            message = await arrived.get()
+    except TimeoutError:
+        raise NotReachableError(f"nothing more came of stream `{stream}` within {patience:g} s") from None
+    if isinstance(message, str):
+        raise NotReachableError(f"stream `{stream}` cannot be read to its end: {message}")
+    return message

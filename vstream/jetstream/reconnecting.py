@@ -1,0 +1,151 @@
+"""
+A connection for a workload: it comes back by itself for ever, and sends nothing late.
+
+What is due while the connection does not stand is refused at once. The client library
+would keep it and send it when the connection is back, which turns an outage into
+messages that nobody can tell from those that were sent in time.
+
+It talks to servers that its owner knows, and to no others: while a server is away,
+somebody else's may get its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import nats.errors
+
+from vstream.errors import NotConnectedError, NotReachableError
+from vstream.jetstream.connection import Connection, Reply, TidyClient, connection_options, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from nats.aio.msg import Msg
+
+    from vstream.topology.model import Endpoint
+
+    Knows = Callable[[str, str], bool]
+    """Whether a server is one of ours, by its name and its id."""
+
+CONNECT_TIMEOUT = 1
+"""Seconds for one server. One that is paused takes the connection and says nothing."""
+RETURN_PAUSE = 0.1
+"""Seconds between two attempts at one server."""
+PING_INTERVAL = 1
+OUTSTANDING_PINGS = 2
+"""A server that has answered none of two pings is left: after 3 s."""
+
+
+class _Client(TidyClient):
+    """The library's client, without what it keeps of a connection that has broken, and for servers that it *knows*."""
+
+    def __init__(self, knows: Knows) -> None:
+        super().__init__()
+        self._knows = knows
+        self.stranger: str | None = None
+        """The last server that was not one of ours."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        # The first thing that a server says, before anything is sent to it.
+        name, server_id = str(info.get("server_name")), str(info.get("server_id"))
+        if initial_connection and not self._knows(name, server_id):
+            self.stranger = name
+            raise nats.errors.Error(f"server `{name}` is a stranger")
+        await super()._process_info(info, initial_connection)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        if self.is_connected:
+            # Closing waits until everything is written, which a paused server can hold up for ever.
+            writer = getattr(self._transport, "_io_writer", None)
+            if writer is not None:
+                writer.transport.abort()
+            self._pending = []
+            self._pending_data_size = 0
+        await super()._process_op_err(e)
+
+
+class SteadyConnection(Connection):
+    """See the module. Made by `open_steady`."""
+
+    def __init__(self, client: _Client, region: str) -> None:
+        super().__init__(client, region)
+        self._steady = client
+
+    async def publish(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send one message. Raises NotConnectedError, with nothing sent, while the connection does not stand."""
+        self._require()
+        try:
+            await self._steady.publish(subject, payload, reply=reply, headers=dict(headers) if headers else None)
+        except nats.errors.Error as error:
+            raise NotConnectedError(f"region `{self.region}`: {error}") from error
+
+    async def subscribe(self, subject: str, on_message: Callable[[Reply, str], Awaitable[None]]) -> None:
+        """Call *on_message* with what arrives on *subject*, and its subject, also after a return."""
+
+        async def call(message: Msg) -> None:
+            await on_message(
+                Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply), message.subject
+            )
+
+        await self._steady.subscribe(subject, cb=call)
+
+    def inbox(self) -> str:
+        """A subject of this client's own, without wildcards: answers arrive below it."""
+        return str(self._steady.new_inbox())
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = CONNECT_TIMEOUT,
+    ) -> Reply:
+        """As `Connection.request`; raises NotConnectedError, with nothing sent, while the connection does not stand."""
+        self._require()
+        return await super().request(subject, payload, headers=headers, timeout=timeout)
+
+    def _require(self) -> None:
+        if not self.is_connected:
+            raise NotConnectedError("not connected")
+
+
+async def open_steady(endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float) -> SteadyConnection:
+    """
+    A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
+
+    Only the first one has a deadline: raises NotReachableError after *within* seconds.
+    """
+
+    async def ignore(_: Exception) -> None:
+        """The library logs a traceback where nobody listens."""
+
+    client = _Client(knows)
+    try:
+        async with asyncio.timeout(within):
+            await client.connect(
+                list(endpoint.urls),
+                name=name,
+                error_cb=ignore,
+                connect_timeout=CONNECT_TIMEOUT,
+                reconnect_time_wait=RETURN_PAUSE,  # type: ignore[arg-type]  # it only sleeps so long
+                max_reconnect_attempts=-1,
+                ping_interval=PING_INTERVAL,
+                max_outstanding_pings=OUTSTANDING_PINGS,
+                **connection_options(endpoint, region),
+            )
+    except BaseException as error:
+        await client.close()  # also if this was cancelled
+        if not isinstance(error, (nats.errors.Error, OSError)):  # timeouts are OSErrors
+            raise
+        raise NotReachableError(
+            f"region `{region}` cannot be reached at {', '.join(endpoint.urls)} within {within:g} s",
+            hint=None
+            if client.stranger is None
+            else f"a server `{client.stranger}` answers there, and it is none of this lab",
+        ) from error
+    return SteadyConnection(client, region)

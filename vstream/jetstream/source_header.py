@@ -1,0 +1,80 @@
+"""Where a sourced message came from: the `Nats-Stream-Source` header."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.topology.stream_config import REPLAYS, as_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+STREAM_SOURCE = "Nats-Stream-Source"
+_LETTERS = string.ascii_letters + string.digits
+_REPLAY = re.compile(REPLAYS)
+
+
+def origin_of(
+    headers: Mapping[str, str], streams: Iterable[str] = (), *, taker: str | None = None
+) -> tuple[str | None, int | None]:
+    """
+    The stream that a sourced message came from, and its sequence there: `foo-write-west 17 …`.
+
+    Of a stream in another account servers write a hash: it is looked up among *streams*. *taker* holds the message.
+    """
+    words = headers.get(STREAM_SOURCE, "").split(" ")
+    if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+        return None, None
+    known = {as_source(stream, taker): stream for stream in streams}
+    return known.get(words[0], words[0]), int(words[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """All that a sourced message says of where it came from."""
+
+    origin: str
+    seq: int
+    is_replayed: bool
+    """Whether a repair has put it in: it stands behind later ones of its origin."""
+    definition: tuple[str, str]
+    """The filters and the destinations of the source that took it; empty where servers did not write them yet."""
+    identity: str
+    """The identity of the stream that it came from, empty before 2.15."""
+
+
+def provenance(headers: Mapping[str, str]) -> Provenance | None:
+    """What `Nats-Stream-Source` says, None if there is none that can be read."""
+    words = headers.get(STREAM_SOURCE, "").split(" ")
+    if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
+        return None
+    replayed = replay_of(words[0])
+    more = [*words[2:], "", "", "", ""]
+    return Provenance(
+        origin=words[0] if replayed is None else replayed[0],
+        seq=int(words[1]),
+        is_replayed=replayed is not None,
+        definition=(more[0], more[1]),
+        # That of a replay is the identity of a stream that is gone.
+        identity=more[3] if replayed is None else "",
+    )
+
+
+def replay_of(stream: str) -> tuple[str, str] | None:
+    """The origin that the temporary *stream* of a replay stands for, and its token; None if it is none."""
+    found = _REPLAY.search(stream)
+    return None if found is None else (stream[: found.start()], found[0].removeprefix(":"))
+
+
+def replay_name(origin: str) -> tuple[str, str]:
+    """
+    The name of a new stream to replay messages of *origin* from, and its token.
+
+    Never one that was there before: servers go on where a source of the same name and transforms has ended.
+    """
+    token = "Rpl" + "".join(secrets.choice(_LETTERS) for _ in range(5))
+    return f"{origin}:{token}", token

@@ -1,0 +1,85 @@
+"""
+More regions for a lab that runs: addresses for their servers, while everything that runs stays as it is.
+
+The servers that run are told nothing: those of the new region dial them, and gateways
+gossip. Their configurations must not change either, as servers refuse to reload one whose
+`gateway` is another than they run with, and every reload after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError
+from vstream.lab import ports
+from vstream.lab.links.state import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from vstream.lab.binaries import Program
+    from vstream.lab.links.state import Links
+    from vstream.lab.state import LabDirectory, LabRecord
+    from vstream.topology.model import Topology
+
+
+def joining(topology: Topology, record: LabRecord) -> frozenset[str]:
+    """The regions of *topology* that have no server in *record*."""
+    return frozenset(seat.region for seat in topology.processes) - {address.region for address in record.servers}
+
+
+def grown(
+    directory: LabDirectory,
+    record: LabRecord,
+    topology: Topology,
+    programs: Mapping[str, Program],
+    *,
+    backend: Backend,
+    reserved: Collection[int],
+) -> LabRecord:
+    """
+    *record* with servers for the regions of *topology* that it lacks, at free ports that are not *reserved*.
+
+    Raises LabError where a region cannot join without a restart.
+    """
+    regions = joining(topology, record)
+    _require_possible(directory.name, record, regions, backend)
+    seats = [seat for seat in topology.processes if seat.region in regions]
+    own = {port for one in record.servers for port in (*ports.of(one), *ports.fronts_of(one))}
+    first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved={*reserved, *own})
+    by_name = {
+        one.server.name: one for one in (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
+    }
+    return replace(
+        record,
+        servers=tuple(by_name[seat.server.name] for seat in topology.processes),
+        programs={**record.programs, **{seat.server.name: programs[seat.server.name] for seat in seats}},
+    )
+
+
+def links_of(links: Links, record: LabRecord, fresh: Links) -> Links:
+    """*links* with what the servers of *record* need that it lacks, as *fresh* has it."""
+    if {address.server.name for address in record.servers} == links.servers.keys():
+        return links
+    known = {front.port for front in links.fronts}
+    return replace(
+        links,
+        servers=fresh.servers,
+        fronts=(*links.fronts, *(front for front in fresh.fronts if front.port not in known)),
+        generation=links.generation + 1,
+    )
+
+
+def _require_possible(name: str, record: LabRecord, regions: Collection[str], backend: Backend) -> None:
+    clusters = {address.cluster_name for address in record.servers}
+    reason = None
+    if len(clusters) == 1:
+        reason = "its servers were started without gateways, as there was one region"
+    elif backend is Backend.NETNS:
+        reason = "with `--links netns`, the networks of all regions are made at the start"
+    if reason is not None:
+        raise LabError(
+            f"lab `{name}` cannot take region {', '.join(f'`{one}`' for one in sorted(regions))} while it runs: {reason}",
+            hint=f"`vstream lab down {name}` and `vstream lab up` start it with all regions",
+        )

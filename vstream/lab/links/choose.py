@@ -1,0 +1,85 @@
+"""Which links a lab gets: when it starts, and when it runs and is started again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError
+from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.state import IDEAL, Backend, Front, Links
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.lab.links.state import LinkState, Pair
+    from vstream.lab.state import LabDirectory
+    from vstream.topology.bundle import ServerAddress
+    from vstream.topology.model import Topology
+
+
+def backend_for(topology: Topology, asked: Backend | None) -> Backend:
+    """What shall make the links of a lab that starts. Raises LabError if there are none to make."""
+    has_links = len(topology.regions) > 1
+    if asked is None:
+        return Backend.PROXY if has_links else Backend.NONE
+    if asked is not Backend.NONE and not has_links:
+        raise LabError(
+            f"topology `{topology.name}` has one region, and so no links between regions", hint="leave `--links` out"
+        )
+    return asked
+
+
+def first(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Pair, LinkState]) -> Links:
+    """The links of a lab that starts with servers at *addresses*."""
+    return Links(
+        backend=backend,
+        servers={address.server.name: address.region for address in addresses},
+        fronts=tuple(front for address in addresses for front in _fronts(address, backend)),
+        started=shape,
+        base=shape,
+    )
+
+
+def kept(
+    directory: LabDirectory,
+    addresses: Sequence[ServerAddress],
+    asked: Backend | None,
+    shape: Mapping[Pair, LinkState],
+) -> Links:
+    """
+    The links of a lab that runs with servers at *addresses*, and shall have *shape*.
+
+    Where that is another shape than it was started with, it counts; what was changed since is kept. Raises
+    LabError if the links are made by something else than *asked*.
+    """
+    # None if an earlier version of vstream has started it, or if the file was lost.
+    links = Keeper(directory).read() or first(addresses, _seen(addresses), shape)
+    if asked not in {None, links.backend}:
+        raise LabError(
+            f"lab `{directory.name}` runs with `--links {links.backend.value}`",
+            hint=f"`vstream lab down {directory.name}` first",
+        )
+    if shape == links.started:
+        return links
+    wanted = {pair: shape.get(pair, IDEAL) for pair in (*shape, *links.started)}
+    changed = {pair: state for pair, state in wanted.items() if state != links.started.get(pair, IDEAL)}
+    return replace(links, started=shape, base={**links.base, **changed}, generation=links.generation + 1)
+
+
+def _seen(addresses: Sequence[ServerAddress]) -> Backend:
+    if any(address.link_host for address in addresses):
+        return Backend.NETNS
+    return Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
+
+
+def _fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
+    """What stands for the ports of a server: for those that other servers dial, or for those that clients do."""
+    pairs: tuple[tuple[int | None, int], ...] = ()
+    if backend is Backend.PROXY:
+        pairs = ((address.gateway_front, address.gateway), (address.route_front, address.cluster))
+    elif backend is Backend.NETNS:
+        pairs = ((address.client, address.client), (address.monitor, address.monitor))
+    for port, target in pairs:
+        if port is not None:
+            yield Front(port=port, target=target, region=address.region)

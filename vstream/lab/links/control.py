@@ -1,0 +1,198 @@
+"""
+The links between the regions of a running lab: look at them, shape them, cut them.
+
+The shape of a link (delay, jitter, rate, loss) is what the lab was started with, and can be
+changed. Over it lie overlays, each with the name of who put it there: what a fault does to links is
+undone by removing its overlay, whatever else has changed meanwhile. Where several overlays
+say something about one link, the latest counts.
+
+Every change is in effect when its function returns. They last until the lab is stopped.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError, UnknownNameError, UnsupportedError
+from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.state import IDEAL, Backend, Cut, Links, LinkState, Pair
+from vstream.lab.state import held
+from vstream.lab.status import recorded_lab
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+    from vstream.lab.links.state import Answer
+
+__all__ = [
+    "Backend",
+    "Cut",
+    "LinkState",
+    "Links",
+    "Pair",
+    "Traffic",
+    "change",
+    "put_overlay",
+    "read",
+    "remove_overlay",
+    "reset",
+    "traffic",
+]
+
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What goes over the links now."""
+
+    connections: Mapping[Pair, int]
+    """Open connections of each link that has any, by the region that dialed and the one that it dialed."""
+    refused: int
+    """Connections of processes that are no servers of the lab, since it was started."""
+
+
+def read(name: str) -> Links:
+    """The links of lab *name* as they are meant to be. Raises LabError if there is no such lab."""
+    directory, record = recorded_lab(name)
+    links = Keeper(directory).read()
+    return links or Links(backend=Backend.NONE, servers={one.server.name: one.region for one in record.servers})
+
+
+async def change(name: str, states: Mapping[Pair, LinkState]) -> Links:
+    """
+    Change the shape of links: what a state says, replaces what was said before; the rest stays.
+
+    Raises LabError if the lab does not run, UnknownNameError if it has no such regions, UnsupportedError if it cannot
+    do that.
+    """
+
+    def changed(links: Links) -> Links:
+        shaped = {pair: state.over(links.base.get(pair, IDEAL)) for pair, state in states.items()}
+        return replace(links, base={**links.base, **shaped})
+
+    return await _changed(name, changed, states)
+
+
+async def reset(name: str, pairs: Iterable[Pair]) -> Links:
+    """Give links the shape again that the lab was started with. Raises LabError as `change` does."""
+    wanted = dict.fromkeys(pairs, IDEAL)
+
+    def changed(links: Links) -> Links:
+        kept = {pair: state for pair, state in links.base.items() if pair not in wanted}
+        return replace(links, base={**kept, **{pair: links.started.get(pair, IDEAL) for pair in wanted}})
+
+    return await _changed(name, changed, wanted)
+
+
+async def put_overlay(name: str, overlay: str, states: Mapping[Pair, LinkState]) -> Links:
+    """
+    Lay *states* over the links, as *overlay*; one of that name that is there already is replaced.
+
+    Raises LabError as `change` does; then nothing has changed.
+    """
+
+    def changed(links: Links) -> Links:
+        others = {one: below for one, below in links.overlays.items() if one != overlay}
+        return replace(links, overlays={**others, overlay: dict(states)})
+
+    return await _changed(name, changed, states)
+
+
+async def remove_overlay(name: str, overlay: str) -> Links:
+    """
+    Take *overlay* away again. That it is not there is fine, and so is a lab that does not run.
+
+    Raises LabError if there is no such lab, or if its links cannot be changed.
+    """
+    directory, _ = recorded_lab(name)
+    keeper = Keeper(directory)
+    async with _held(keeper):
+        links = read(name)
+        if overlay not in links.overlays:
+            return links
+        kept = {one: below for one, below in links.overlays.items() if one != overlay}
+        after = replace(links, overlays=kept, generation=links.generation + 1)
+        keeper.write(after)
+        if (answer := await keeper.ask(generation=after.generation)) is not None:
+            _require_applied(after, answer, name)
+        return after
+
+
+async def traffic(name: str) -> Traffic:
+    """What goes over the links of lab *name* now. Raises LabError if nothing keeps its links."""
+    directory, _ = recorded_lab(name)
+    answer = await Keeper(directory).ask()
+    if answer is None:
+        raise _not_kept(name, read(name))
+    return Traffic(connections=answer.connections, refused=answer.refused)
+
+
+async def _changed(name: str, changed: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
+    directory, _ = recorded_lab(name)
+    keeper = Keeper(directory)
+    async with _held(keeper):
+        before = read(name)
+        _require_known(name, before, touched)
+        answer = keeper.answer()
+        if answer is None:
+            raise _not_kept(name, before)
+        _require_possible(name, answer, touched)
+        after = replace(changed(before), generation=before.generation + 1)
+        keeper.write(after)
+        try:
+            _require_applied(before, await keeper.ask(generation=after.generation), name)
+        except BaseException:
+            # What has not been confirmed shall not come into effect later, unasked.
+            keeper.write(replace(before, generation=after.generation + 1))
+            raise
+        return after
+
+
+def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -> None:
+    known = set(links.pairs)
+    for one, other in touched:
+        if (one, other) not in known:
+            unknown = next((region for region in (one, other) if region not in links.regions), None)
+            raise UnknownNameError(
+                f"lab `{name}` has no region `{unknown}`" if unknown else f"`{one}` has no link to itself",
+                hint=f"its regions: {', '.join(links.regions)}",
+            )
+
+
+def _require_possible(name: str, answer: Answer, touched: Mapping[Pair, LinkState]) -> None:
+    for state in touched.values():
+        wanted = (("delay", state.delay or state.jitter), ("rate", state.rate))
+        if impossible := [what for what, value in wanted if value and what in answer.cannot]:
+            raise UnsupportedError(
+                f"the links of lab `{name}` can have no {impossible[0]} on this machine",
+                hint="`vstream lab doctor` says why; with `vstream lab up --links proxy` they can",
+            )
+
+
+def _require_applied(links: Links, answer: Answer | None, name: str) -> None:
+    if answer is None:
+        raise _not_kept(name, links)
+    if answer.failure is not None:
+        raise LabError(f"the links of lab `{name}` were not changed: {answer.failure}")
+
+
+def _not_kept(name: str, links: Links) -> LabError:
+    if links.backend is Backend.NONE:
+        return UnsupportedError(
+            f"lab `{name}` has no links that could be changed: its servers dial each other",
+            hint=f"`vstream lab down {name}`, then `vstream lab up --links proxy`; it needs two regions",
+        )
+    return LabError(f"the link keeper of lab `{name}` does not run", hint="`vstream lab up` starts what is missing")
+
+
+@asynccontextmanager
+async def _held(keeper: Keeper) -> AsyncIterator[None]:
+    name = keeper.directory.name
+    keeper.directory.create()
+    async with held(keeper.directory.links / "links.lock", patience=_PATIENCE) as is_held:
+        if not is_held:
+            raise LabError(f"the links of lab `{name}` are being changed by another process", hint="try again")
+        yield

@@ -1,0 +1,228 @@
+"""One connection between two servers, carried by the proxy: two sockets, and a lane in each direction."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING, cast
+
+from vstream.lab.links.proxy.lanes import Lane
+from vstream.lab.links.state import Cut
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from vstream.lab.links.proxy.lanes import Link
+    from vstream.lab.links.state import Front, Pair
+
+_FIRST_SYN = 1.0
+"""Seconds until TCP tries again to connect. It doubles each time."""
+_PATIENCE = 130.0
+"""Seconds after which TCP gives up to connect."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER on, for no time: closing resets."""
+
+
+class Half(asyncio.Protocol):
+    """One of the two sockets. What it reads goes into *out*, once there is one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.transport: asyncio.Transport | None = None
+        self.out: Lane | None = None
+        self.other: Half | None = None
+        self.is_clogged = False
+        """Whether the kernel takes no more bytes."""
+        self.has_been_told = False
+        """Whether it has got everything that the other has sent, and knows it."""
+        self._has_finished = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio's."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._connection.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Asyncio's."""
+        if self.out is not None:
+            self.out.feed(data)
+
+    def eof_received(self) -> bool:
+        """Asyncio's. The other direction stays open."""
+        self._finish()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio gives it by position
+        """Asyncio's."""
+        self.transport = None
+        self._finish()
+        self._connection.lost(self)
+
+    def pause_writing(self) -> None:
+        """Asyncio's: who sends to this one has to wait."""
+        self.is_clogged = True
+        if self.other is not None:
+            self.other.throttle()
+
+    def resume_writing(self) -> None:
+        """Asyncio's."""
+        self.is_clogged = False
+        if self.other is not None:
+            self.other.throttle()
+
+    def write(self, data: bytes | None) -> None:
+        """What arrives for this one; None if the other has closed."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        if data is not None:
+            self.transport.write(data)
+            return
+        self.has_been_told = True
+        if self.other is None or self.other.transport is None or self._has_finished:
+            self.transport.close()
+        else:
+            self.transport.write_eof()
+
+    def throttle(self) -> None:
+        """Read on, or wait until there is room again."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        must_wait = (self.out is not None and self.out.is_full) or (self.other is not None and self.other.is_clogged)
+        if must_wait:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def reset(self) -> None:
+        """End it so that its peer is told."""
+        if self.transport is not None:
+            held = self.transport.get_extra_info("socket")
+            if held is not None:
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.transport.abort()
+
+    def _finish(self) -> None:
+        if not self._has_finished:
+            self._has_finished = True
+            if self.out is not None:
+                self.out.finish()
+
+
+class Connection:
+    """
+    A connection that a server has dialed at a front.
+
+    *region_of* finds the region of a server by the port that it dials from; *link_of* the link
+    in one direction; *dial* connects to the server behind a front. *on_end* is called once.
+    """
+
+    def __init__(
+        self,
+        front: Front,
+        *,
+        region_of: Callable[[int, int], Awaitable[str | None]],
+        link_of: Callable[[Pair], Link],
+        dial: Callable[[Front], Awaitable[socket.socket]],
+        on_end: Callable[[Connection], None],
+    ) -> None:
+        self._front = front
+        self._region_of = region_of
+        self._link_of = link_of
+        self._dial = dial
+        self._on_end = on_end
+        self.pair: Pair | None = None
+        """Who dialed whom, once that is known."""
+        self.is_stranger = False
+        """Whether it was dialed by something that is no server of this lab."""
+        self._lanes: tuple[Lane, ...] = ()
+        self._opening: asyncio.Task[None] | None = None
+        self.dialer = Half(self)
+        self._dialed = Half(self)
+
+    def made(self, half: Half) -> None:
+        """The socket of *half* is there."""
+        if half is self.dialer:
+            assert half.transport is not None
+            half.transport.pause_reading()
+            self._opening = asyncio.ensure_future(self._open())
+
+    def lost(self, half: Half) -> None:
+        """The socket of *half* is gone."""
+        if half is self.dialer and self._dialed.transport is None and self._opening is not None:
+            self._opening.cancel()
+        other = self._dialed if half is self.dialer else self.dialer
+        if other.out is not None:
+            other.out.end()
+        if other.has_been_told and other.transport is not None:
+            other.transport.close()
+        if self.dialer.transport is None and self._dialed.transport is None:
+            self._on_end(self)
+
+    def refresh(self) -> None:
+        """The links have other states."""
+        if self._is_reset:
+            self.reset()
+        for lane in self._lanes:
+            lane.refresh()
+
+    def reset(self) -> None:
+        """End it, and tell both servers."""
+        if self._opening is not None:
+            self._opening.cancel()
+        self.dialer.reset()
+        self._dialed.reset()
+
+    @property
+    def _is_reset(self) -> bool:
+        return self.pair is not None and self._link_of(self.pair).state.cut is Cut.RESET
+
+    async def _open(self) -> None:
+        assert self.dialer.transport is not None
+        peer = self.dialer.transport.get_extra_info("peername")
+        region = await self._region_of(peer[1], self._front.port) if peer else None
+        if region is None:
+            self.is_stranger = True
+            self.reset()
+            return
+        self.pair = (region, self._front.region)
+        there, back = self._link_of(self.pair), self._link_of((self._front.region, region))
+        if self._is_reset:
+            self.reset()
+            return
+        lane_there = Lane(there, self._dialed.write, self.dialer.throttle)
+        lane_back = Lane(back, self.dialer.write, self._dialed.throttle)
+        self._lanes = (lane_there, lane_back)
+        self.dialer.out, self._dialed.out = lane_there, lane_back
+        self.dialer.other, self._dialed.other = self._dialed, self.dialer
+        # Read on while it is not through: only so it is seen when the server gives up.
+        self.dialer.throttle()
+        if not await self._is_through(there, back):
+            self.reset()
+            return
+        try:
+            reached = await self._dial(self._front)
+            await asyncio.get_running_loop().create_connection(lambda: self._dialed, sock=reached)
+        except OSError:
+            self.reset()  # as if there were no proxy: nobody listens
+            return
+        self._opening = None
+        if self.dialer.transport is None:
+            self._dialed.reset()
+            return
+        lane_back.open()
+        lane_there.open()
+
+    async def _is_through(self, there: Link, back: Link) -> bool:
+        """Wait as long as TCP's handshake takes; False if it gives up. It needs both directions."""
+        waited, pause = 0.0, _FIRST_SYN
+        while there.is_dropping or back.is_dropping:
+            if waited > _PATIENCE:
+                return False
+            await asyncio.sleep(pause)
+            waited += pause
+            pause *= 2
+        delay = (there.state.delay or 0) + (back.state.delay or 0)
+        if delay:
+            await asyncio.sleep(delay)
+        return True

@@ -1,0 +1,191 @@
+"""
+How bytes get from one region to another: when they arrive, and what happens to them while the link is cut.
+
+A proxy sees streams, not packets. What networks do to packets is turned into what TCP
+makes of it: bytes that are late, never missing and never out of order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from typing import TYPE_CHECKING
+
+from vstream.lab.links.state import IDEAL, Cut, LinkState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RTO = 0.2
+"""Seconds after a round trip until TCP sends again what was lost: the least that kernels take. It doubles each time."""
+_LONGEST_RTO = 120.0
+_PACKET = 1448
+"""Bytes of a packet on an Ethernet."""
+_WINDOW = 4 * 2**20
+"""Bytes that a connection can have under way: about what kernels allow."""
+_QUEUE = 0.2
+"""Seconds of a limited link's rate that a connection may fill its queue with."""
+_SLICE = 0.005
+"""Seconds of a limited link's rate that pass at once: several connections share it in turns of this length."""
+
+
+class Link:
+    """A link in one direction: its state, and how long it is busy."""
+
+    def __init__(self) -> None:
+        self.state: LinkState = IDEAL
+        self.rto = RTO
+        self._busy_until = 0.0
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether nothing arrives."""
+        return self.state.cut is Cut.DROP
+
+    @property
+    def window(self) -> int:
+        """How many bytes of one connection may be under way."""
+        if not self.state.rate:
+            return _WINDOW
+        return min(_WINDOW, max(2**16, int(self.state.rate / 8 * (_QUEUE + 2 * (self.state.delay or 0)))))
+
+    def slices(self, data: bytes) -> Iterator[bytes]:
+        """*data* in pieces that each arrive as a whole."""
+        if not self.state.rate:
+            yield data
+            return
+        size = max(_PACKET, int(self.state.rate / 8 * _SLICE))
+        for start in range(0, len(data), size):
+            yield data[start : start + size]
+
+    def arrival(self, now: float, size: int) -> float:
+        """When *size* bytes that are sent *now* arrive."""
+        state = self.state
+        at = now
+        if state.rate:
+            at = self._busy_until = max(now, self._busy_until) + size * 8 / state.rate
+        at += (state.delay or 0) + random.random() * (state.jitter or 0)  # noqa: S311 - a network, not a secret
+        if state.loss:
+            at += self._stalled(state.loss, -(-size // _PACKET))
+        return at
+
+    def _stalled(self, loss: float, packets: int) -> float:
+        """Seconds until the last of *packets* was sent often enough to arrive, each time being lost with chance *loss*."""
+        total, pause = 0.0, self.rto
+        chance = 1 - (1 - loss) ** packets
+        while random.random() < chance:  # noqa: S311
+            total += pause
+            pause = min(2 * pause, _LONGEST_RTO)
+            chance = loss
+        return total
+
+
+class Lane:
+    """One direction of one connection. *write* gets bytes when they arrive, None when the sender has closed."""
+
+    def __init__(self, link: Link, write: Callable[[bytes | None], None], throttle: Callable[[], None]) -> None:
+        self.link = link
+        self._write = write
+        self._throttle = throttle
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[float, bytes | None]] = deque()
+        self._queued = 0
+        self._last = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._held_since: float | None = None
+        self._is_open = False
+        self._is_dead = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its sender has to wait."""
+        return self._queued > self.link.window
+
+    def open(self) -> None:
+        """From now on bytes can be written. What came before has waited."""
+        self._is_open = True
+        self._arm()
+
+    def feed(self, data: bytes) -> None:
+        """The sender has sent *data*."""
+        if self._is_dead:
+            return
+        if not self._queue and self._is_open and self.link.state.is_ideal:
+            self._write(data)
+            return
+        now = self._loop.time()
+        if self.link.is_dropping:
+            self._append(now, data)
+            self._held_since = self._held_since or now
+        else:
+            for piece in self.link.slices(data):
+                self._append(self.link.arrival(now, len(piece)), piece)
+            self._arm()
+        if self.is_full:
+            self._throttle()
+
+    def finish(self) -> None:
+        """The sender has closed: that too takes its time."""
+        if self._is_dead:
+            return
+        now = self._loop.time()
+        self._append(now + (self.link.state.delay or 0), None)
+        if self.link.is_dropping:
+            self._held_since = self._held_since or now
+        self._arm()
+
+    def end(self) -> None:
+        """Nobody receives any more."""
+        self._is_dead = True
+        self._queue.clear()
+        self._queued = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def refresh(self) -> None:
+        """The link has another state."""
+        if self._is_dead or not self._queue:
+            self._held_since = None
+            return
+        now = self._loop.time()
+        if self.link.is_dropping:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._held_since = self._held_since or now
+        elif self._held_since is not None:
+            again = next_try(self._held_since, now, self.link.rto)
+            self._queue = deque((max(due, again), data) for due, data in self._queue)
+            self._last = max(self._last, again)
+            self._held_since = None
+            self._arm()
+
+    def _append(self, due: float, data: bytes | None) -> None:
+        self._last = max(self._last, due)  # TCP keeps the order: nothing overtakes
+        self._queue.append((self._last, data))
+        self._queued += len(data or b"")
+
+    def _arm(self) -> None:
+        if self._timer is None and self._queue and self._is_open and not self.link.is_dropping:
+            self._timer = self._loop.call_at(self._queue[0][0], self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._queue and self._queue[0][0] <= now:
+            _, data = self._queue.popleft()
+            self._queued -= len(data or b"")
+            self._write(data)
+        self._arm()
+        self._throttle()
+
+
+def next_try(first: float, now: float, rto: float) -> float:
+    """When TCP sends again what it sent at *first* in vain: the next time from *now* on, the pause doubling each time."""
+    at, pause = first, rto
+    while at < now:
+        at += pause
+        pause = min(2 * pause, _LONGEST_RTO)
+    return at

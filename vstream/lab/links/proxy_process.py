@@ -1,0 +1,232 @@
+"""
+The process that makes a lab's links: how it is started, found, asked and ended.
+
+It is recorded as a server is: before it is spawned, and found by its arguments where a
+record is missing. It takes orders from a file, is told by a signal to look, and answers in
+another file: there is no port that somebody else could speak to, and no path that is too
+long for a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from vstream.errors import LabError, UnsupportedError
+from vstream.files import write_atomically
+from vstream.lab import processes
+from vstream.lab.links import proxy, state
+from vstream.lab.links.proxy.namespaces import entrance
+from vstream.lab.links.state import Backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from vstream.lab.links.state import Answer, Links
+    from vstream.lab.state import LabDirectory
+
+_PROGRAM = Path(proxy.__file__).with_name("__main__.py")
+_PLACE = ("vstream", "lab", "links", "proxy", "__main__.py")
+"""How the program's path ends: another installation of vstream may have started it."""
+_GRACE = 2.0
+_START_PATIENCE = 20.0
+_ANSWER_PATIENCE = 10.0
+_POLL = 0.002
+
+
+class PortTakenError(LabError):
+    """Something else listens where a front shall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The keeper of one lab's links, running or not."""
+
+    directory: LabDirectory
+
+    @property
+    def log_file(self) -> Path:
+        """What it says. Nothing, if all goes well."""
+        return self.directory.links / "keeper.err"
+
+    def processes(self) -> tuple[psutil.Process, ...]:
+        """Its process, from the process table alone; several if something went wrong."""
+        return tuple(process for process in psutil.process_iter() if self._is_keeper(process))
+
+    def process(self) -> psutil.Process | None:
+        """Its process, by its record, else by its arguments; None if it does not run."""
+        return self._recorded() or next(iter(self.processes()), None)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._record.exists()
+
+    def start(self) -> None:
+        """Spawn it. Raises LabError if it cannot be run."""
+        argv = (*_interpreter(), str(_PROGRAM), str(self.directory.path))
+        self._answer.unlink(missing_ok=True)
+        write_atomically(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
+        self.log_file.unlink(missing_ok=True)
+        try:
+            pid = processes.spawn(argv, said=self.log_file, cwd=self.directory.path)
+        except OSError as error:
+            self._record.unlink()
+            raise LabError(f"the link keeper of lab `{self.directory.name}` cannot be started: {error}") from error
+        write_atomically(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
+
+    async def ready(self) -> None:
+        """Return once it listens at every front. Raises LabError, PortTakenError if another has one of the ports."""
+        deadline = time.monotonic() + _START_PATIENCE
+        while (answer := self.answer()) is None:
+            if self.process() is None:
+                raise self.death()
+            if time.monotonic() > deadline:
+                raise LabError(f"the link keeper of lab `{self.directory.name}` was not ready in {_START_PATIENCE:g} s")
+            await asyncio.sleep(_POLL)
+        if answer.failure is not None:
+            raise UnsupportedError(
+                f"the links of lab `{self.directory.name}` cannot be as they shall: {answer.failure}",
+                hint="`vstream lab doctor` says what this machine can do",
+            )
+
+    def death(self) -> LabError:
+        """Why it does not run any more, in its own words."""
+        said = self.said()
+        kind = PortTakenError if "address already in use" in said.lower() else LabError
+        return kind(f"the link keeper of lab `{self.directory.name}` died: {said or 'it said nothing'}")
+
+    @contextmanager
+    def entrance(self, server: str) -> Iterator[Callable[[], None] | None]:
+        """
+        What the process of *server* has to call first so that it is in its region's network; None if it is the machine's.
+
+        Raises LabError if that network is not there.
+        """
+        links = self.read()
+        if links is None or links.backend is not Backend.NETNS:
+            yield None
+            return
+        answer = self.answer()
+        if answer is None:
+            raise LabError(
+                f"server `{server}` has no network: what holds those of lab `{self.directory.name}` does not run",
+                hint=f"`vstream lab down {self.directory.name}` and `vstream lab up` make them anew",
+            )
+        try:
+            with entrance(answer.pid, answer.namespaces[links.servers[server]]) as enter:
+                yield enter
+        except OSError as error:
+            raise LabError(f"the network of server `{server}` cannot be entered: {error}") from error
+
+    def said(self) -> str:
+        """The end of what it has said."""
+        try:
+            return self.log_file.read_text(encoding="utf-8", errors="replace").strip()[-400:]
+        except FileNotFoundError:
+            return ""
+
+    def answer(self) -> Answer | None:
+        """What it last said of itself; None if it was never ready, or does not run any more."""
+        try:
+            answer = state.decode_answer(self._answer.read_text(encoding="utf-8"))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        process = self._recorded()
+        return answer if process is not None and process.pid == answer.pid else None
+
+    async def ask(self, *, generation: int = 0) -> Answer | None:
+        """
+        Make it read its orders again, and give what it says then; None if it does not run.
+
+        Returns when orders of at least *generation* are in effect, or have failed.
+
+        Raises LabError if it does not answer.
+        """
+        before = self.answer()
+        process = self._recorded()
+        if before is None or process is None:
+            return None
+        processes.send(process, signal.SIGUSR1)
+        deadline = time.monotonic() + _ANSWER_PATIENCE
+        while (answer := self.answer()) is not None:
+            # It may have been answering somebody else when the orders were written.
+            if answer.answered > before.answered and (answer.generation >= generation or answer.failure):
+                return answer
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"the link keeper of lab `{self.directory.name}` (process {answer.pid}) does not answer",
+                    hint=f"`vstream lab down {self.directory.name}` ends it",
+                )
+            await asyncio.sleep(_POLL)
+        return None
+
+    async def stop(self) -> None:
+        """End it. Not running is fine. Raises LabError if it survives that."""
+        if immortal := await processes.end(self.processes(), grace=_GRACE):
+            raise LabError(
+                f"the link keeper of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}"
+            )
+        for path in (self._record, self._answer):
+            path.unlink(missing_ok=True)
+
+    def read(self) -> Links | None:
+        """Its orders; None if the lab has none. Raises LabError if they cannot be understood."""
+        path = self._orders
+        try:
+            return state.decode(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            name = self.directory.name
+            raise LabError(
+                f"the links of lab `{name}` at `{path}` cannot be read: {error}",
+                hint=f"`vstream lab down {name}` and `vstream lab up` make them anew",
+            ) from error
+
+    def write(self, links: Links) -> None:
+        """Replace its orders. It reads them when it is asked to."""
+        write_atomically(self._orders, state.encode(links))
+
+    @property
+    def _orders(self) -> Path:
+        return self.directory.links / "links.json"
+
+    @property
+    def _answer(self) -> Path:
+        return self.directory.links / "answer.json"
+
+    @property
+    def _record(self) -> Path:
+        return self.directory.links / "keeper.json"
+
+    def _recorded(self) -> psutil.Process | None:
+        try:
+            pid = json.loads(self._record.read_text(encoding="utf-8"))["pid"]
+            process = psutil.Process(pid)
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            return None
+        if not processes.is_alive(process):
+            processes.reap(process)
+            return None
+        return process if self._is_keeper(process) else None
+
+    def _is_keeper(self, process: psutil.Process) -> bool:
+        match processes.arguments(process):
+            case [*_, program, place]:
+                return place == str(self.directory.path) and Path(program).parts[-len(_PLACE) :] == _PLACE
+        return False
+
+
+def _interpreter() -> tuple[str, ...]:
+    """A Python that starts quickly: on Linux it needs nothing but the standard library."""
+    return (sys.executable, "-I", *(("-S",) if sys.platform == "linux" else ()))

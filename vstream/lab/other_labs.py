@@ -1,0 +1,59 @@
+"""
+The labs of this user in other state directories: their ports are theirs also while a fault keeps their servers down.
+
+A port that nobody listens on may be that of a server which was killed on purpose, and
+shall come back there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError
+from vstream.files import write_atomically
+from vstream.lab import records
+from vstream.lab.state import LabDirectory, labs_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.lab.state import LabRecord
+
+
+def running_elsewhere(known: Path) -> Iterator[LabRecord]:
+    """
+    What labs of other state directories are made of, of which servers are meant to run.
+
+    *known* is a directory that all of them share. From now on it names this state directory, too.
+    """
+    here = labs_directory()
+    with suppress(OSError):  # then the others do not hear of us
+        _remember(known, here)
+    for entry in sorted(known.glob("[!.]*")):
+        labs = _named(entry)
+        if labs is None or labs == here:
+            continue
+        found = [LabDirectory(path.parent.name, path.parent) for path in labs.glob("*/lab.json")]
+        if not found:
+            entry.unlink(missing_ok=True)
+        for directory in found:
+            with suppress(LabError):
+                if records.recorded(directory) and (record := directory.read()) is not None:
+                    yield record
+
+
+def _remember(known: Path, labs: Path) -> None:
+    known.mkdir(parents=True, exist_ok=True)
+    entry = known / hashlib.sha256(str(labs).encode()).hexdigest()[:16]
+    if _named(entry) != labs:
+        write_atomically(entry, str(labs))
+
+
+def _named(entry: Path) -> Path | None:
+    try:
+        return Path(entry.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,107 @@
+"""
+Fewer servers for a lab that runs: stopped, removed from the JetStream meta group, and forgotten.
+
+A server that is only stopped keeps its vote: the meta group waits for it for ever. So it is
+removed there, which only the system account may ask for, before the lab forgets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import LabError, NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import error_codes
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab import records
+from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.server import stop_all
+from vstream.lab.status import recorded_lab, system_endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from vstream.lab.state import LabDirectory, LabRecord
+
+PATIENCE = 60.0
+"""Seconds for the meta group: a leader that was among those that stopped is replaced in 4 to 9."""
+_PAUSE = 0.25
+
+
+class LabServers:
+    """ServerAdmin for the lab *name*."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def retire(self, servers: Sequence[str]) -> None:
+        """See ServerAdmin."""
+        directory, _ = recorded_lab(self._name)
+        async with directory.locked():
+            _, record = recorded_lab(self._name)  # it may have changed while we waited
+            leaving = {one.server.name for one in record.servers} & {*servers}
+            remaining = replace(
+                record,
+                servers=tuple(one for one in record.servers if one.server.name not in leaving),
+                programs={name: one for name, one in record.programs.items() if name not in leaving},
+            )
+            await stop_all(directory, sorted(leaving))
+            # In domains, each region's servers are a meta group of their own, which goes with them.
+            if not any(one.is_hub for one in record.servers):
+                await self._removed(servers, tuple(one.region for one in remaining.servers))
+            await _forgotten(directory, remaining, leaving)
+
+    async def _removed(self, servers: Sequence[str], regions: tuple[str, ...]) -> None:
+        """Return once the meta group has none of *servers*. Raises VstreamError if that takes too long."""
+        endpoint = system_endpoint(self._name)
+        deadline = time.monotonic() + PATIENCE
+        async with connect(endpoint, regions[0]) as connection:
+            for server in servers:
+                await _removed_one(JetStreamAdmin(connection), server, deadline)
+
+
+async def _removed_one(admin: JetStreamAdmin, server: str, deadline: float) -> None:
+    while True:
+        try:
+            return await admin.remove_peer(server)
+        except ServerError as failure:
+            if failure.err_code == error_codes.CLUSTER_MEMBER_NOT_FOUND:
+                return None
+            last: VstreamError = failure
+        except (NotReachableError, NoRespondersError) as failure:
+            last = failure
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"the meta group does not let go of server `{server}`: {last.message}",
+                hint="`vstream apply` tries again",
+            ) from last
+        await asyncio.sleep(_PAUSE)
+
+
+async def _forgotten(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:
+    """Nothing of *servers* is left but their logs: with their data, the lab would not start again."""
+    directory.write(remaining)
+    keeper = Keeper(directory)
+    links = keeper.read()
+    if links is not None:
+        kept = {server: region for server, region in links.servers.items() if server not in servers}
+        regions = {*kept.values()}
+        keeper.write(
+            replace(
+                links,
+                servers=kept,
+                fronts=tuple(front for front in links.fronts if front.region in regions),
+                started={pair: state for pair, state in links.started.items() if regions.issuperset(pair)},
+                base={pair: state for pair, state in links.base.items() if regions.issuperset(pair)},
+                generation=links.generation + 1,
+            )
+        )
+        await keeper.ask(generation=links.generation + 1)
+    for server in servers:
+        records.forget(directory, server)
+        directory.config(server).unlink(missing_ok=True)
+        shutil.rmtree(directory.data / server, ignore_errors=True)

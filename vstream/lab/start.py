@@ -1,0 +1,330 @@
+"""
+How a lab comes up: choose ports, write the bundle, spawn, wait; and undo all of it on any failure.
+
+The links between regions come first: servers dial each other through them. Called with the lab's lock held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from platformdirs import user_cache_path
+
+from vstream.errors import LabError
+from vstream.lab import add_regions, conf, passwords, ports, readiness, records
+from vstream.lab.links import choose
+from vstream.lab.links.proxy_process import Keeper, PortTakenError
+from vstream.lab.links.state import Backend
+from vstream.lab.other_labs import running_elsewhere
+from vstream.lab.readiness import Progress, Stage
+from vstream.lab.server import NatsServer, stop_all
+from vstream.lab.state import LabRecord, held, lab_directories, labs_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from vstream.lab.binaries import Program
+    from vstream.lab.links.state import LinkState, Pair
+    from vstream.lab.state import LabDirectory
+    from vstream.topology.bundle import Artifact, Bundle, ServerAddress
+    from vstream.topology.model import Topology
+
+_Result = TypeVar("_Result")
+
+_ATTEMPTS = 4
+_PORTS_PATIENCE = 10.0
+_QUOTED_LINES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One `up`, and what it was asked for. *deadline* is on the monotonic clock."""
+
+    directory: LabDirectory
+    topology: Topology
+    render: Callable[[Sequence[ServerAddress]], Bundle]
+    programs: Mapping[str, Program]
+    """What to start each server with, by its name."""
+    on_progress: Callable[[Progress], None]
+    deadline: float
+    backend: Backend | None = None
+    """What makes the links between regions; None for what the lab has, or else what suits the topology."""
+    shape: Mapping[Pair, LinkState] = field(default_factory=dict)
+    """How these links shall be."""
+
+
+async def begin(start: Start) -> None:
+    """Start all servers of a lab of which none runs."""
+    _refuse_abandoned_data(start)
+    await Keeper(start.directory).stop()
+    for attempt in range(_ATTEMPTS):
+        try:
+            await _begin_at_free_ports(start, attempt)
+        except PortTakenError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        else:
+            return
+
+
+async def _begin_at_free_ports(start: Start, attempt: int) -> None:
+    names = [seat.server.name for seat in start.topology.processes]
+    keeper = Keeper(start.directory)
+    backend = choose.backend_for(start.topology, start.backend)
+    async with _stopped_on_failure(start.directory, names, keeper):
+        async with _ports_claimed() as place:
+            chosen = _choose(start, attempt, backend, place)
+            # First of all: from here on, `down` and other labs must know what is about to exist.
+            start.directory.write(_record(start, chosen))
+            keeper.write(choose.first(chosen, backend, start.shape))
+            conf.install(start.directory.conf, _files(start, start.render(chosen)))
+            if backend is not Backend.NONE:
+                keeper.start()
+            await _check(start, names)
+            if backend is not Backend.NONE:
+                await keeper.ready()
+            for server in records.recorded(start.directory):
+                records.forget(start.directory, server)
+            watch = _with_links(keeper, backend, spawn(start.directory, names, start.programs))
+            await _accepting(start, chosen, watch)
+        await _ready(start, chosen, watch)
+
+
+async def complete(start: Start, running: frozenset[str]) -> None:
+    """Start the missing servers of a lab of which *running* run: those that have ended, and those of new regions."""
+    directory, name = start.directory, start.directory.name
+    record = directory.read()
+    hint = f"`vstream lab down {name}` first"
+    if record is None:
+        raise LabError(f"servers of lab `{name}` run, but there is no record of what it is made of", hint=hint)
+    _require_same_servers(start, record, hint)
+    if not add_regions.joining(start.topology, record):
+        await _complete(start, running, record, hint)
+        return
+    links = choose.kept(directory, record.servers, start.backend, start.shape)
+    async with _ports_claimed() as place:
+        reserved = _ports_of(running_elsewhere(place / "states")) | _ports_of(_other_labs(start))
+        grown = add_regions.grown(
+            directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
+        )
+        await _complete(start, running, grown, hint)
+
+
+async def _complete(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
+    directory, name = start.directory, start.directory.name
+    links = choose.kept(directory, record.servers, start.backend, start.shape)
+    links = add_regions.links_of(links, record, choose.first(record.servers, links.backend, start.shape))
+    # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
+    bundle = start.render(record.servers)
+    if changed := conf.differing(directory.conf, _files(start, bundle)):
+        raise LabError(
+            f"lab `{name}` runs with another configuration: {', '.join(changed)}",
+            hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
+        )
+    missing = [address for address in record.servers if address.server.name not in running]
+    # With namespaces, what holds them listens at all ports, also for servers that are not there.
+    if links.backend is not Backend.NETNS and (occupied := ports.taken(missing)):
+        raise LabError(
+            f"lab `{name}` runs, and something else listens on its port {occupied[0]}",
+            hint=f"end that, or use `vstream lab down {name}`: the next start chooses other ports",
+        )
+    names = [address.server.name for address in missing]
+    keeper = Keeper(directory)
+    is_keeper_missing = links.backend is not Backend.NONE and keeper.process() is None
+    if is_keeper_missing and links.backend is Backend.NETNS:
+        raise LabError(f"the networks of lab `{name}` went with the process that held them", hint=hint)
+    async with _stopped_on_failure(directory, names, keeper if is_keeper_missing else None):
+        directory.write(record)
+        keeper.write(links)
+        if is_keeper_missing:
+            keeper.start()
+        conf.install(directory.conf, conf.keeping_running(directory.conf, _files(start, bundle)))
+        await _check(start, names)
+        if is_keeper_missing:
+            await keeper.ready()
+        answer = await keeper.ask(generation=links.generation)
+        if answer is not None and answer.failure is not None:
+            raise LabError(f"the links of lab `{name}` cannot be as they shall: {answer.failure}")
+        watch = _with_links(keeper, links.backend, spawn(start.directory, names, start.programs))
+        await _accepting(start, record.servers, watch)
+        # While links are cut, servers that are ready cannot be told from those that are not.
+        if not any(links.state(pair).cut for pair in links.pairs):
+            await _ready(start, record.servers, watch)
+
+
+def _files(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
+    return passwords.completed(start.directory.conf, bundle)
+
+
+def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
+    """But for those of regions that are new. Raises LabError."""
+    name = start.directory.name
+    new = add_regions.joining(start.topology, record)
+    wanted = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
+    if wanted != {(address.region, address.server.name) for address in record.servers}:
+        raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
+    for server, program in start.programs.items():
+        if server in record.programs and (runs := record.programs[server].version) != program.version:
+            raise LabError(f"lab `{name}` runs `{server}` as nats-server {runs}, not {program.version}", hint=hint)
+
+
+def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[ServerAddress, ...]:
+    """Where the servers shall listen: where they did last time, if they can. *place* is what all labs share."""
+    seats = start.topology.processes
+    record = start.directory.read()
+    elsewhere = _ports_of(running_elsewhere(place / "states"))
+    if record is not None and attempt == 0:
+        before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
+        is_ours = elsewhere.isdisjoint(_ports_of((record,)))
+        if before == record.servers and is_ours and not ports.taken(before) and not ports.fronts_taken(before):
+            return before
+    reserved = elsewhere | _ports_of(_other_labs(start))
+    # Two strangers who collided shall not meet again in the next block.
+    skip = attempt and attempt + os.getpid() % 8
+    first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved=reserved, skip=skip)
+    return ports.allocate(seats, first, start.directory, backend=backend)
+
+
+def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
+    return frozenset(
+        port for lab in labs for address in lab.servers for port in (*ports.of(address), *ports.fronts_of(address))
+    )
+
+
+def _other_labs(start: Start) -> Iterator[LabRecord]:
+    """What other labs are made of, as far as their records can be read."""
+    for directory in lab_directories():
+        with suppress(LabError):
+            if directory.name != start.directory.name and (record := directory.read()) is not None:
+                yield record
+
+
+def _record(start: Start, chosen: tuple[ServerAddress, ...]) -> LabRecord:
+    return LabRecord(topology=start.topology.name, servers=chosen, programs=start.programs)
+
+
+def _refuse_abandoned_data(start: Start) -> None:
+    """JetStream waits for ever for the votes of servers that have gone: say so now."""
+    wanted = {seat.server.name for seat in start.topology.processes}
+    stored = (
+        {path.name.removeprefix(".").removesuffix(".next") for path in start.directory.data.iterdir()}
+        if start.directory.data.exists()
+        else set()
+    )
+    if abandoned := sorted(stored - wanted):
+        raise LabError(
+            f"lab `{start.directory.name}` holds data of servers that topology `{start.topology.name}` does not have: "
+            f"{', '.join(abandoned)}",
+            hint=f"`vstream lab down {start.directory.name} --purge` removes it, another `--lab` keeps it",
+        )
+
+
+async def _check(start: Start, names: Sequence[str]) -> None:
+    def on_checked(count: int) -> None:
+        start.on_progress(Progress(Stage.CONFIGS, count, len(names)))
+
+    binaries = {name: start.programs[name].binary for name in names}
+    await conf.check(binaries, start.directory.conf, on_checked)
+
+
+def spawn(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
+    """Start the servers *names*, each with its own of *programs*. The result raises LabError if one of them has died since."""
+    servers = [NatsServer(directory, name) for name in names]
+    marks = {server.name: server.log_mark() for server in servers}
+    for server in servers:
+        program = programs[server.name]
+        server.start(program.binary, program.version)
+
+    def watch() -> None:
+        for server in servers:
+            if not server.is_running():
+                raise _death(server, server.said_since(marks[server.name]))
+
+    return watch
+
+
+def _death(server: NatsServer, said: Sequence[str]) -> LabError:
+    kind = PortTakenError if any("address already in use" in line for line in said) else LabError
+    quoted = "\n".join(f"  {line}" for line in said[-_QUOTED_LINES:]) or "  (it wrote nothing)"
+    return kind(
+        f"server `{server.name}` died while it was starting; its last words:\n{quoted}",
+        hint=f"its whole log is `{server.log_file}`",
+    )
+
+
+def _with_links(keeper: Keeper, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
+    """What watches servers start, and what makes their links besides."""
+
+    def watch_all() -> None:
+        watch()
+        if backend is not Backend.NONE and keeper.process() is None:
+            raise keeper.death()
+
+    return watch_all
+
+
+async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
+    await readiness.reach(
+        Stage.ACCEPTING,
+        readiness.members(at),
+        readiness.accepting,
+        watch=watch,
+        on_progress=start.on_progress,
+        deadline=start.deadline,
+    )
+
+
+async def _ready(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
+    everyone = readiness.members(at)
+    for stage, check in ((Stage.LINKED, readiness.linked), (Stage.LED, readiness.led)):
+        await readiness.reach(
+            stage, everyone, check, watch=watch, on_progress=start.on_progress, deadline=start.deadline
+        )
+
+
+@asynccontextmanager
+async def _ports_claimed() -> AsyncIterator[Path]:
+    """
+    From the choice of ports until servers listen on them, no other lab of this user chooses. Gives what they share.
+
+    Labs of another state directory included. Whoever waits too long goes on: at
+    worst a server dies of "address already in use", and other ports are chosen.
+    """
+    try:
+        place = user_cache_path("vstream", ensure_exists=True)
+    except OSError:
+        place = labs_directory()
+    async with held(place / "ports.lock", patience=_PORTS_PATIENCE):
+        yield place
+
+
+@asynccontextmanager
+async def _stopped_on_failure(
+    directory: LabDirectory, servers: Sequence[str], keeper: Keeper | None
+) -> AsyncIterator[None]:
+    async def stop() -> None:
+        await stop_all(directory, servers)
+        if keeper is not None:
+            await keeper.stop()
+
+    try:
+        yield
+    except BaseException:
+        await uninterrupted(stop())
+        raise
+
+
+async def uninterrupted(work: Awaitable[_Result]) -> _Result:
+    """What *work* comes to, although this task is being cancelled, even repeatedly: it leaves nothing half done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            continue
+    return task.result()

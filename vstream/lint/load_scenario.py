@@ -1,0 +1,176 @@
+"""A scenario file's bytes → a checked scenario, its topology included."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from vstream.diagnostics import Diagnostic, Severity
+from vstream.errors import InvalidInputError
+from vstream.lint import load_topology as topologies
+from vstream.lint import registry
+from vstream.lint.rules.scenarios import RULES, ScenarioSubject
+from vstream.scenario.decode import joined, resolve
+from vstream.scenario.language import LANGUAGE, STARTER
+from vstream.syntax import yaml
+from vstream.syntax.schema import readable_part, shape
+from vstream.syntax.yaml import Document, SourceMap
+
+if TYPE_CHECKING:
+    from vstream.scenario.document import ScenarioDocument
+    from vstream.scenario.model import Scenario
+    from vstream.syntax.yaml import Path
+    from vstream.topology.model import Topology
+
+Read: TypeAlias = Callable[[str], bytes]
+"""The content of the topology file, by its name; raises OSError or ValueError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A scenario file that was read: the scenario and its topology are None if errors leave none."""
+
+    scenario: Scenario | None
+    topology: Topology | None
+    diagnostics: tuple[Diagnostic, ...]
+    texts: Mapping[str, str]
+    """The text of each file that diagnostics may be about."""
+
+    def require(self) -> Scenario:
+        """The scenario. Raises InvalidInputError with everything that is wrong with the file, or with its topology."""
+        if self.scenario is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
+            raise InvalidInputError(self.diagnostics)
+        return self.scenario
+
+    def require_topology(self) -> Topology:
+        """The topology of the scenario. Raises InvalidInputError as `require` does."""
+        self.require()
+        assert self.topology is not None
+        return self.topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topology:
+    """The topology of a scenario: *text* is that of a file of its own, and what is wrong with it."""
+
+    topology: Topology | None = None
+    text: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    file: str | None = None
+
+
+def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True) -> Loaded:
+    """
+    Parse, decode and check a scenario, and the topology that it names or holds.
+
+    *read* gives the content of the topology file, by its name relative to where *file* is, and
+    *is_directory* tells whether there is such a directory. Never raises: everything that is wrong is in the diagnostics, file by file in their order.
+    """
+    document = yaml.parse(content, file)
+    if not document.is_readable:
+        found = tuple(_said_of_scenarios(one) for one in document.diagnostics)
+        return Loaded(scenario=None, topology=None, diagnostics=found, texts={file: document.text})
+    beside = _topology(document, read)
+    scenario, found = _check(document, beside)
+    everything = (*document.diagnostics, *found, *beside.diagnostics, *_templates(scenario, document, is_directory))
+    texts = {file: document.text, **({beside.file: beside.text} if beside.file else {})}
+    return Loaded(
+        scenario=scenario,
+        topology=beside.topology,
+        diagnostics=tuple(sorted(everything, key=Diagnostic.sort_key)),
+        texts=texts,
+    )
+
+
+def _said_of_scenarios(diagnostic: Diagnostic) -> Diagnostic:
+    return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
+
+
+def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tuple[Diagnostic, ...]]:
+    shaped, diagnostics = shape(document, LANGUAGE)
+    if shaped is None:
+        part = readable_part(document, LANGUAGE)
+        if part is None:
+            return None, diagnostics
+        rest, unsure = part
+        return None, (*diagnostics, *_judge(rest, beside, document.source, unsure))
+    found = _judge(shaped, beside, document.source)
+    if beside.topology is None or any(one.is_error for one in found):
+        return None, found
+    scenario = resolve(
+        shaped,
+        document.source,
+        beside.topology,
+        text=document.text,
+        topology_text=beside.text,
+        directory=posixpath.dirname(document.source.file),
+    )
+    return scenario, found
+
+
+def _judge(
+    shaped: ScenarioDocument, beside: _Topology, source: SourceMap, unsure: tuple[Path, ...] = ()
+) -> tuple[Diagnostic, ...]:
+    subject = ScenarioSubject(document=shaped, topology=beside.topology)
+    return registry.run(RULES, subject, source, unsure=unsure)
+
+
+def _topology(document: Document, read: Read) -> _Topology:
+    data = document.data
+    written = data.get("topology") if isinstance(data, dict) else None
+    if isinstance(written, dict):
+        inside = _part(document, "topology")
+        loaded = topologies.check(inside)
+        # JSON is YAML: the text stands for itself, without what the scenario has around it.
+        text = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+        return _Topology(topology=loaded.topology, text=text, diagnostics=loaded.diagnostics)
+    if not isinstance(written, str) or not written:
+        return _Topology()
+    file = joined(posixpath.dirname(document.source.file), written)
+    try:
+        content = read(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return _Topology(
+            diagnostics=(
+                Diagnostic(
+                    code="VS004",
+                    severity=Severity.ERROR,
+                    message=f"the topology `{file}` cannot be read: {reason}",
+                    span=document.source.value(("topology",)),
+                    hint="the path is relative to the scenario's file",
+                ),
+            )
+        )
+    loaded = topologies.load(content, file)
+    return _Topology(topology=loaded.topology, text=loaded.text, diagnostics=loaded.diagnostics, file=file)
+
+
+def _templates(
+    scenario: Scenario | None, document: Document, is_directory: Callable[[str], bool]
+) -> tuple[Diagnostic, ...]:
+    """Without its directory, a scenario would run on the built-in templates, and nobody would know."""
+    directory = None if scenario is None else scenario.lab.templates
+    if directory is None or is_directory(directory):
+        return ()
+    return (
+        Diagnostic(
+            code="VS004",
+            severity=Severity.ERROR,
+            message=f"there is no directory `{directory}`",
+            span=document.source.value(("lab", "templates")),
+            hint="the path is relative to the scenario's file",
+        ),
+    )
+
+
+def _part(document: Document, key: str) -> Document:
+    """What stands under *key*, as a document of its own at the same place."""
+    source = document.source
+    values = {path[1:]: span for path, span in source.values.items() if path[:1] == (key,)}
+    keys = {path[1:]: span for path, span in source.keys.items() if path[:1] == (key,)}
+    data = document.data[key] if isinstance(document.data, dict) else None
+    return Document(data=data, source=SourceMap(source.file, values, keys), text=document.text, diagnostics=())

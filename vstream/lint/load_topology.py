@@ -1,0 +1,91 @@
+"""The first half of the straight line: a topology file's bytes → a checked topology → its bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream import resources
+from vstream.diagnostics import Diagnostic
+from vstream.errors import InvalidInputError
+from vstream.lint import registry
+from vstream.lint.rules.topology import RULES, TopologySubject
+from vstream.render.bundle import render
+from vstream.render.server_view import default_addresses
+from vstream.syntax import yaml
+from vstream.syntax.schema import readable_part, shape
+from vstream.topology import buckets, decode
+from vstream.topology.language import LANGUAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from vstream.syntax.yaml import Document
+    from vstream.topology.bundle import Bundle, ServerAddress
+    from vstream.topology.model import Topology
+    from vstream.topology.signing import Signer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A topology file that was read: the topology is None if the file's errors leave none."""
+
+    text: str
+    topology: Topology | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    def require(self) -> Topology:
+        """The topology. Raises InvalidInputError with everything that is wrong with the file."""
+        if self.topology is None or any(diagnostic.is_error for diagnostic in self.diagnostics):
+            raise InvalidInputError(self.diagnostics)
+        return self.topology
+
+
+def load(content: bytes, file: str) -> Loaded:
+    """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
+    return check(yaml.parse(content, file))
+
+
+def check(document: Document) -> Loaded:
+    """Decode and check a document that is a topology, or was written as a part of another one."""
+    topology, found = _read(document) if document.is_readable else (None, ())
+    ordered = tuple(sorted((*document.diagnostics, *found), key=Diagnostic.sort_key))
+    return Loaded(text=document.text, topology=topology, diagnostics=ordered)
+
+
+def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
+    shaped, diagnostics = shape(document, LANGUAGE)
+    if shaped is None:
+        return None, (*diagnostics, *_rest(document))
+    whole = buckets.expanded(shaped)
+    topology = decode.resolve(whole)
+    subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
+    return topology, registry.run(RULES, subject, document.source, written_at=buckets.written_at(shaped))
+
+
+def _rest(document: Document) -> tuple[Diagnostic, ...]:
+    """What the rules find in a document with wrong values, apart from these."""
+    part = readable_part(document, LANGUAGE)
+    if part is None:
+        return ()
+    shaped, unsure = part
+    whole = buckets.expanded(shaped)
+    subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
+    return registry.run(RULES, subject, document.source, unsure=unsure, written_at=buckets.written_at(shaped))
+
+
+def bundle(
+    topology: Topology,
+    *,
+    addresses: Sequence[ServerAddress] | None = None,
+    templates: Path | None = None,
+    signer: Signer | None = None,
+) -> Bundle:
+    """
+    Render *topology*. *templates* is a directory whose files win over the built-in ones.
+
+    In operator mode servers refuse what no *signer* has signed. Raises InvalidInputError.
+    """
+    directories = [directory for directory in (templates, resources.templates()) if directory is not None]
+    return render(topology, default_addresses(topology) if addresses is None else addresses, directories, signer)

@@ -1,0 +1,270 @@
+"""
+Files → a `Workspace`: what each file is, what it includes, and what is wrong with it before any rule looks.
+
+Nothing is read from a disk here. Whoever calls gives the contents, and a way to read what they include.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.lint import detect
+from vstream.lint.detect import Kind
+from vstream.lint.reading import claims, servers, streams
+from vstream.lint.reading.mappings import BlockCache
+from vstream.lint.reading.written import table
+from vstream.lint.workspace import DEFAULT_SERVER_VERSION, Workspace
+from vstream.syntax import json as jsontext
+from vstream.syntax import natsconf
+from vstream.syntax.natsconf import ConfScalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vstream.lint.workspace import MappingsBlock, ServerConf, StreamFile
+    from vstream.syntax.json_types import Json
+    from vstream.syntax.natsconf import Comment
+    from vstream.syntax.yaml import Document
+    from vstream.topology.model import ServerVersion, Topology
+
+Read: TypeAlias = Callable[[str], bytes]
+"""The content of a file, by its name; raises OSError or ValueError."""
+
+_OPTIONS_IN_JSON = frozenset({"mappings", "maps", "accounts", "cluster", "gateway", "jetstream", "listen", "port"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """
+    One file that was given: its content, or why there is none.
+
+    *is_named* is False for what was found in a directory: there, files of other programs are passed over.
+    """
+
+    name: str
+    content: bytes = b""
+    problem: Diagnostic | None = None
+    is_named: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Where to show findings about a text that is no file of its own, such as the claims inside of a token."""
+
+    span: Span
+    what: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """What a set of files says."""
+
+    servers: list[ServerConf] = field(default_factory=list)
+    claims: list[MappingsBlock] = field(default_factory=list)
+    streams: list[StreamFile] = field(default_factory=list)
+    topologies: list[Source] = field(default_factory=list)
+    scenarios: list[Source] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """The text of every file, for what is shown of it."""
+    comments: list[Comment] = field(default_factory=list)
+    shown: dict[str, Shown] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
+    """The files that had something to check, but for the topologies and scenarios."""
+
+    def workspace(self, topology: Topology | None = None, server_version: ServerVersion | None = None) -> Workspace:
+        """Everything as rules see it. A version that is given wins over that of *topology*."""
+        known = topology.server_version if topology else DEFAULT_SERVER_VERSION
+        blocks = (*servers.distinct_blocks(self.servers), *self.claims)
+        return Workspace(
+            servers=tuple(self.servers),
+            blocks=tuple(sorted(blocks, key=lambda block: block.key_span)),
+            streams=tuple(self.streams),
+            topology=topology,
+            server_version=server_version or known,
+            is_version_stated=server_version is not None or topology is not None,
+        )
+
+
+def gather(sources: Iterable[Source], *, read: Read, env: Mapping[str, str] | None = None) -> Gathered:
+    """
+    Read *sources*. Never raises: what is wrong with them is in the diagnostics (VS001 to VS012).
+
+    *read* is called for the files they include, with names relative to where the sources' names are.
+    """
+    gatherer = _Gatherer(read, env or {})
+    for source in sources:
+        gatherer.add(source)
+    return gatherer.gathered
+
+
+class _Gatherer:
+    def __init__(self, read: Read, env: Mapping[str, str]) -> None:
+        self.gathered = Gathered()
+        self._read = read
+        self._env = env
+        self._included: dict[str, str] = {}
+        self._blocks = BlockCache()
+
+    def add(self, source: Source) -> None:
+        text = source.problem or detect.decode(source.content, source.name)
+        if isinstance(text, Diagnostic):
+            self.gathered.diagnostics.append(text)
+            return
+        kind = detect.detect(text, source.name, is_named=source.is_named)
+        self.gathered.texts[source.name] = text
+        match kind:
+            case Kind.TOPOLOGY:
+                self.gathered.topologies.append(source)
+            case Kind.SCENARIO:
+                self.gathered.scenarios.append(source)
+            case Kind.TOKEN:
+                self._token(text, source)
+            case Kind.JSON:
+                self._json(text, source)
+            case Kind.CONF:
+                self._conf(text, source)
+            case _:
+                self._nothing(source)
+                return
+
+    def _nothing(self, source: Source) -> None:
+        if source.is_named:
+            self.gathered.diagnostics.append(
+                Diagnostic(
+                    code="VS007",
+                    severity=Severity.NOTE,
+                    message="nothing in this file is checked",
+                    span=Span.point(source.name, 1, 1),
+                    hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios",
+                )
+            )
+
+    # JSON
+
+    def _json(self, text: str, source: Source) -> None:
+        document = jsontext.parse(text.removeprefix("\ufeff"), source.name)
+        data = document.data
+        if data is None and not source.name.lower().endswith(".json"):
+            self._conf(text, source)
+        elif data is None and (source.is_named or detect.speaks_of_nats(text)):
+            self.gathered.diagnostics += document.diagnostics
+        elif claims.is_claims(data):
+            self.gathered.checked.append(source.name)
+            self._claims(document)
+        elif streams.is_stream(data):
+            self.gathered.checked.append(source.name)
+            self.gathered.diagnostics += document.diagnostics
+            self.gathered.streams += streams.stream_files(data, document.source)
+        elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
+            self._conf(text, source)
+        else:
+            self._nothing(source)
+
+    def _claims(self, document: Document) -> None:
+        self.gathered.diagnostics += document.diagnostics
+        block = claims.claims_block(document.data, document.source)
+        if block is not None:
+            self.gathered.claims.append(block)
+
+    def _token(self, text: str, source: Source) -> None:
+        found = detect.token(text)
+        if found is None:
+            message, hint = "this token cannot be decoded", "is the file complete?"
+            self.gathered.diagnostics.append(detect.unreadable(source.name, message, hint))
+            return
+        claims_text, start, end = found
+        line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+        span = Span(source.name, line, column, line, column + end - start)
+        if self._token_claims(claims_text, span, f"{source.name}:claims"):
+            self.gathered.checked.append(source.name)
+        else:
+            self._nothing(source)
+
+    def _token_claims(self, text: str, span: Span, name: str) -> bool:
+        """Check the claims of a token, spread over lines so that a finding can show one."""
+        try:
+            data: Json = json.loads(text)
+        except (ValueError, RecursionError):
+            message = "the claims of this token are not JSON"
+            self.gathered.diagnostics.append(detect.unreadable(span.file, message, "is the token complete?", span))
+            return True
+        if not claims.is_claims(data):
+            return False
+        # Half a surrogate, which JSON can escape, is no text that could be shown.
+        spread = json.dumps(data, indent=2, ensure_ascii=False).encode(errors="replace").decode()
+        self.gathered.texts[name] = spread
+        self.gathered.shown[name] = Shown(span=span, what="in the claims of this token")
+        self._claims(jsontext.parse(spread, name))
+        return True
+
+    # Configurations
+
+    def _conf(self, text: str, source: Source) -> None:
+        marks = detect.marks(text)
+        if marks > detect.MAX_MARKS:
+            message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
+            self.gathered.diagnostics.append(
+                Diagnostic(
+                    code="VS003",
+                    severity=Severity.ERROR,
+                    message=message,
+                    span=Span.point(source.name, 1, 1),
+                    hint="is this the right file?",
+                )
+            )
+            return
+        including = _Including(self._read, self._included, self.gathered.texts, len(text), marks)
+        document = natsconf.parse(text, source.name, include=including, env=self._env)
+        self.gathered.checked.append(source.name)
+        self.gathered.diagnostics += document.diagnostics
+        self.gathered.comments += document.comments
+        conf = servers.server_conf(document, source.name, including.names, self._blocks)
+        self.gathered.servers.append(conf)
+        self._preloaded(conf)
+
+    def _preloaded(self, conf: ServerConf) -> None:
+        """The tokens that a server in operator mode has in its configuration."""
+        tokens = table(conf.root, "resolver_preload")
+        for one in tokens.effective() if tokens else ():
+            value = one.value
+            found = (
+                detect.token(value.value) if isinstance(value, ConfScalar) and isinstance(value.value, str) else None
+            )
+            if found is not None:
+                self._token_claims(found[0], value.span, f"{value.span.file}:{value.span.line}:claims")
+
+
+class _Including:
+    """Finds what include directives name, and keeps count: all of it together may not exceed what a file may hold."""
+
+    def __init__(self, read: Read, known: dict[str, str], texts: dict[str, str], size: int, marks: int) -> None:
+        self.names: dict[str, None] = {}
+        self._read = read
+        self._known = known
+        self._texts = texts
+        self._size = size
+        self._marks = marks
+
+    def __call__(self, path: str, file: str) -> tuple[str, str]:
+        # To the server a leading slash makes no difference: every path is relative.
+        directory = "" if file.startswith("$") else posixpath.dirname(file)
+        name = posixpath.normpath(posixpath.join(directory, path.lstrip("/")))
+        if name not in self._known:
+            text = detect.decode(self._read(name), name)
+            if isinstance(text, Diagnostic):
+                raise ValueError(text.message)
+            self._known[name] = text
+        text = self._known[name]
+        self._size += len(text)
+        self._marks += detect.marks(text)
+        if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:
+            raise ValueError("with it, the configuration is too large")
+        self.names[name] = None
+        self._texts.setdefault(name, text)
+        return name, text

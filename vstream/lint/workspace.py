@@ -1,0 +1,368 @@
+"""
+What rules look at: everything that was given to one run, as values that know where they were written.
+
+A rule takes the whole `Workspace`. `vstream.lint.read` makes one of files; tests make one of texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from vstream.diagnostics import Span
+
+if TYPE_CHECKING:
+    from vstream.subjects.mapping import Destination, Mapping
+    from vstream.subjects.mapping_rules import MappingError
+    from vstream.subjects.resolve import MappingTable
+    from vstream.syntax.json_types import Json
+    from vstream.syntax.natsconf import ConfDocument, ConfMap
+    from vstream.syntax.yaml import Path, SourceMap
+    from vstream.topology.model import ServerVersion, Topology
+    from vstream.topology.stream_config import StreamConfig
+
+DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
+"""The oldest server that is assumed to read the files, where nothing says otherwise."""
+
+
+class Written(NamedTuple):
+    """A value that somebody wrote: plain data, the place of the value, and that of its key if it has one."""
+
+    value: Json
+    span: Span
+    key_span: Span | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The value if it is a string, else None."""
+        return self.value if isinstance(self.value, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """
+    A part of a mapping that the server cannot read.
+
+    *message* and *hint* are ours, *server_message* is the reason that `nats-server -t` prints.
+    """
+
+    message: str
+    server_message: str
+    span: Span
+    hint: str | None = None
+
+
+class MappingForm(Enum):
+    """Where a mappings block comes from, which decides what its fields are called."""
+
+    CONF = "conf"
+    """A configuration file: `destination`, `weight`, `cluster`."""
+    CLAIMS = "claims"
+    """The claims of an account: `subject`, `weight`, `cluster`, always in an array."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class MappingDestination:
+    """
+    One destination as written; a field that was not written is None.
+
+    In the short form `source: destination`, *subject* is the value and there are no keys. *model* is the
+    destination as far as it can be made sense of: without a subject its subject is empty.
+    """
+
+    subject: Written | None
+    weight: Written | None
+    cluster: Written | None
+    span: Span
+    model: Destination
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class MappingEntry:
+    """
+    One source and its destinations, in the order written.
+
+    *is_list* is False for `source: destination` and `source: {…}`. *faults* are those of the entry as a
+    whole; each destination has its own.
+    """
+
+    source: str
+    key_span: Span
+    value_span: Span
+    destinations: tuple[MappingDestination, ...]
+    is_list: bool
+    model: Mapping
+    clusters: frozenset[str]
+    """The clusters that its destinations name."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        """From the first character of the source to the last one of the value."""
+        key, value = self.key_span, self.value_span
+        return Span(key.file, key.line, key.column, value.end_line, value.end_column)
+
+    def all_faults(self) -> tuple[Fault, ...]:
+        """What the server cannot read: of the entry as a whole, then of its destinations, in the order written."""
+        found = self.faults
+        for destination in self.destinations:
+            if destination.faults:
+                found += destination.faults
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MappingsBlock:
+    """
+    The subject mappings of one account.
+
+    *entries* are all that was written, in order, with sources that occur twice (the last one wins).
+    *table* is what the server makes of them. *account* is None for the block at the top of a file, which
+    is that of the global account unless the file is included inside of another one. *fault* is set where
+    the value is no map at all.
+    """
+
+    file: str
+    form: MappingForm
+    account: str | None
+    span: Span
+    key_span: Span
+    entries: tuple[MappingEntry, ...]
+    table: MappingTable
+    fault: Fault | None = None
+    _places: dict[int, MappingEntry] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Remember where each rule was written."""
+        # By identity: two rules that say the same are equal, and stand at two places.
+        self._places.update((id(entry.model), entry) for entry in self.entries)
+
+    def entry(self, mapping: Mapping) -> MappingEntry:
+        """The entry that *mapping*, one of *table*, was made of."""
+        return self._places[id(mapping)]
+
+    def place(self, error: MappingError) -> Span:
+        """Where *error*, one of *table*, was written: a destination's subject, else the source."""
+        entry = self.entry(error.mapping)
+        for one in entry.destinations:
+            if one.model is error.destination:
+                return one.subject.span if one.subject else one.span
+        return entry.key_span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """What one user may publish or subscribe to; *allow* is None where everything is allowed but *deny*."""
+
+    allow: tuple[Written, ...] | None = None
+    deny: tuple[Written, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserConf:
+    """A user of an account or of the `authorization` block. *name* is the user name or the public nkey."""
+
+    name: str
+    account: str | None
+    span: Span
+    password: Written | None = None
+    publish: Permission | None = None
+    subscribe: Permission | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountConf:
+    """One account of an `accounts` block."""
+
+    name: str
+    span: Span
+    key_span: Span
+    conf: ConfMap
+    users: tuple[UserConf, ...]
+    mappings: tuple[MappingsBlock, ...]
+    """More than one only where the server adds them up: `mappings` beside `maps`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayRemote:
+    """One entry of the list of gateways."""
+
+    name: Written | None
+    urls: tuple[Written, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConf:
+    """The `gateway` block."""
+
+    name: Written | None
+    remotes: tuple[GatewayRemote, ...]
+    span: Span
+    key_span: Span
+    conf: ConfMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamConf:
+    """
+    The `jetstream` option in any of its forms: a map, or a word that switches it on or off.
+
+    Sizes are in bytes where they could be read as such, and otherwise as written.
+    """
+
+    is_enabled: bool
+    store_dir: Written | None
+    max_file: Written | None
+    max_memory: Written | None
+    domain: Written | None
+    span: Span
+    key_span: Span
+    conf: ConfMap | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """
+    A port that is opened, by a block such as `cluster`, `gateway`, `leafnodes`, `websocket`, `mqtt`, `client` or `http`.
+
+    An empty *host* or `0.0.0.0` or `::` is every interface.
+    """
+
+    block: str
+    host: str
+    port: int | None
+    span: Span
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it listens on all interfaces."""
+        return self.host in {"", "0.0.0.0", "::", "[::]"}  # noqa: S104 - found in files, not bound here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafRemote:
+    """A server that this one connects to as a leaf node; *account* is the local account that it binds to."""
+
+    urls: tuple[Written, ...]
+    account: Written | None
+    span: Span
+    conf: ConfMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConf:
+    """
+    One configuration file that was given, with what it includes.
+
+    *is_fragment* says that it configures nothing but mappings, permissions or accounts, as a file does
+    that others include. *root* has everything, for what has no view here; options are found with
+    `root.get_folded`. *included* are the files it includes.
+    """
+
+    file: str
+    document: ConfDocument
+    is_fragment: bool
+    included: tuple[str, ...]
+    server_name: Written | None
+    cluster_name: Written | None
+    cluster: ConfMap | None
+    gateway: GatewayConf | None
+    jetstream: JetStreamConf | None
+    listeners: tuple[Listener, ...]
+    accounts: tuple[AccountConf, ...]
+    users: tuple[UserConf, ...]
+    """Every user: those of accounts, and those of `authorization`."""
+    system_account: Written | None
+    authorization: ConfMap | None
+    leaf_remotes: tuple[LeafRemote, ...]
+    mappings: tuple[MappingsBlock, ...]
+    """Every block of the file and of what it includes that counts, in the order written."""
+
+    @property
+    def root(self) -> ConfMap:
+        """The options as written."""
+        return self.document.root
+
+
+class StreamRole(Enum):
+    """What a stream seems to be for, by its metadata, or else by its sources and subjects."""
+
+    WRITE = "write"
+    ORIGIN = "origin"
+    ORDER = "order"
+    READ = "read"
+    CATALOG = "catalog"
+    PLAIN = "plain"
+
+    @property
+    def is_of_virtual(self) -> bool:
+        """Whether it is a part of a virtual stream."""
+        return self is not StreamRole.PLAIN
+
+    @property
+    def may_source(self) -> bool:
+        """Whether it is there to take what other streams hold."""
+        return self in {StreamRole.READ, StreamRole.ORDER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFile:
+    """
+    One stream configuration of a JSON file.
+
+    *virtual* and *region* are from vstream's metadata, or guessed from a name such as `foo-read-west`.
+    """
+
+    file: str
+    config: StreamConfig
+    role: StreamRole
+    virtual: str | None
+    region: str | None
+    source: SourceMap
+    prefix: Path = ()
+    """Where the configuration begins in the file: `("config",)` in what `nats stream info --json` prints."""
+
+    def at(self, *path: str | int) -> Span:
+        """Where the value of a field was written: the nearest one above it, if it was not."""
+        return self.source.value((*self.prefix, *path))
+
+    def key_at(self, *path: str | int) -> Span:
+        """Where the name of a field was written."""
+        return self.source.key((*self.prefix, *path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """Everything that was given to one run."""
+
+    servers: tuple[ServerConf, ...] = ()
+    blocks: tuple[MappingsBlock, ...] = ()
+    """Each mappings block once, whatever number of servers includes it; those of account claims too."""
+    streams: tuple[StreamFile, ...] = ()
+    topology: Topology | None = None
+    server_version: ServerVersion = DEFAULT_SERVER_VERSION
+    """The oldest server that has to understand the files."""
+    is_version_stated: bool = False
+    """Whether somebody said so; anything but the default, and that of a topology, was said."""
+
+    @property
+    def stated_version(self) -> ServerVersion | None:
+        """The oldest server that somebody said has to understand the files, None if nobody did."""
+        is_default = self.topology is None and self.server_version == DEFAULT_SERVER_VERSION
+        return self.server_version if self.is_version_stated or not is_default else None
+
+    @property
+    def cluster_names(self) -> tuple[str, ...]:
+        """The clusters that are known to exist: those of the topology, else of the servers. Empty if none are known."""
+        if self.topology is not None:
+            return self.topology.clusters
+        names: dict[str, None] = {}
+        for server in self.servers:
+            remotes = server.gateway.remotes if server.gateway else ()
+            for one in (server.cluster_name, *(remote.name for remote in remotes)):
+                if one is not None and one.text:
+                    names[one.text] = None
+        return tuple(names)

@@ -1,1 +1,0 @@
-"""Values of the domain: topology, stream configurations, mappings, artifacts. No behaviour beyond views of themselves."""

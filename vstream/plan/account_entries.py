@@ -1,0 +1,123 @@
+"""
+What servers have loaded besides mapping rules, as keyed entries that are compared like rules.
+
+Keys are `import ACCOUNT SUBJECT`, `export ACCOUNT SUBJECT`, `account NAME` and `users`; rules have their
+source, in which there is no space. What servers do not tell (users, and how long answers may take) is in a
+digest that accounts.cfg carries as an export which nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from vstream.render.accounts import jwt
+from vstream.render.accounts.claims import WITH_TOKEN, mark_of
+from vstream.topology.accounts import Account, Export, Import, Shared
+from vstream.topology.naming import MARK, PHYSICAL_PREFIX
+from vstream.topology.stream_config import HIDDEN, REGIONAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Entries = dict[str, tuple[str, ...]]
+
+RULE = "mapping"
+"""The kind of a key without a space."""
+ACCOUNT = "account"
+USERS = "users"
+_STREAMED = "Streamed"
+"""How servers call services that may answer more than once."""
+
+
+def kind_of(key: str) -> str:
+    """What the entry at *key* is: `mapping`, `import`, `export`, `account` or `users`."""
+    first, space, _ = key.partition(" ")
+    return first if space or key == USERS else RULE
+
+
+def entries(accounts: Sequence[Account]) -> Entries:
+    """*accounts* as keyed entries."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for account in accounts:
+        if account.name.startswith(HIDDEN):
+            found[f"{ACCOUNT} {account.name}"].append("jetstream" if account.has_jetstream else "no jetstream")
+        for export in account.exports:
+            if export.subject.startswith(f"{MARK}."):
+                found[USERS].append(export.subject.removeprefix(f"{MARK}."))
+                continue
+            key = f"export {account.name} {export.subject}"
+            found[key] += [f"{export.shared.value} to {taker}" for taker in export.accounts or ("everybody",)]
+            if export.threshold is not None:
+                found[key].append("answers more than once")
+        for one in account.imports:
+            found[f"import {account.name} {one.to or one.subject}"].append(
+                f"{one.shared.value} {one.subject} of {one.account}"
+            )
+    return {key: tuple(sorted(values)) for key, values in found.items()}
+
+
+def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -> Account:
+    """
+    The account *name* as a server tells it in `account_detail` of `/accountz?acc=NAME` (server/monitor.go, AccountInfo).
+
+    Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
+    clients exports, the mark and what *ours* may import: the rest is its owner's.
+    """
+    is_clients = name.startswith(REGIONAL) or not name.startswith(HIDDEN)
+    return Account(
+        name=name,
+        purpose="",
+        has_jetstream=bool(detail.get("jetstream_enabled")),
+        exports=tuple(
+            Export(
+                shared=Shared(one["type"]),
+                subject=one["subject"],
+                accounts=tuple(one.get("approved_accounts") or ()),
+                threshold="" if one.get("response_type") == _STREAMED else None,
+            )
+            for one in detail.get("exports") or ()
+            if not is_clients
+            or one["subject"].startswith(f"{MARK}.")
+            or not ours.isdisjoint(one.get("approved_accounts") or ())
+        ),
+        imports=tuple(
+            Import(
+                shared=Shared(one["type"]), account=one["account"], subject=one["subject"], to=one.get("local_subject")
+            )
+            for one in detail.get("imports") or ()
+            if one.get("account") in ours or str(one.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
+        ),
+    )
+
+
+def account_signed(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
+    """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
+    token = detail.get("jwt")
+    return Account(
+        name=name,
+        purpose="",
+        has_jetstream=bool(detail.get("jetstream_enabled")),
+        exports=(
+            *(
+                Export(
+                    shared=Shared(one["type"]),
+                    subject=one["subject"],
+                    accounts=(WITH_TOKEN,) if one.get("token_req") else (),
+                    threshold="" if one.get("response_type") == _STREAMED else None,
+                )
+                for one in detail.get("exports") or ()
+            ),
+            *((mark_of(jwt.read(token)),) if token else ()),
+        ),
+        imports=tuple(
+            Import(
+                shared=Shared(one["type"]),
+                account=names[one["account"]],
+                subject=one["subject"],
+                to=one.get("local_subject"),
+            )
+            for one in detail.get("imports") or ()
+            if one.get("account") in names and not one.get("invalid")
+        ),
+    )

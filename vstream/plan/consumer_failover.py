@@ -1,0 +1,181 @@
+"""
+A consumer's position, said in a way that holds in every region, and where it is in another region's stream.
+
+Regions store the same messages in different orders, so a sequence of one read stream means nothing in another.
+But each message says its origin and its sequence there, and in every read stream the messages of one origin stand in
+that origin's order. So a position is a sequence for each origin.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import PlanError
+from vstream.subjects.algebra import matches
+from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.syntax.json_types import Json
+
+FORMAT = 1
+_STARTS = frozenset({"deliver_policy", "opt_start_seq", "opt_start_time"})
+_SERVERS_OWN = "_nats."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a durable was in one region: up to *origins* everything that it takes had been acknowledged there."""
+
+    topology: str
+    stream: str
+    """The virtual stream."""
+    consumer: str
+    region: str
+    at: str
+    """When it was looked at, RFC 3339."""
+    origins: Mapping[str, int]
+    """The last sequence of each write stream, or of the one stream that all regions mirror."""
+    unknown: tuple[str, ...] = ()
+    """Origins of which no message was found before the position: nothing of them counts as acknowledged."""
+    beyond: int = 0
+    """Messages after the position that had been acknowledged out of order: they come again."""
+    unacknowledged: int = 0
+    """Messages that had been delivered and not acknowledged."""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    """What the consumer was like, for a region that has none of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """Where a position is in one read stream."""
+
+    stream: str
+    """The physical stream."""
+    start: int
+    """The first sequence that is not certainly acknowledged: delivery begins there."""
+    again: int
+    """Messages from there on that had been acknowledged, and will be seen a second time."""
+    ahead: int
+    """Messages from there on in all, of those that the consumer takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stored message of a read stream. *origin* is None where it does not say where it came from."""
+
+    seq: int
+    subject: str
+    origin: str | None
+    origin_seq: int
+
+
+class Walk:
+    """
+    Looks for where a position is, in a stream that is read from its end backwards.
+
+    *taken* is how far the stream has come in an origin, where its server says so: an origin of which it has
+    nothing newer than the position need not be found.
+    """
+
+    def __init__(self, position: Mapping[str, int], taken: Mapping[str, int], filters: Sequence[str]) -> None:
+        self._position = position
+        self._open = {origin for origin, seq in position.items() if taken.get(origin) is None or taken[origin] > seq}
+        self._filters = filters
+        self._newer: int | None = None
+        self._steps: list[Step] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing further back can be newer than the position."""
+        return not self._open
+
+    def take(self, step: Step) -> None:
+        """The next message, going backwards."""
+        self._steps.append(step)
+        if self._was_acknowledged(step):
+            self._open.discard(str(step.origin))
+        else:
+            # Whatever does not say where it came from counts as not acknowledged.
+            self._newer = step.seq
+
+    def landing(self, stream: str, last: int) -> Landing:
+        """What was found, once it is over or the stream has no more. *last* is the stream's last sequence."""
+        start = last + 1 if self._newer is None else self._newer
+        ahead = [step for step in self._steps if step.seq >= start and takes(self._filters, step.subject)]
+        again = sum(map(self._was_acknowledged, ahead))
+        return Landing(stream=stream, start=start, again=again, ahead=len(ahead))
+
+    def _was_acknowledged(self, step: Step) -> bool:
+        return step.origin is not None and step.origin_seq <= self._position.get(step.origin, 0)
+
+
+def takes(filters: Sequence[str], subject: str) -> bool:
+    """Whether a consumer with *filters* takes messages on *subject*."""
+    return not filters or any(matches(subject, one) for one in filters)
+
+
+def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The subjects that a consumer of this configuration filters by; empty for everything."""
+    single = config.get("filter_subject")
+    return (str(single),) if single else tuple(map(str, config.get("filter_subjects") or ()))
+
+
+def moved(base: ConsumerConfig, position: Position, start: int) -> ConsumerConfig:
+    """*base*, beginning with sequence *start* of its stream."""
+    kept = {key: value for key, value in base.fields.items() if key not in _STARTS}
+    metadata = {key: value for key, value in base.metadata.items() if not key.startswith(_SERVERS_OWN)}
+    return ConsumerConfig(
+        stream=base.stream,
+        durable=base.durable,
+        fields={
+            **kept,
+            "name": base.durable,
+            "durable_name": base.durable,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": start,
+            "metadata": {**metadata, FAILOVER_KEY: f"{position.consumer} of {position.region} at {position.at}"},
+        },
+    )
+
+
+def as_dict(position: Position) -> dict[str, Any]:
+    """*position* as plain JSON data."""
+    return {
+        "format": FORMAT,
+        "topology": position.topology,
+        "stream": position.stream,
+        "consumer": position.consumer,
+        "region": position.region,
+        "at": position.at,
+        "origins": dict(sorted(position.origins.items())),
+        "unknown": list(position.unknown),
+        "beyond": position.beyond,
+        "unacknowledged": position.unacknowledged,
+        "config": dict(position.config),
+    }
+
+
+def read(text: str, file: str) -> Position:
+    """The position that `vstream consumer position` wrote into *file*. Raises PlanError."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise PlanError(f"{file} has format {data['format']}, this vstream reads {FORMAT}")
+        return Position(
+            topology=str(data["topology"]),
+            stream=str(data["stream"]),
+            consumer=str(data["consumer"]),
+            region=str(data["region"]),
+            at=str(data["at"]),
+            origins={str(name): int(seq) for name, seq in data["origins"].items()},
+            unknown=tuple(map(str, data["unknown"])),
+            beyond=int(data["beyond"]),
+            unacknowledged=int(data["unacknowledged"]),
+            config=dict(data["config"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise PlanError(f"{file} is no position of a consumer", hint="`vstream consumer position` writes one") from None

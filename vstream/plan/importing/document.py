@@ -1,0 +1,333 @@
+"""What was recognised → a topology document: only what differs from the language's defaults, so that people can read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from vstream.errors import VstreamError
+from vstream.plan.importing import buckets, settings
+from vstream.plan.importing.found import Leftover
+from vstream.plan.importing.places import servers_in
+from vstream.syntax.quoting import shown
+from vstream.topology import decode, naming
+from vstream.topology.buckets import expanded
+from vstream.topology.document import TopologyDocument
+from vstream.topology.model import Consistency, Naming, Role
+from vstream.topology.naming import physical_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from vstream.plan.importing.found import Found, Way
+    from vstream.plan.importing.recognise import Recognised, Virtual
+    from vstream.topology.model import Endpoint, Topology, VirtualStream
+
+Data = dict[str, Any]
+_ROUNDS = 4
+"""Defaults can depend on settings, and those on nothing else: two rounds settle them."""
+_OF_ONE_KIND = frozenset({"max_age", "duplicate_window"})
+"""What means something else for streams that take publishes than for their copies, also if it is equal."""
+_MERGED = frozenset({"metadata", "config"})
+"""What is put together key by key: what all have in a map, one cannot take out again."""
+_WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
+
+
+def document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Leftover]]:
+    """
+    The topology called *name* as plain data, and which consumers it does not say.
+
+    Raises VstreamError if the language has no word for something that it needs.
+    """
+    try:
+        return _document(name, found, seen)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise VstreamError(
+            f"a topology cannot say what runs: `{place}` would be {shown(first['input'])}: {first['msg']}",
+            hint="`--name` chooses the topology's name; clusters, streams and versions have to be what docs/topology.md says",
+        ) from error
+
+
+def _document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Leftover]]:
+    said: dict[str, dict[tuple[Role, str], Data]] = {one.name: _ages(one) for one in seen.virtual}
+    consumers = {one.name: _consumers(one, found, name) for one in seen.virtual}
+    durables = {one: durable for one, (durable, _) in consumers.items()}
+    written = _written(name, found, seen, said, durables)
+    for _ in range(_ROUNDS):
+        if not _settle(written, seen, said):
+            break
+        written = _written(name, found, seen, said, durables)
+    return _with_buckets(written, seen), [leftover for _, some in consumers.values() for leftover in some]
+
+
+def _ages(one: Virtual) -> dict[tuple[Role, str], Data]:
+    """How long write streams keep their messages: the one thing that has to be said."""
+    return {
+        (part.role, part.place): settings.age(part.stream.config.fields)
+        for part in one.parts
+        if part.role in {Role.WRITE, Role.ORIGIN}
+    }
+
+
+def _elsewhere(one: Virtual, found: Found, reads: Collection[str]) -> Iterator[Leftover]:
+    """Durables on streams that no client of a region is sent to."""
+    for part in one.parts:
+        stream = part.stream.config.name
+        for name in found.consumers.get(stream, {}) if stream not in reads else ():
+            what = f"is a durable on {'an' if part.role in {Role.ORIGIN, Role.ORDER} else 'a'} {part.role.value} stream"
+            do = "the topology has consumers on streams that are read from in a region: it stays as it is"
+            yield Leftover(kind="consumer", name=f"{stream} > {name}", what=what, do=do)
+
+
+def _with_buckets(written: Data, seen: Recognised) -> Data:
+    """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
+    for one in seen.virtual:
+        where = buckets.place(one)
+        stream = written["streams"][one.name]
+        if where is None or "consumers" in stream:
+            continue
+        part, name = where
+        bucket = buckets.said(one, stream)
+        others = {key: value for key, value in written["streams"].items() if key != one.name}
+        trial = {**written, "streams": others, part: {**written.get(part, {}), name: bucket}}
+        if _says_all(trial, one):
+            written = trial
+    return written
+
+
+def _says_all(trial: Data, one: Virtual) -> bool:
+    """Whether *trial* says all of the virtual stream *one*."""
+    try:
+        topology = _resolved(trial)
+    except ValidationError:
+        return False  # no name for a bucket, say
+    virtual = next(stream for stream in topology.streams if stream.name == one.name)
+    return virtual.subjects == one.subjects and not any(True for _ in _unsaid(virtual, one))
+
+
+def _settle(written: Data, seen: Recognised, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
+    """Say what physical streams have, and would not have yet. Whether that was anything."""
+    virtual = {one.name: one for one in _resolved(written).streams}
+    more = False
+    for one in seen.virtual:
+        for role, place, new in _unsaid(virtual[one.name], one):
+            said[one.name].setdefault((role, place), {}).update(new)
+            more = True
+    return more
+
+
+def _resolved(written: Data) -> Topology:
+    """
+    The topology that *written* is, with a subject for those streams of which nobody knows one.
+
+    Raises ValidationError if the language has no word for something of it.
+    """
+    streams = {
+        name: {**stream, "subjects": stream["subjects"] or [f"unknown.{name}"]}
+        for name, stream in written["streams"].items()
+    }
+    return decode.resolve(expanded(TopologyDocument.model_validate({**written, "streams": streams})))
+
+
+def _unsaid(virtual: VirtualStream, one: Virtual) -> Iterator[tuple[Role, str, Data]]:
+    """What the physical streams of *one* have, and *virtual*, as the topology has it yet, does not say."""
+    has = {part.stream.config.name: part.stream.config.fields for part in one.parts}
+    for part in virtual.physical:
+        fields = has.get(physical_name(virtual, part.role, part.place))
+        if fields is not None and (new := settings.different(fields, part.settings.fields, part.role)):
+            yield part.role, part.place, new
+
+
+def _written(
+    name: str,
+    found: Found,
+    seen: Recognised,
+    said: Mapping[str, Mapping[tuple[Role, str], Data]],
+    durables: Mapping[str, Data],
+) -> Data:
+    versions = [server.version for server in found.servers]
+    return {
+        "version": 1,
+        "name": name,
+        "server_version": ".".join(map(str, min(versions, default=(2, 10)))),
+        **({"naming": seen.naming.value} if seen.naming is not Naming.ISOLATED else {}),
+        "regions": {region: _region(region, cluster, found) for region, cluster in seen.places.regions.items()},
+        **({"stretch": _stretch(seen)} if seen.places.stretch else {}),
+        **({"connect": _connect(found, seen)} if found.lab is None else {}),
+        "streams": {one.name: _stream(one, seen, said[one.name], durables[one.name]) for one in seen.virtual},
+    }
+
+
+def _region(region: str, cluster: str, found: Found) -> Data:
+    own = sorted((server for server in found.servers if server.cluster == cluster), key=lambda one: one.name)
+    asked, number = servers_in(cluster, found)
+    # One entry for each server, or none: who was not asked may have others.
+    tags = (
+        [server.tags[0] if len(server.tags) == 1 else list(server.tags) for server in own]
+        if asked == number and any(one.tags for one in own)
+        else []
+    )
+    return {
+        "servers": number,
+        **({"cluster": cluster} if cluster != region else {}),
+        **({"tags": tags} if tags else {}),
+    }
+
+
+def _stretch(seen: Recognised) -> Data:
+    members, regions = seen.places.members, tuple(seen.places.regions)
+    cluster = seen.places.stretch
+    return {
+        "members": list(members) if members and members != regions else "all",
+        **({"cluster": cluster} if cluster != "stretch" else {}),
+    }
+
+
+def _connect(found: Found, seen: Recognised) -> Data:
+    """How each region is reached, with the monitoring address of every server there."""
+    connect = {}
+    for way in found.ways:
+        region = seen.places.region_at(way.cluster)
+        if region is not None:
+            monitors = [*_monitors(found, seen, way)]
+            connect[region] = {**_endpoint(way.endpoint), **({"monitor": monitors} if monitors else {})}
+    return connect
+
+
+def _monitors(found: Found, seen: Recognised, way: Way) -> Iterator[str]:
+    region = seen.places.region_at(way.cluster)
+    for server in sorted(found.servers, key=lambda one: one.name):
+        member = naming.stretch_server_name(seen.places.stretch or "", region or "")
+        is_member = server.cluster == seen.places.stretch and (server.name == member or server.beside == way.cluster)
+        if server.monitor and (server.cluster == way.cluster or is_member):
+            yield server.monitor
+
+
+def _endpoint(endpoint: Endpoint) -> Data:
+    if endpoint.context:
+        return {"context": endpoint.context}
+    said = {
+        "creds": endpoint.creds,
+        "nkey": endpoint.nkey,
+        "user": endpoint.user,
+        "password_env": endpoint.password_env,
+    }
+    return {"urls": list(endpoint.urls), **{key: value for key, value in said.items() if value}}
+
+
+def _stream(one: Virtual, seen: Recognised, said: Mapping[tuple[Role, str], Data], durables: Data) -> Data:
+    general, overrides = _levels(one, said)
+    everywhere = one.regions == tuple(seen.places.regions)
+    return {
+        "subjects": list(one.subjects),
+        **({"consistency": one.consistency.value} if one.consistency is not Consistency.VIRTUAL else {}),
+        **({"home": one.home} if one.home else {}),
+        **({"virtual_name": "order"} if one.is_order_named else {}),
+        **({} if everywhere else {"regions": list(one.regions)}),
+        **({"takes_over": one.takes_over} if one.takes_over else {}),
+        **({"counters": True} if _counts(one) else {}),
+        **{word: general[word] for word in general if word not in _WORD.values()},
+        **{word: general[word] for word in ("write", "order", "read") if general.get(word)},
+        **({"overrides": overrides} if overrides else {}),
+        **({"consumers": durables} if durables else {}),
+    }
+
+
+def _counts(one: Virtual) -> bool:
+    """Whether what takes its writes stores sums."""
+    return any(
+        part.stream.config.fields.get("allow_msg_counter") is True
+        for part in one.parts
+        if part.role in {Role.WRITE, Role.ORIGIN}
+    )
+
+
+def _levels(one: Virtual, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
+    """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
+    general: Data = {}
+    overrides: dict[str, Data] = {}
+    for role, word in _WORD.items():
+        places = [part.place for part in one.parts if part.role is role]
+        for key in dict.fromkeys(key for place in places for key in said.get((role, place), {})):
+            values = {place: said[role, place][key] for place in places if key in said.get((role, place), {})}
+            # Where nothing is said there is the default, which cannot always be written down.
+            is_equal = all(value == values[places[0]] for value in values.values() if len(values) == len(places))
+            usual = _usual(values.values()) if len(values) == len(places) and (is_equal or key not in _MERGED) else None
+            if usual is not None:
+                general.setdefault(word, {})[key] = usual
+            for place, value in values.items():
+                if value != usual:
+                    overrides.setdefault(place, {}).setdefault(word, {})[key] = value
+    _said_once(general, {_WORD[part.role] for part in one.parts})
+    return general, {region: overrides[region] for region in one.regions if region in overrides}
+
+
+def _said_once(general: Data, words: Collection[str]) -> None:
+    """Say what is the same for all kinds of streams, of which there are *words*, for the stream as a whole."""
+    if len(words) == 1 or set(general) != set(words):
+        return
+    kinds = [general[word] for word in general]
+    shared = {
+        key: value
+        for key, value in kinds[0].items()
+        if key not in _OF_ONE_KIND and all(kind.get(key) == value for kind in kinds)
+    }
+    for kind in kinds:
+        for key in shared:
+            del kind[key]
+    general.update(shared)
+
+
+def _usual(values: Iterable[Any]) -> Any:
+    """The most common of *values*, the first of those that are as common."""
+    listed = list(values)
+    return max(listed, key=listed.count)
+
+
+def _consumers(one: Virtual, found: Found, owner: str) -> tuple[Data, list[Leftover]]:
+    """
+    The durables of a virtual stream that the topology can say, by name, and those that it does not.
+
+    Those that it has marked, and those that exist everywhere and are the same.
+    """
+    reads = {_read_in(one, region): region for region in one.regions}
+    durables: dict[str, dict[str, Data | None]] = {}
+    marked = Counter[str]()
+    leftovers = [*_elsewhere(one, found, reads)]
+    for stream, region in reads.items():
+        for name, consumer in found.consumers.get(stream, {}).items():
+            if consumer.config.owner not in {None, owner}:
+                continue
+            durables.setdefault(name, {})[region] = settings.consumer(consumer.config.fields)
+            marked[name] += consumer.config.owner == owner
+    told: Data = {}
+    for name, by_region in sorted(durables.items()):
+        if reason := _unlike_each_other(by_region, one.regions, is_marked=bool(marked[name])):
+            what = f"{reason}: {', '.join(by_region)}"
+            do = f"declare it under `consumers` of `{one.name}` if it shall be the same everywhere"
+            leftovers.append(Leftover(kind="consumer", name=f"{one.name} > {name}", what=what, do=do))
+            continue
+        first = next(iter(by_region.values())) or {}
+        regions = [region for region in one.regions if region in by_region]
+        told[name] = {**({"regions": regions} if len(regions) < len(one.regions) else {}), **first}
+    return told, leftovers
+
+
+def _read_in(one: Virtual, region: str) -> str:
+    """The physical stream that is read from in *region*."""
+    read = f"{one.name}-{Role.READ.value}-{region}"
+    return read if any(part.stream.config.name == read for part in one.parts) else one.name
+
+
+def _unlike_each_other(by_region: Mapping[str, Data | None], regions: Iterable[str], *, is_marked: bool) -> str | None:
+    """Why a durable cannot be said."""
+    said = list(by_region.values())
+    if any(one is None for one in said):
+        return "pushes, or begins at a message that is another in each region"
+    if any(one != said[0] for one in said):
+        return "is not the same in each region"
+    return None if is_marked or set(by_region) == set(regions) else "is not in every region"

@@ -1,0 +1,211 @@
+"""What was found on servers → virtual streams: their model, subjects and regions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.plan.importing.claims import claims
+from vstream.plan.importing.found import Leftover
+from vstream.plan.importing.places import Places, places, settled
+from vstream.topology import naming
+from vstream.topology.fields import STREAM_PATTERN
+from vstream.topology.model import Consistency, Naming, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from vstream.plan.importing.claims import Part
+    from vstream.plan.importing.found import Found
+
+Lead = tuple[str, str]
+"""The cluster whose clients a rule is for, and the region whose write stream it leads to."""
+_WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Virtual:
+    """A virtual stream as it runs."""
+
+    name: str
+    consistency: Consistency
+    subjects: tuple[str, ...]
+    """Empty if nothing says what clients publish on."""
+    regions: tuple[str, ...]
+    parts: tuple[Part, ...]
+    home: str | None = None
+    is_order_named: bool = False
+    takes_over: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """All that a topology could say of what runs, and what it cannot."""
+
+    places: Places
+    naming: Naming
+    virtual: tuple[Virtual, ...]
+    leftovers: tuple[Leftover, ...]
+
+
+def recognise(found: Found, owner: str | None) -> Recognised:
+    """The virtual streams of the topology *owner*, and those that nobody has marked."""
+    parts, leftovers = claims(found.streams, owner)
+    where, unsure = places(found, parts)
+    by_name: dict[str, list[Part]] = {}
+    for part in parts:
+        by_name.setdefault(part.virtual, []).append(settled(part, where))
+    kind = _naming(parts)
+    led = _led(found)
+    virtual, taken = [], set[str]()
+    for name, some in sorted(by_name.items()):
+        one = _virtual(name, some, where, kind, led.get(name, ())) if re.match(STREAM_PATTERN, name) else None
+        if one is None:
+            missing = "write streams or an origin" if all(part.role is Role.READ for part in some) else "read streams"
+            what = f"is part of a virtual stream `{name}` that has no {missing}"
+            if not re.match(STREAM_PATTERN, name):
+                what = f"would be part of a virtual stream `{name}`, which is no name for one"
+            leftovers.extend(Leftover(kind="stream", name=part.stream.config.name, what=what) for part in some)
+        else:
+            virtual.append(one)
+        taken |= {part.stream.config.name for part in some}
+    leftovers.extend([*unsure, *_dangling(virtual, found)])
+    leftovers.extend(_plain(found, taken, {one.takes_over for one in virtual}, {one.name for one in leftovers}))
+    return Recognised(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
+
+
+def _virtual(
+    name: str, parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]
+) -> Virtual | None:
+    roles = {part.role for part in parts}
+    origin = next((part for part in parts if part.role is Role.ORIGIN), None)
+    mirrored = {part.stream.config.mirror_name for part in parts if part.role is Role.READ}
+    if Role.WRITE in roles and (Role.READ in roles or Role.ORDER in roles):
+        ordered = any(one and (one == name or one.startswith(f"{name}-{Role.ORDER.value}-")) for one in mirrored)
+        model = Consistency.ORDERED if Role.ORDER in roles or ordered else Consistency.VIRTUAL
+        subjects = _subjects(parts, where, kind, led) or _of_order(name, parts)
+    elif origin is not None:
+        model = Consistency.HOMED if origin.place in where.regions else Consistency.STRETCH
+        subjects = _listed(origin)
+    else:
+        return None
+    has = {part.place for part in parts}
+    return Virtual(
+        name=name,
+        consistency=model,
+        subjects=subjects,
+        regions=tuple(region for region in where.regions if region in has),
+        parts=tuple(parts),
+        home=origin.place if origin is not None and model is Consistency.HOMED else None,
+        is_order_named=model is Consistency.ORDERED and name in mirrored,
+        takes_over=_taken_over(name, parts) if model is Consistency.VIRTUAL else None,
+    )
+
+
+def _of_order(name: str, parts: Iterable[Part]) -> tuple[str, ...]:
+    """What an ordering stream that carries the virtual *name* says itself that clients publish on."""
+    return next((_listed(part) for part in parts if part.stream.config.name == name), ())
+
+
+def _listed(part: Part) -> tuple[str, ...]:
+    subjects = part.stream.config.fields.get("subjects")
+    return tuple(str(one) for one in subjects) if isinstance(subjects, list | tuple) else ()
+
+
+def _naming(parts: Iterable[Part]) -> Naming:
+    """The naming that most write streams have."""
+    blog = Counter(
+        all(one.split(".")[1:2] == [part.place] for one in _listed(part)) and not _is_isolated(part)
+        for part in parts
+        if part.role is Role.WRITE
+    )
+    return Naming.BLOG if blog[True] > blog[False] else Naming.ISOLATED
+
+
+def _is_isolated(part: Part) -> bool:
+    return _listed(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
+
+
+def _subjects(parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]) -> tuple[str, ...]:
+    """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
+    writes = [part for part in parts if part.role is Role.WRITE]
+    if kind is Naming.BLOG:
+        listed = [one for part in writes for one in _listed(part) if one.split(".")[1:2] == [part.place]]
+        laid_out = [one for one in _transformed(parts) if one in listed] + listed
+        return tuple(dict.fromkeys(naming.virtual_subject(kind, one) for one in laid_out))
+    wanted = {(where.regions.get(part.place), part.place) for part in writes}
+    return tuple(dict.fromkeys(source for source, lead in led if lead in wanted))
+
+
+def _led(found: Found) -> Mapping[str, list[tuple[str, Lead]]]:
+    """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
+    led: dict[str, list[tuple[str, Lead]]] = {}
+    for rules in found.rules.values():
+        for source, destinations in rules.items():
+            pattern = _numbered(naming.with_placeholders(source))
+            for one in destinations:
+                cluster, _, subject = one.split(" ", 2)
+                prefix, _, rest = subject.partition(".")
+                stream, _, rest = rest.partition(".")
+                region, _, rest = rest.partition(".")
+                if prefix == naming.PHYSICAL_PREFIX and _numbered(rest) == pattern:
+                    led.setdefault(stream, []).append((source, (cluster, region)))
+    return led
+
+
+def _transformed(parts: Iterable[Part]) -> Iterable[str]:
+    """The subjects that sources look for, in their order: it is that of the topology."""
+    for part in parts:
+        sources = part.stream.config.fields.get("sources")
+        for source in sources if isinstance(sources, list) else []:
+            transforms = source.get("subject_transforms") if isinstance(source, dict) else None
+            for one in transforms if isinstance(transforms, list) else []:
+                if isinstance(one, dict):
+                    yield str(one.get("src"))
+
+
+def _numbered(subject: str) -> str:
+    """*subject* with its wildcards in the one of two spellings: `$1` for `{{wildcard(1)}}`."""
+    return _WILDCARD.sub(r"$\1", subject)
+
+
+def _taken_over(name: str, parts: Sequence[Part]) -> str | None:
+    """The plain stream that every read stream sources beside the write streams."""
+    prefix = f"{name}-{Role.WRITE.value}-"
+    others = [
+        {one for one in part.stream.config.source_names if not one.startswith(prefix)}
+        for part in parts
+        if part.role is Role.READ and part.stream.config.source_names
+    ]
+    common = set.intersection(*others) if others else set()
+    return min(common) if common else None
+
+
+def _dangling(virtual: Iterable[Virtual], found: Found) -> Iterable[Leftover]:
+    """Sources of streams that do not exist."""
+    for one in virtual:
+        for part in one.parts:
+            config = part.stream.config
+            for source in (*config.source_names, config.mirror_name):
+                if source is not None and source not in found.streams:
+                    what = f"takes from `{source}`, which does not exist"
+                    do = "if that is of a region which is to come back, add the region to the stream's `regions`"
+                    yield Leftover(kind="field", name=config.name, what=what, do=do)
+
+
+def _plain(found: Found, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
+    """Streams that are no part of a virtual one."""
+    for name, one in sorted(found.streams.items()):
+        if name in taken or name in taken_over or name in said or one.config.owner is not None:
+            continue
+        fields = one.config.fields
+        listed = fields.get("subjects")
+        subjects = ", ".join(str(subject) for subject in listed) if isinstance(listed, list) else ""
+        where = f" in `{one.cluster}`" if one.cluster else ""
+        what = f"is no part of a virtual stream: {one.messages:,} messages{where}"
+        can_be = fields.get("retention", "limits") == "limits" and subjects and not one.config.source_names
+        is_bucket = name.startswith(("KV_", "OBJ_"))
+        do = f"a virtual stream with `subjects: [{subjects}]` can take it over: `takes_over: {name}`"
+        yield Leftover(kind="stream", name=name, what=what, do=do if can_be and not is_bucket else None)

@@ -1,0 +1,156 @@
+"""Fields of the JetStream API → what the topology language says of them, where that is not its default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vstream.plan import canonical, consumers
+from vstream.topology.consumer_config import FAILOVER_KEY
+from vstream.topology.model import Role
+from vstream.topology.units import UNLIMITED, format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vstream.syntax.json_types import Json
+
+Data = dict[str, Any]
+
+
+def _age(value: int) -> str:
+    return format_duration(value)
+
+
+def _window(value: int) -> str:
+    return format_duration(value) if value else "0s"
+
+
+def _count(value: int) -> int | str:
+    return value if value >= 0 else UNLIMITED
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_WORDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "num_replicas": ("replicas", _same),
+    "storage": ("storage", _same),
+    "max_age": ("max_age", _age),
+    "max_bytes": ("max_bytes", format_size),
+    "max_msgs": ("max_msgs", _count),
+    "max_msgs_per_subject": ("max_msgs_per_subject", _count),
+    "max_msg_size": ("max_msg_size", format_size),
+    "max_consumers": ("max_consumers", _count),
+    "discard": ("discard", _same),
+    "compression": ("compression", _same),
+    "duplicate_window": ("duplicate_window", _window),
+    "allow_rollup_hdrs": ("allow_rollup", _same),
+    "allow_msg_ttl": ("allow_msg_ttl", _same),
+    "deny_delete": ("deny_delete", _same),
+    "deny_purge": ("deny_purge", _same),
+    "description": ("description", _same),
+}
+"""Fields that have a word in the language, and how their values are written."""
+_PASSED_ON = (
+    "allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules", "consumer_limits",
+    "discard_new_per_subject", "no_ack", "persist_mode", "republish", "subject_delete_marker_ttl",
+)  # fmt: skip
+"""Fields that the language passes on under `config`. What else a stream has follows from the topology, or is not said."""
+_OF_VSTREAM = "vstream."
+_OF_SERVERS = "_nats."
+
+
+def different(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
+    """
+    What to say of a physical stream that *has* these fields, and would have the fields *would* if nothing were said.
+
+    Words of the language, and `placement_tags`, `metadata` and `config`.
+    """
+    found, default = _canonical(has, role), _canonical(would, role)
+    said: Data = {
+        word: spelled(found[field]) for field, (word, spelled) in _WORDS.items() if found[field] != default[field]
+    }
+    tags, default_tags = _tags(found), _tags(default)
+    if tags != default_tags:
+        said["placement_tags"] = tags
+    marks, default_marks = labels(found["metadata"]), labels(default["metadata"])
+    if marks != default_marks:
+        said["metadata"] = marks
+    config = {field: found[field] for field in _PASSED_ON if found[field] != default[field]}
+    if config:
+        said["config"] = config
+    return said
+
+
+def age(fields: Mapping[str, Json]) -> Data:
+    """How long a stream with these *fields* keeps its messages, said in any case."""
+    return {"max_age": _age(int(str(fields.get("max_age") or 0)))}
+
+
+def labels(metadata: Any) -> dict[str, str]:
+    """The user's own part of a stream's or a consumer's metadata."""
+    written = metadata if isinstance(metadata, dict) else {}
+    return {key: value for key, value in written.items() if not key.startswith((_OF_VSTREAM, _OF_SERVERS))}
+
+
+def _canonical(fields: Mapping[str, Json], role: Role) -> dict[str, Json]:
+    # Whether a stream takes from others decides what no window means.
+    takes: Mapping[str, Json] = {"sources": [{"name": "x"}]} if role in {Role.READ, Role.ORDER} else {"subjects": ["x"]}
+    bare = {field: value for field, value in fields.items() if field not in {"sources", "mirror", "subjects"}}
+    return canonical.canonical({**bare, **takes})
+
+
+def _tags(fields: Mapping[str, Json]) -> list[str]:
+    placement = fields["placement"]
+    tags = placement.get("tags") if isinstance(placement, dict) else None
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
+_CONSUMER: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "ack_policy": ("ack_policy", _same),
+    "ack_wait": ("ack_wait", format_duration),
+    "deliver_policy": ("deliver_policy", _same),
+    "description": ("description", _same),
+    "filter_subjects": ("filter_subjects", _same),
+    "headers_only": ("headers_only", _same),
+    "max_ack_pending": ("max_ack_pending", _count),
+    "max_deliver": ("max_deliver", _count),
+    "max_waiting": ("max_waiting", _same),
+    "mem_storage": ("memory", _same),
+    "num_replicas": ("replicas", _same),
+}
+_CONSUMER_DEFAULT: Mapping[str, Json] = {"ack_policy": "explicit"}
+"""What the language says of a consumer of which nothing is said, where servers say something else."""
+_UNSAYABLE = (
+    "deliver_group", "deliver_subject", "flow_control", "idle_heartbeat", "opt_start_seq", "opt_start_time",
+)  # fmt: skip
+"""A consumer that pushes, or one that begins at a message, which is another one in each region."""
+
+
+def consumer(fields: Mapping[str, Json]) -> Data | None:
+    """What to say of a durable with these *fields*, None if the language cannot say it."""
+    found, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
+    written = fields.get("metadata")
+    if isinstance(written, dict) and FAILOVER_KEY in written:
+        # It was given another's position, which is no drift: where it began before that nobody knows.
+        found |= {field: default[field] for field in ("deliver_policy", "opt_start_seq", "opt_start_time")}
+    if any(found[field] != default[field] for field in _UNSAYABLE):
+        return None
+    dull = {"ack_wait", "max_ack_pending"} if found["ack_policy"] == "none" else set()
+    said: Data = {
+        word: spelled(found[field])
+        for field, (word, spelled) in _CONSUMER.items()
+        if found[field] != default[field] and field not in dull
+    }
+    backoff = found["backoff"]
+    if isinstance(backoff, list) and backoff:
+        said.pop("ack_wait", None)
+        said["backoff"] = [format_duration(int(one)) for one in backoff if isinstance(one, int)]
+    if marks := labels(found["metadata"]):
+        said["metadata"] = marks
+    known = {*_CONSUMER, *_UNSAYABLE, "backoff", "metadata"}
+    config = {field: value for field, value in found.items() if field not in known and value != default.get(field)}
+    if config:
+        said["config"] = config
+    return said

@@ -1,0 +1,102 @@
+"""A topology document → its YAML, with comments where a human has to look."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from vstream.plan.importing.found import Leftover
+
+_PLAIN = re.compile(
+    r"[A-Za-z_](?:[A-Za-z0-9_.>*/:-]*[A-Za-z0-9_.>*/-])?|(?:[0-9]+(?:ns|us|ms|s|m|h|d))+|[0-9]+(?:[KMGT]i?)?B"
+)
+"""Texts that need no quotes in any place of a document."""
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+_WIDTH = 110
+_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_BYTE, _PLANE = 0xFF, 0xFFFF
+
+
+def text(document: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
+    """
+    The YAML of *document*, with comments: those of *head* above it, those of *tail* below.
+
+    *beside* are comments behind the line of a key, by its path: `regions.east`.
+    """
+    lines = [*map(_comment, head)]
+    for key, value in document.items():
+        if isinstance(value, dict) and value and key in {"regions", "connect", "streams", "kv", "objects"}:
+            lines.extend(["", f"{key}:"])
+            for name, inner in value.items():
+                lines.extend(_block(name, inner, 1, beside, key))
+        else:
+            lines.extend(_block(key, value, 0, beside, ""))
+    below = [*map(_comment, tail)]
+    return "\n".join([*lines, *(["", *below] if below else [])]) + "\n"
+
+
+def _comment(line: str) -> str:
+    # What servers say must not end the comment.
+    return f"# {''.join(one if one.isprintable() else ' ' for one in line)}".rstrip()
+
+
+def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: str) -> Iterator[str]:
+    """One key on a line, or on several if it is a map that is too long for one."""
+    path = f"{above}.{key}" if above else key
+    indent = "  " * depth
+    line = f"{indent}{flow(key)}: {flow(value)}"
+    comment = f"   {_comment(beside[path])}" if path in beside else ""
+    is_stream = above == "streams"
+    if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or _has_comment(path, beside)):
+        yield f"{indent}{flow(key)}:{comment}"
+        for name, inner in value.items():
+            yield from _block(name, inner, depth + 1, beside, path)
+    else:
+        yield line + comment
+
+
+def _has_comment(path: str, beside: Mapping[str, str]) -> bool:
+    return any(one.startswith(f"{path}.") for one in beside)
+
+
+def flow(value: Any) -> str:
+    """*value* on one line."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "{" + ", ".join(f"{flow(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(flow, value)) + "]"
+        case str():
+            return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+        case _:
+            return str(value)
+
+
+def _quoted(value: str) -> str:
+    return '"' + "".join(_ESCAPED.get(one) or (one if one.isprintable() else _code(one)) for one in value) + '"'
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    if number <= _BYTE:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= _PLANE else f"\\U{number:08x}"
+
+
+def remarks(leftovers: Iterable[Leftover]) -> Iterator[str]:
+    """What runs and is not in the document, as lines."""
+    found = list(leftovers)
+    if not found:
+        return
+    yield "What runs, and is not said above:"
+    for one in found:
+        yield f"- {one.kind} {one.name}: {one.what}"
+        if one.do:
+            yield f"    {one.do}"

@@ -1,0 +1,245 @@
+"""What was found on servers → the text of a topology, what it does not say, and what `vstream plan` would make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import RefusedError, UnknownNameError
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.account_entries import RULE, kind_of
+from vstream.plan.diff import Observed, diff
+from vstream.plan.importing.document import document
+from vstream.plan.importing.found import Leftover
+from vstream.plan.importing.places import servers_in
+from vstream.plan.importing.recognise import recognise
+from vstream.plan.importing.text import remarks, text
+from vstream.topology import naming
+from vstream.topology.model import Role, Routing
+from vstream.topology.stream_config import ROUTING_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.diagnostics import Diagnostic
+    from vstream.plan.importing.found import Found
+    from vstream.plan.importing.recognise import Recognised
+    from vstream.plan.plan import Plan
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology
+
+UNNAMED = "imported"
+"""What a topology is called if nothing on the servers says it."""
+_OTHERS = {
+    f"{naming.AT}.": (Routing.ACCOUNTS,),
+    f"{naming.WRITTEN}.": (Routing.DOMAINS, Routing.REGIONAL),
+}
+"""Where mapping rules of other routings lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A topology that was written from what runs."""
+
+    name: str
+    text: str
+    naming: str
+    streams: Mapping[str, str]
+    """The consistency model of each virtual stream."""
+    regions: tuple[str, ...]
+    leftovers: tuple[Leftover, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    """What `vstream validate` says of it."""
+    plan: Plan | None
+    """What `vstream plan --adopt all` says of it; None if it is not valid."""
+    adopts: bool
+    """Whether it takes over streams or consumers that vstream did not make."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON data, without the plan."""
+        return {
+            "topology": self.name,
+            "naming": self.naming,
+            "regions": list(self.regions),
+            "streams": dict(self.streams),
+            "adopts": self.adopts,
+            "leftovers": [one.as_dict() for one in self.leftovers],
+            "problems": [
+                {"code": one.code, "severity": one.severity.value, "message": one.message} for one in self.diagnostics
+            ],
+        }
+
+
+def imported(found: Found, *, name: str | None, file: str) -> Imported:
+    """
+    The topology called *name* that says what was *found*, to be written to *file*.
+
+    Without a name it is that of the streams' owner. Raises UnknownNameError if several topologies own streams there, and
+    RefusedError if what runs is not laid out as a topology with `routing: mapped` is.
+    """
+    check_routing(found)
+    called = name or _owner(found)
+    seen = recognise(found, called)
+    data, unsaid = document(called, found, seen)
+    checked = load(text(data, (), {}, ()).encode(), file)
+    leftovers = [*seen.leftovers, *unsaid, *_unknown(found, seen)]
+    topology = None if any(one.is_error for one in checked.diagnostics) else checked.topology
+    plan = None
+    if topology is not None:
+        wanted = bundle(topology)
+        plan = _plan(topology, wanted, found)
+        leftovers += [*_other_rules(wanted, plan, found), *_kept(plan)]
+    written = text(data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), remarks(leftovers))
+    owners = {part.stream.config.owner for one in seen.virtual for part in one.parts}
+    owners |= {
+        one.config.owner
+        for virtual in data["streams"].values()
+        for durable in virtual.get("consumers", {})
+        for some in found.consumers.values()
+        for one in some.values()
+        if one.config.durable == durable
+    }
+    return Imported(
+        name=called,
+        text=written,
+        naming=seen.naming.value,
+        streams={one.name: one.consistency.value for one in seen.virtual},
+        regions=tuple(seen.places.regions),
+        leftovers=tuple(leftovers),
+        diagnostics=load(written.encode(), file).diagnostics,
+        plan=plan,
+        adopts=None in owners,
+    )
+
+
+def check_routing(found: Found) -> None:
+    """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
+    marks = {one.config.metadata.get(ROUTING_KEY) for one in found.streams.values()}
+    marked = [routing for routing in Routing if routing is not Routing.MAPPED and routing.value in marks]
+    if marked:
+        raise refused(*marked)
+    for rules in found.rules.values():
+        for destinations in rules.values():
+            for one in destinations:
+                for prefix, routings in _OTHERS.items():
+                    if one.rpartition(" ")[2].startswith(prefix):
+                        raise refused(*routings)
+
+
+def refused(*routings: Routing) -> RefusedError:
+    """Why a layout of other *routings* is not imported."""
+    listed = " or ".join(f"`routing: {one.value}`" for one in routings)
+    return RefusedError(
+        f"what runs is a topology with {listed}, which cannot be imported",
+        hint="import reads the streams and mappings of one account. Such a layout only vstream makes: look for its topology",
+    )
+
+
+def _owner(found: Found) -> str:
+    owners = Counter(one.config.owner for one in found.streams.values() if one.config.owner)
+    if len(owners) > 1:
+        listed = ", ".join(f"`{owner}` ({count} streams)" for owner, count in sorted(owners.items()))
+        raise UnknownNameError(f"several topologies run there: {listed}", hint="say which one with `--name`")
+    return next(iter(owners), found.lab or UNNAMED)
+
+
+def _plan(topology: Topology, wanted: Bundle, found: Found) -> Plan:
+    return diff(
+        topology.name,
+        wanted.streams,
+        wanted.mappings,
+        Observed(
+            streams=found.streams, rules=found.rules, consumers=found.consumers, unread_servers=_unread(topology, found)
+        ),
+        adopt=frozenset({"all"}),
+        server_version=topology.server_version,
+        durables=wanted.consumers,
+    )
+
+
+def _unread(topology: Topology, found: Found) -> tuple[str, ...]:
+    """Servers of which nobody said what they have loaded."""
+    number = len(topology.seats) - len(found.rules) - len(found.unread)
+    return (*found.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
+
+
+def _other_rules(wanted: Bundle, plan: Plan, found: Found) -> Iterator[Leftover]:
+    """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
+    ours = {one.source for one in wanted.mappings} | {one.source for one in plan.rules}
+    others: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for server, rules in sorted(found.rules.items()):
+        for source, destinations in rules.items():
+            if source not in ours and kind_of(source) == RULE:
+                others.setdefault((source, destinations), []).append(server)
+    for (source, destinations), servers in sorted(others.items()):
+        where = "every server" if len(servers) == len(found.rules) else ", ".join(servers)
+        what = f"goes to {'; '.join(destinations) or 'nowhere'} on {where}"
+        do = "it is not in the rendered mappings.cfg: keep it in the account beside that"
+        yield Leftover(kind="mapping", name=source, what=what, do=do)
+
+
+def _kept(plan: Plan) -> Iterator[Leftover]:
+    for note in plan.notes:
+        yield Leftover(kind="field", name=note.name, what=note.text)
+
+
+def _unknown(found: Found, seen: Recognised) -> Iterator[Leftover]:
+    """What the servers did not say, and a topology needs."""
+    for one in seen.virtual:
+        if not one.subjects:
+            what = "nobody says what clients publish on"
+            do = "name the monitoring addresses of servers with `--monitor`, or fill it in by hand"
+            if found.rules:
+                do = "no mapping rule leads to its write streams: fill it in by hand"
+            yield Leftover(kind="subjects", name=one.name, what=what, do=do)
+    if found.lab is None:
+        reached = {way.cluster for way in found.ways}
+        for region, cluster in seen.places.regions.items():
+            if cluster not in reached:
+                what = "no connection leads there"
+                do = "name one of its servers, too: `--server`, or `--context`"
+                yield Leftover(kind="region", name=region, what=what, do=do)
+    for address in found.unread:
+        yield Leftover(kind="server", name=address, what="does not answer: what it has loaded is not known")
+    if seen.places.stretch and not seen.places.members:
+        what = "nothing says in which regions its servers stand"
+        do = "list them under `stretch`: `members`"
+        yield Leftover(kind="region", name=seen.places.stretch, what=what, do=do)
+
+
+def _head(found: Found) -> Iterator[str]:
+    yield "Written by `vstream import` from what runs. Look at every comment, then: vstream validate, vstream plan"
+    if found.lab is None:
+        yield "Not on the servers' word: host names, ports and disks. Regions have a number of servers; list host names"
+        yield "under `servers` if vstream is to render server configurations."
+    yield "No server knows the subjects that probes may publish on: see `canary` in docs/topology.md."
+
+
+def _beside(found: Found, seen: Recognised) -> Iterator[tuple[str, str]]:
+    unsure = False
+    for region, cluster in seen.places.regions.items():
+        asked, number = servers_in(cluster, found)
+        unsure = unsure or asked != number
+        look = [f"are there {number}?"] if asked != number else []
+        if not any(region in one.regions for one in seen.virtual):
+            look.append("no virtual stream is here")
+        if look:
+            yield f"regions.{region}", f"LOOK: {', '.join(look)}"
+    if unsure:
+        yield "server_version", "LOOK: the oldest server that there is"
+    if seen.places.stretch and not seen.places.members:
+        yield "stretch", "LOOK: which regions have a member?"
+    for one in seen.virtual:
+        if not one.subjects:
+            yield f"streams.{one.name}.subjects", "FILL IN: what clients publish on"
+        replicated = [part.stream.config.fields.get("max_age") or 0 for part in one.parts if part.role is Role.WRITE]
+        if 0 in replicated:
+            yield f"streams.{one.name}.write", "LOOK: without max_age, write streams grow for ever"
+
+
+def _beside_buckets(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("kv", "objects"):
+        for name, bucket in data.get(part, {}).items():
+            if "writers" in bucket:
+                yield f"{part}.{name}.writers", "LOOK: is each key written in one region only?"

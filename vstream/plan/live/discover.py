@@ -1,0 +1,201 @@
+"""What runs, read without a topology: streams, durables, loaded mappings, versions and clusters of one account."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection, connect
+from vstream.plan.account_entries import RULE, kind_of
+from vstream.plan.importing.found import Found, FoundServer, Way
+from vstream.plan.importing.topology import refused
+from vstream.plan.live.loaded_rules import leads_elsewhere, loaded_on
+from vstream.plan.live.observe import account_name
+from vstream.topology.model import Routing
+from vstream.topology.stream_config import REGIONAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from vstream.topology.consumer_config import ObservedConsumer
+    from vstream.topology.model import Endpoint, ServerVersion
+    from vstream.topology.stream_config import ObservedStream
+
+_ELECTION = 10.0
+"""Seconds that streams get to elect a leader. It takes 4 to 9."""
+_PAUSE = 0.5
+_IN_FLIGHT = 32
+
+
+async def find(
+    ways: Sequence[tuple[str, Endpoint]], monitors: Sequence[str] = (), *, lab: str | None = None, timeout: float
+) -> Found:
+    """
+    Everything that the account of *ways* has: pairs of what a way is called, and how servers are reached on it.
+
+    *monitors* are monitoring addresses besides those of the ways. Raises NotReachableError if a way leads nowhere,
+    VstreamError if streams do not answer, or the ways lead to different accounts, and RefusedError where each
+    region is a JetStream domain.
+    """
+    async with AsyncExitStack() as stack:
+        connections = await asyncio.gather(
+            *(stack.enter_async_context(connect(one, label, timeout=timeout)) for label, one in ways)
+        )
+        account = await _account(connections)
+        _check_domains(connections)
+        admin = JetStreamAdmin(connections[0])
+        streams = await _streams(admin)
+        consumers = await _consumers(admin, streams)
+    asked = {
+        url: connection.cluster for connection, (_, one) in zip(connections, ways, strict=True) for url in one.monitor
+    }
+    addresses = {**dict.fromkeys(monitors), **asked}
+    answers = await asyncio.gather(*(_server(url, beside, account, timeout) for url, beside in addresses.items()))
+    read = [answer for answer in answers if answer is not None]
+    monitored = {server.name for server, _, _ in read}
+    connected = [
+        FoundServer(name=one.server_name, cluster=one.cluster, version=_version(one.server_version))
+        for one in connections
+        if one.server_name not in monitored
+    ]
+    return Found(
+        streams=streams,
+        consumers=consumers,
+        ways=tuple(_ways(connections, ways, is_lab=lab is not None)),
+        servers=(*(server for server, _, _ in read), *connected),
+        rules={server.name: rules for server, rules, _ in read},
+        clusters=tuple(dict.fromkeys(cluster for _, _, heard in read for cluster in heard)),
+        unread=tuple(url for url, answer in zip(addresses, answers, strict=True) if answer is None),
+        lab=lab,
+    )
+
+
+def _ways(connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]], *, is_lab: bool) -> Iterable[Way]:
+    """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""
+    found: dict[str, Way] = {}
+    for connection, (label, endpoint) in zip(connections, ways, strict=True):
+        cluster = connection.cluster or connection.server_name
+        servers = len(connection.known_addresses)
+        way = Way(cluster=cluster, endpoint=endpoint, region=label if is_lab else None, servers=servers)
+        before = found.get(cluster)
+        if (
+            before is not None
+            and not endpoint.context
+            and replace(before.endpoint, urls=()) == replace(endpoint, urls=())
+        ):
+            urls = tuple(dict.fromkeys((*before.endpoint.urls, *endpoint.urls)))
+            way = replace(way, endpoint=replace(before.endpoint, urls=urls), servers=max(before.servers, servers))
+        elif before is not None:
+            continue
+        found[cluster] = way
+    return found.values()
+
+
+async def _account(connections: Sequence[Connection]) -> str:
+    """The account of all of *connections*. Raises VstreamError if it is not one."""
+    names = await asyncio.gather(*map(account_name, connections))
+    if len(set(names)) > 1 and all(name.startswith(REGIONAL) for name in names):
+        raise refused(Routing.REGIONAL)
+    for connection, name in zip(connections, names, strict=True):
+        if name != names[0]:
+            raise VstreamError(
+                f"`{connections[0].region}` leads to account `{names[0]}`, `{connection.region}` to `{name}`",
+                hint="one topology is in one account: connect to all regions with its credentials",
+            )
+    return names[0]
+
+
+def _check_domains(connections: Iterable[Connection]) -> None:
+    if len({one.domain for one in connections}) > 1:
+        raise refused(Routing.DOMAINS)
+
+
+async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
+    """
+    All streams. Raises NotReachableError if some do not answer.
+
+    Without them a topology would not have their regions, and applying it would take their sources away.
+    """
+    deadline = time.monotonic() + _ELECTION
+    while True:
+        streams, missing = await admin.streams()
+        if not missing:
+            return streams
+        if time.monotonic() > deadline:
+            raise NotReachableError(
+                f"these streams exist, and no server answers for them: {', '.join(missing)}",
+                hint="import when all regions are up: a topology without them would take their sources away",
+            )
+        await asyncio.sleep(_PAUSE)
+
+
+async def _consumers(
+    admin: JetStreamAdmin, streams: Mapping[str, ObservedStream]
+) -> dict[str, Mapping[str, ObservedConsumer]]:
+    """The durables of each stream that has consumers. Raises NotReachableError if one does not answer."""
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def listed(name: str) -> tuple[Mapping[str, ObservedConsumer], tuple[str, ...]]:
+        async with slots:
+            return await admin.consumers(name)
+
+    asked = sorted(name for name, one in streams.items() if one.consumers)
+    answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
+    for name, (_, missing) in answers.items():
+        if missing:
+            raise NotReachableError(
+                f"these consumers exist, and no server answers for them: {name} > {', '.join(missing)}",
+                hint="import when all regions are up",
+            )
+    return {name: found for name, (found, _) in answers.items()}
+
+
+async def _server(
+    url: str, beside: str | None, account: str, timeout: float
+) -> tuple[FoundServer, Mapping[str, tuple[str, ...]], tuple[str, ...]] | None:
+    """
+    The server that monitors at *url*: itself, the rules that it has loaded, and the clusters that it knows.
+
+    None if it does not answer. Raises RefusedError if it has vstream's hidden accounts.
+    """
+    try:
+        said, loaded, gateways = await asyncio.gather(
+            monitoring.get(url, "/varz", timeout),
+            loaded_on(url, account, (), timeout),
+            monitoring.outbound_gateways(url, timeout),
+        )
+        told = await monitoring.varz(url, timeout)
+    except NotReachableError:
+        return None
+    except ServerError as error:
+        raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
+    if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
+        raise refused(Routing.ACCOUNTS)
+    tags = said.get("tags")
+    server = FoundServer(
+        name=told.server_name,
+        cluster=told.cluster,
+        version=_version(told.version),
+        tags=tuple(str(tag) for tag in tags) if isinstance(tags, list) else (),
+        monitor=url,
+        beside=beside,
+    )
+    # In operator mode a server says more of the account than its rules.
+    rules = {source: to for source, to in loaded.items() if kind_of(source) == RULE}
+    return server, rules, (*([told.cluster] if told.cluster else []), *sorted(gateways))
+
+
+async def _has_hidden_accounts(url: str, timeout: float) -> bool:
+    accounts = (await monitoring.get(url, "/accountz", timeout)).get("accounts") or ()
+    return {one[:2] for one in accounts if isinstance(one, str)} >= {"W_", "R_"}
+
+
+def _version(text: str) -> ServerVersion:
+    major, minor, *_ = (int(part) for part in text.split("-", maxsplit=1)[0].split("."))
+    return major, minor

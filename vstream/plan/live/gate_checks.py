@@ -1,0 +1,355 @@
+"""
+Measuring whether streams have caught up: what the gates of a plan ask.
+
+`lag` is never asked: servers say 0 of a source that they have lost or skipped. What
+counts is how far a reader has come in a write stream, against that stream's last sequence.
+Servers of 2.15 say it (`sources[].seq`); before, it is in the header of the newest message from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream import direct
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.source_header import origin_of
+from vstream.plan.gates import GateKind
+from vstream.plan.transitions import seed_region
+from vstream.subjects.transform import SubjectTransform
+from vstream.topology import naming
+from vstream.topology.stream_config import StreamConfig, taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.plan.gates import Gate
+
+STEADY = 2.0
+"""Seconds that what a gate asks for must have held: what servers have accepted is stored by then."""
+SCANNED = 4096
+"""Messages at the end of a stream that are looked through for the newest from a write stream."""
+_SCANNED_AT_REST = 65536
+"""The same, where it is known from before how far it is at least."""
+_AT_ONCE = 64
+_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    """One stream as its leader describes it."""
+
+    name: str
+    config: StreamConfig
+    first_seq: int
+    last_seq: int
+    messages: int
+    taken: Mapping[str, int]
+    """How far it has come in each source, as servers of 2.15 say; a source that has not begun is not in it."""
+    lags: Mapping[str, int]
+    """How many messages of each source it knew of and did not have when it last heard from it."""
+    is_settled: bool
+    """Whether all of its replicas are as far as its leader."""
+
+
+class LiveGauges:
+    """Gauges over one connection, whose account's streams of all clusters answer to it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._admin = JetStreamAdmin(connection)
+        self._steady: dict[Gate, tuple[object, float]] = {}
+        self._drained: dict[str, int] = {}
+
+    async def missing(self, gate: Gate) -> str | None:
+        """See Gauges."""
+        try:
+            return await self._missing(gate)
+        except (NotReachableError, ServerError, NoRespondersError) as error:
+            self._steady.pop(gate, None)
+            return error.message
+
+    async def _missing(self, gate: Gate) -> str | None:
+        match gate.kind:
+            case GateKind.COPIED:
+                return await self._copied(gate)
+            case GateKind.AT_REST:
+                return await self._at_rest(gate)
+            case GateKind.FED:
+                return await self._fed(gate)
+            case GateKind.DRAINED | GateKind.PASSED_ON:
+                return await self._emptied(gate)
+            case GateKind.UNCHANGED:
+                return await self._unchanged(gate)
+            case _:
+                assert_never(gate.kind)
+
+    async def starts(self, reader: str) -> Mapping[str, int]:
+        """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
+        found = await self._stream(reader)
+        noted = seed_region.positions(found.config.metadata)
+        newest = {origin: await self._scanned(found, origin, _SCANNED_AT_REST) for origin in noted}
+        starts = {origin: max(start, (newest[origin] or 0) + 1) for origin, start in noted.items()}
+        mirrored = found.config.metadata.get(seed_region.COPY_KEY)
+        # Of a stream that sources nothing, a mirror has the very sequences.
+        return {**starts, mirrored: found.last_seq + 1} if mirrored is not None and mirrored in noted else starts
+
+    async def after(self, origin: str, readers: Sequence[str]) -> int:
+        """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
+        cursors, _ = await self.cursors(origin, readers)
+        return max((seq or 0 for seq in cursors.values()), default=0) + 1
+
+    async def cursors(self, origin: str, readers: Sequence[str]) -> tuple[Mapping[str, int | None], int]:
+        """
+        How far each of *readers* has come in a stream *origin* that does not answer, None where nothing of it is found.
+
+        And how many more messages of it the readers knew of when they last heard of it.
+        """
+        found: dict[str, int | None] = {}
+        known = 0
+        for name in readers:
+            reader = await self._stream(name)
+            newest = await self._scanned(reader, origin, _SCANNED_AT_REST)
+            last = max(reader.taken.get(origin, 0), newest or 0)
+            found[name] = last or (None if reader.messages else 0)
+            known = max(known, last + reader.lags.get(origin, 0))
+        return found, max(0, known - max((seq or 0 for seq in found.values()), default=0))
+
+    async def ends(self, reader: str) -> Mapping[str, int]:
+        """
+        See Gauges.
+
+        For a copy, its donor is asked, while the copy still takes from it: whatever the donor takes later is in the copy.
+        Raises VstreamError where a source's position cannot be known.
+        """
+        found = await self._stream(reader)
+        if found.config.mirror_name is not None:
+            at, found = found.last_seq, await self._stream(found.config.mirror_name)
+            if not found.config.source_names:
+                return {found.name: at + 1}
+        positions = {origin: await self._position(found, origin) for origin in found.config.source_names}
+        if unknown := [origin for origin, position in positions.items() if position is None]:
+            raise VstreamError(_unknown(found.name, unknown[0]), hint=_BEACON)
+        return {origin: position + 1 for origin, position in positions.items() if position is not None}
+
+    async def _copied(self, gate: Gate) -> str | None:
+        donor = await self._stream(gate.others[0])
+        copy = await self._stream(gate.stream)
+        if copy.last_seq < donor.last_seq:
+            return f"`{copy.name}` is at {copy.last_seq:,} of {donor.last_seq:,}"
+        is_whole = seed_region.COPY_KEY in copy.config.metadata  # a mirror that was one before has limits of its own
+        if is_whole and (
+            copy.messages < donor.messages or (copy.messages and copy.first_seq > max(donor.first_seq, 1))
+        ):
+            return f"`{copy.name}` holds {copy.messages:,} messages, `{donor.name}` {donor.messages:,}"
+        for origin in donor.config.source_names:
+            if await self._position(donor, origin) is None:
+                return f"{_unknown(donor.name, origin)}; {_BEACON}"
+        return None
+
+    async def _at_rest(self, gate: Gate) -> str | None:
+        copy = await self._stream(gate.stream)
+        if not copy.is_settled:
+            self._steady.pop(gate, None)
+            return f"not all replicas of `{copy.name}` are current"
+        return self._held(gate, copy.last_seq, f"`{copy.name}` is at {copy.last_seq:,}")
+
+    async def _fed(self, gate: Gate) -> str | None:
+        # The reader is asked last: what clients publish meanwhile is not what it lacks.
+        origins = [await self._stream(origin) for origin in gate.others]
+        reader = await self._stream(gate.stream)
+        for origin in origins:
+            missing = await self._behind(reader, origin)
+            if missing is not None:
+                return missing
+        return None
+
+    async def _emptied(self, gate: Gate) -> str | None:
+        origin = await self._stream(gate.stream)
+        for reader in gate.others:
+            missing = await self._behind(await self._stream(reader), origin)
+            if missing is not None:
+                self._steady.pop(gate, None)
+                return missing
+        self._drained[origin.name] = origin.last_seq
+        return self._held(gate, origin.last_seq, f"the last message of `{origin.name}` has just been taken")
+
+    async def _unchanged(self, gate: Gate) -> str | None:
+        origin = await self._stream(gate.stream)
+        before = self._drained.get(origin.name)
+        if before is not None:
+            more = origin.last_seq - before
+            return (
+                f"{more:,} messages have come into `{origin.name}`, which nobody sources any more: {_BACK}"
+                if more
+                else None
+            )
+        # An earlier run has drained it, and nobody sources it now: what it holds must be in the readers.
+        for name in gate.others:
+            missing = await self._behind(await self._stream(name), origin)
+            if missing is not None:
+                return f"{missing}, which nobody sources any more: {_BACK}"
+        return None
+
+    def _held(self, gate: Gate, state: object, said: str) -> str | None:
+        """*said* until *state* has been the same for long enough."""
+        before, since = self._steady.get(gate, (None, 0.0))
+        if before != state:
+            self._steady[gate] = (state, time.monotonic())
+            return said
+        return None if time.monotonic() - since >= STEADY else said
+
+    async def _behind(self, reader: _Stream, origin: _Stream) -> str | None:
+        """How far *reader* is behind *origin*; None if it has taken everything that *origin* holds."""
+        if not origin.messages:
+            return None  # nothing is left in it that could be taken
+        if _start(reader, origin.name) > origin.last_seq:
+            return None  # it began with what comes after
+        position = reader.taken.get(origin.name)
+        if position is None:
+            position = await self._newest(reader, origin)
+        if position is None and await self._searched(reader, origin.name) == origin.last_seq:
+            return None
+        if position is None:
+            return f"{_unknown(reader.name, origin.name)}; one more message on {_heard(origin)} will tell"
+        if position < origin.last_seq:
+            return f"`{reader.name}` is at {position:,} of {origin.last_seq:,} in `{origin.name}`"
+        return None
+
+    async def _position(self, reader: _Stream, name: str) -> int | None:
+        """The last sequence of the stream *name* that *reader* has taken, or 0; None if that cannot be known."""
+        if name in reader.taken:
+            return reader.taken[name]
+        origin = await self._stream(name)
+        if not origin.messages:
+            return origin.last_seq  # whatever it held, there is nothing left to begin with
+        return await self._newest(reader, origin)
+
+    async def _newest(self, reader: _Stream, origin: _Stream) -> int | None:
+        """The sequence in *origin* of the newest message from there that *reader* holds; None if none is found."""
+        last = await direct.leader_get_by_seq(self._connection, origin.name, origin.last_seq)
+        subject = _as_read(reader, origin.name, last.subject) if last is not None else None
+        if subject is not None and reader.config.fields.get("allow_direct"):
+            found = await direct.last_by_subject(self._connection, reader.name, subject)
+            source, seq = (
+                origin_of(found.headers, [origin.name], taker=reader.name) if found is not None else (None, None)
+            )
+            if source == origin.name and seq == origin.last_seq:
+                return seq
+        return await self._scanned(reader, origin.name)
+
+    async def _searched(self, reader: _Stream, origin: str) -> int | None:
+        """
+        The sequence in *origin* of a message that *reader* holds, of an origin that has been quiet for long.
+
+        The newest one, if much of what came before is from there; else perhaps an older one, or none.
+        """
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
+        low, high, found = max(reader.first_seq, 1), reader.last_seq, None
+        while low <= high:
+            middle = (low + high) // 2
+            wanted = range(middle, min(middle + _AT_ONCE, reader.last_seq + 1))
+            messages = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
+            seen = [
+                (message.seq, seq)
+                for message in messages
+                if message is not None
+                for source, seq in [origin_of(message.headers, [origin])]
+                if source == origin and seq is not None
+            ]
+            if seen:
+                at, found = max(seen)
+                low = at + 1
+            else:
+                high = middle - 1
+        return found
+
+    async def _scanned(self, reader: _Stream, origin: str, limit: int = SCANNED) -> int | None:
+        bottom = max(reader.first_seq, reader.last_seq - limit + 1, 1)
+        # Where Direct Get is off, nobody answers it.
+        get = direct.get_by_seq if reader.config.fields.get("allow_direct") else direct.leader_get_by_seq
+        for top in range(reader.last_seq, bottom - 1, -_AT_ONCE):
+            wanted = range(top, max(bottom, top - _AT_ONCE + 1) - 1, -1)
+            found = await asyncio.gather(*(get(self._connection, reader.name, seq) for seq in wanted))
+            for message in found:
+                said = message.headers if message is not None else {}
+                source, seq = origin_of(said, [origin], taker=reader.name)
+                if source == origin and seq is not None:
+                    return seq
+        return None
+
+    async def _stream(self, name: str) -> _Stream:
+        info = await self._admin.info(name, timeout=_TIMEOUT)
+        if info["config"]["name"] != naming.local_name(name):
+            # A mapping has led the question to a read stream: `name` is a plain stream that was taken over.
+            info = await self._admin.listed(name)
+        state, cluster = info.get("state") or {}, info.get("cluster") or {}
+        return _Stream(
+            name=name,
+            config=StreamConfig(name=name, fields=info["config"]),
+            first_seq=int(state.get("first_seq", 0)),
+            last_seq=int(state.get("last_seq", 0)),
+            messages=int(state.get("messages", 0)),
+            taken=_taken(info.get("sources") or (), name),
+            lags={taken_from(one, name): int(one.get("lag") or 0) for one in info.get("sources") or ()},
+            is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
+        )
+
+
+_BEACON = "publish a message in that region, and it will be"
+
+
+_BACK = "let the topology have the region again, apply it, and take it out once more"
+
+
+def _start(reader: _Stream, origin: str) -> int:
+    """The sequence that *reader* began with in *origin*: it has had what comes before since then; 0 if that is not said."""
+    sources = reader.config.fields.get("sources")
+    for source in sources if isinstance(sources, list) else []:
+        if isinstance(source, dict) and taken_from(source, reader.name) == origin:
+            start = source.get("opt_start_seq")
+            return start if isinstance(start, int) else 0
+    return 0
+
+
+def _heard(origin: _Stream) -> str:
+    """The subjects that *origin* listens on, also where no client is mapped to it any more."""
+    subjects = origin.config.fields.get("subjects")
+    return ", ".join(f"`{one}`" for one in subjects) if isinstance(subjects, list) else f"`{origin.name}`"
+
+
+def _unknown(reader: str, origin: str) -> str:
+    return f"how much of `{origin}` is in `{reader}` cannot be told from its last {SCANNED:,} messages"
+
+
+def _taken(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int]:
+    """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
+    found: dict[str, int] = {}
+    for source in sources:
+        name, seq = taken_from(source, taker), int(source.get("seq") or 0)
+        found[name] = min(seq, found.get(name, seq))
+    return {name: seq for name, seq in found.items() if seq}
+
+
+def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:
+    """What *subject* of *origin* is called in *reader*; None if it is not sourced there."""
+    sources = reader.config.fields.get("sources")
+    for source in sources if isinstance(sources, list) else []:
+        transforms = source.get("subject_transforms") if isinstance(source, dict) else None
+        if (
+            not isinstance(source, dict)
+            or taken_from(source, reader.name) != origin
+            or not isinstance(transforms, list)
+        ):
+            continue
+        for one in transforms:
+            if isinstance(one, dict):
+                transform = SubjectTransform.parse(str(one.get("src", "")), str(one.get("dest", "")))
+                changed = transform.apply(subject) if isinstance(transform, SubjectTransform) else None
+                if changed is not None:
+                    return changed
+    return None

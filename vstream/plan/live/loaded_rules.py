@@ -1,0 +1,190 @@
+"""What one server has loaded of mapping rules and accounts, spelled as a plan does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import ServerError
+from vstream.jetstream import monitoring
+from vstream.plan.account_entries import Entries, account_loaded, account_signed, entries
+from vstream.plan.diff import spell
+from vstream.topology import naming
+from vstream.topology.accounts import Shared
+from vstream.topology.model import Routing
+from vstream.topology.stream_config import HIDDEN, REGIONAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.topology.accounts import Account
+    from vstream.topology.model import Topology
+
+PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
+"""How accounts are called in operator mode."""
+_OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
+
+
+def hidden_accounts(topology: Topology) -> tuple[str, ...]:
+    """
+    The accounts whose text is the topology's, but for that of clients where streams are in others.
+
+    None where all of them are somebody else's.
+    """
+    if not topology.has_accounts:
+        return ()
+    if topology.routing is Routing.DOMAINS:
+        return (naming.client_account(topology),)
+    own = (naming.client_account(topology),) if topology.routing is Routing.MAPPED else ()
+    found = (account for account in naming.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
+    return (*own, *(account for account in found if account is not None))
+
+
+def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
+    """Whether a server that has *loaded* this hands requests of *asking* on to *account*; it may if that is unknown."""
+    if not account.startswith(HIDDEN):
+        return True  # a domain, where there is nothing to hand on
+    api = f"{naming.api_prefix(account)}."
+    if account == naming.FORMER_ACCOUNT:
+        return loaded is not None and f"{api}>" in loaded  # a rule of the account itself
+    return loaded is None or any(key.startswith(f"import {asking} {api}") for key in loaded)
+
+
+def leads_elsewhere(loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
+    """Whether a server that has *loaded* this leads the JetStream API of the account of clients to hidden accounts."""
+    return loaded is not None and f"{naming.API}.>" in loaded
+
+
+def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
+    """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
+    before = f"import {asking} {naming.API_OF}."
+    found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
+    former = {naming.FORMER_ACCOUNT} - {*naming.accounts_of(topology)}
+    if topology.routing is Routing.ACCOUNTS or leads_elsewhere(loaded):
+        found |= {one for one in former if is_reachable(one, loaded, asking)}
+    return tuple(sorted(found - {*hidden_accounts(topology)}))
+
+
+async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
+    """
+    What the server that monitors at *url* has loaded for *account*: its mapping rules.
+
+    Accounts of regions have the same, and are read all. If there are *hidden* accounts, also what all of them export and import; one that the server does not have
+    is left out, and so are services that it lists as imported without listening there (`idle`). Raises as
+    `monitoring.get`, each request after *timeout* seconds.
+    """
+    if PUBLIC_KEY.fullmatch(account):
+        return await _signed_on(url, account, timeout)
+    apart = [one for one in hidden if one != account]
+    detail, *others = await asyncio.gather(
+        monitoring.account_detail(url, account, timeout), *(_detail_if_any(url, one, timeout) for one in apart)
+    )
+    ours = frozenset((account, *hidden))
+    details = ((account, detail), *zip(apart, others, strict=True)) if hidden else ()
+    loaded = [account_loaded(name, one, ours) for name, one in details if one is not None]
+    dead = await idle(url, loaded, timeout)
+    return {
+        **_rules(
+            {
+                account: detail,
+                **{name: one for name, one in zip(apart, others, strict=True) if one and _is_regional(name)},
+            }
+        ),
+        **entries([_without_services(one) if one.name in dead else one for one in loaded]),
+    }
+
+
+async def _signed_on(url: str, account: str, timeout: float) -> Entries:
+    """
+    The same in operator mode, where *account* is a public key: of it and of all accounts that it imports from.
+
+    Those of regions import from each other. They are called as their claims say, and compared by all that these say (`render.claims.mark_of`).
+    """
+    await monitoring.load_account(url, account, timeout)
+    clients = await monitoring.account_detail(url, account, timeout)
+    others = sorted({str(one["account"]) for one in clients.get("imports") or ()} - {account})
+    found = await asyncio.gather(*(_detail_if_any(url, key, timeout) for key in others))
+    details = {account: clients} | {
+        key: one for key, one in zip(others, found, strict=True) if one is not None and not one.get("is_system")
+    }
+    names = {key: str(one.get("name_tag") or key) for key, one in details.items()}
+    if not _is_regional(names[account]):
+        names[account] = naming.CLIENT_ACCOUNT
+    loaded = {key: account_signed(names[key], one, names) for key, one in details.items()}
+    dead = await idle(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
+    mapped = {names[key]: one for key, one in details.items() if key == account or _is_regional(names[key])}
+    return {
+        **_rules(mapped),
+        **entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
+    }
+
+
+def _is_regional(account: str) -> bool:
+    return account.startswith(REGIONAL)
+
+
+def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
+    """The mapping rules of accounts that shall have the same; where they have not, each with its account before it."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for account, detail in details.items():
+        for source, to in (detail.get("mappings") or {}).items():
+            # In a domain, servers themselves map the API of that name to the plain one.
+            if not _OF_DOMAIN.match(source):
+                found.setdefault(source, {})[account] = _spelled(source, to)
+    return {
+        source: next(iter(by_account.values()))
+        if len(by_account) == len(details) and len(set(by_account.values())) == 1
+        else tuple(f"{account} {one}" for account, some in sorted(by_account.items()) for one in some)
+        for source, by_account in found.items()
+    }
+
+
+async def idle(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
+    """
+    Those of *accounts* whose imported services the server at *url* knows, and does not serve.
+
+    After a reload that made an account (2.11 to 2.15.1): it listens for what that imports from the next reload on
+    (server/server.go, configureAccounts: not while reloading, and not for accounts that it did not have).
+    """
+    services = {
+        account.name: one.to or one.subject
+        for account in accounts
+        for one in account.imports
+        if one.shared is Shared.SERVICE
+    }
+    served = await asyncio.gather(*(monitoring.listens(url, *one, timeout) for one in services.items()))
+    return frozenset(name for name, is_served in zip(services, served, strict=True) if not is_served)
+
+
+def _without_services(account: Account) -> Account:
+    return replace(account, imports=tuple(one for one in account.imports if one.shared is not Shared.SERVICE))
+
+
+async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:
+    try:
+        return await monitoring.account_detail(url, account, timeout)
+    except ServerError:
+        return None
+
+
+def _spelled(source: str, destinations: list[dict[str, Any]]) -> tuple[str, ...]:
+    # Where every destination names a cluster, servers list the source itself for all other clusters.
+    identity = {source, _dollar(source), naming.with_placeholders(source)}
+    return tuple(
+        sorted(
+            spell(one.get("cluster"), int(one.get("weight", 0)), str(one.get("subject", "")))
+            for one in destinations
+            if one.get("cluster") or one.get("subject") not in identity
+        )
+    )
+
+
+def _dollar(source: str) -> str:
+    """The server's own spelling of a wildcard source as a destination: `foo.$1` for `foo.*`."""
+    tokens, number = [], 0
+    for token in source.split("."):
+        number += token == "*"
+        tokens.append(f"${number}" if token == "*" else token)
+    return ".".join(tokens)

@@ -1,0 +1,81 @@
+"""Whether a region is really dead, and how far the others have come in what was written there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from vstream.errors import RefusedError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.connection import Connection
+from vstream.plan.live.gate_checks import LiveGauges
+from vstream.plan.transitions.lost_region import Loss
+from vstream.topology import naming
+from vstream.topology.model import Role, Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.plan.diff import Observed
+    from vstream.topology.model import Endpoint, Topology
+
+_HINT = "without `--lost`, `apply` waits until the others have everything of it"
+
+
+async def require_dead(
+    topology: Topology,
+    regions: Sequence[str],
+    endpoints: Mapping[str, Endpoint],
+    connections: Mapping[str, object],
+    observed: Observed,
+) -> None:
+    """Raises RefusedError if anything of *regions* still answers, or streams of the topology are to be there."""
+    if regions and topology.routing is not Routing.MAPPED:
+        raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
+    for region in regions:
+        used = [stream.name for stream in topology.streams if region in stream.regions]
+        if used:
+            raise RefusedError(
+                f"the topology still has `{used[0]}` in region `{region}`",
+                hint="take the region out of the streams' `regions`, or out of the topology, first",
+            )
+        if isinstance(connections.get(region), Connection):
+            raise RefusedError(f"region `{region}` is not dead: it can be connected to", hint=_HINT)
+        endpoint = endpoints.get(region)
+        answers = await asyncio.gather(*(_answers(url) for url in (endpoint.monitor if endpoint else ())))
+        if alive := next((name for name in answers if name), None):
+            raise RefusedError(f"region `{region}` is not dead: server `{alive}` answers", hint=_HINT)
+        for stream in topology.streams:
+            for role in (Role.WRITE, Role.READ):
+                if (name := naming.physical_name(stream, role, region)) in observed.streams:
+                    raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_HINT)
+
+
+async def losses(
+    topology: Topology, regions: Sequence[str], observed: Observed, connection: Connection
+) -> tuple[Loss, ...]:
+    """What is lost of each write stream in *regions* that another stream sources, or that nobody answers for."""
+    gauges = LiveGauges(connection)
+    found = []
+    for stream in topology.streams:
+        for region in regions:
+            name = naming.physical_name(stream, Role.WRITE, region)
+            readers = sorted(
+                naming.physical_name(stream, part.role, part.place)
+                for part in stream.physical
+                if part.role in {Role.READ, Role.ORDER}
+            )
+            seen = {one: observed.streams[one] for one in readers if one in observed.streams}
+            readers = [one for one, held in seen.items() if held.config.mirror_name is None]
+            if name in observed.missing or any(name in seen[one].config.source_names for one in readers):
+                cursors, waiting = await gauges.cursors(name, readers)
+                found.append(Loss(stream=name, region=region, readers=cursors, waiting=waiting))
+    return tuple(found)
+
+
+async def _answers(url: str) -> str | None:
+    """The name of the server that answers there."""
+    try:
+        return (await monitoring.varz(url)).server_name
+    except VstreamError:
+        return None

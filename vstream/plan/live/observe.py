@@ -1,0 +1,415 @@
+"""What the servers of all regions say right now: streams, and the mapping rules and accounts that each has loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
+from vstream.jetstream.domain_router import Anywhere
+from vstream.plan.diff import Observed
+from vstream.plan.live.loaded_rules import (
+    PUBLIC_KEY,
+    hidden_accounts,
+    is_reachable,
+    leads_elsewhere,
+    leaving_accounts,
+    loaded_on,
+)
+from vstream.topology import naming
+from vstream.topology.accounts import VSTREAM_USER, regional_user
+from vstream.topology.feeds import parts
+from vstream.topology.model import Role, Routing, Security
+from vstream.topology.stream_config import REGION_KEY, REGIONAL, ROLE_KEY
+from vstream.topology.versions import version_of, written
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from vstream.topology.consumer_config import ObservedConsumer
+    from vstream.topology.model import Endpoint, Topology
+    from vstream.topology.stream_config import ObservedStream
+
+
+_ELECTION = 10.0
+"""Seconds that streams get to elect a leader. It takes 4 to 9."""
+_PAUSE = 0.5
+_READ_FROM = frozenset({Role.READ.value, Role.ORIGIN.value})
+_IN_FLIGHT = 32
+
+
+@asynccontextmanager
+async def connect_all(
+    topology: Topology, endpoints: Mapping[str, Endpoint], *, timeout: float = CONNECT_TIMEOUT
+) -> AsyncIterator[Mapping[str, Connection | NotReachableError]]:
+    """
+    One connection to each region that can be reached, and the reason for each that cannot.
+
+    Raises VstreamError if a connection leads to another cluster than the region's,
+    or to a server that is older than the topology promises.
+    """
+    opened = await asyncio.gather(
+        *(_open(region.name, endpoints.get(region.name), timeout) for region in topology.regions)
+    )
+    connections = {region.name: one for region, one in zip(topology.regions, opened, strict=True)}
+    try:
+        for region in topology.regions:
+            connection = connections[region.name]
+            if isinstance(connection, Connection):
+                _check(topology, region.name, connection)
+        await _check_accounts(topology, connections)
+        yield connections
+    finally:
+        await asyncio.gather(*(one.close() for one in opened if isinstance(one, Connection)))
+
+
+async def _open(region: str, endpoint: Endpoint | None, timeout: float) -> Connection | NotReachableError:
+    if endpoint is None:
+        return NotReachableError(
+            f"nothing says how to reach region `{region}`", hint=f"add `{region}` to `connect` in the topology"
+        )
+    try:
+        return await open_connection(endpoint, region, timeout=timeout)
+    except NotReachableError as error:
+        return error
+
+
+def _check(topology: Topology, region: str, connection: Connection) -> None:
+    expected = topology.region(region).cluster
+    if connection.cluster != expected:
+        raise VstreamError(
+            f"the connection for region `{region}` leads to cluster `{connection.cluster}` "
+            f"(server `{connection.server_name}`), not to `{expected}`",
+            hint="correct `connect` or the region's `cluster` in the topology",
+        )
+    running = version_of(connection.server_version)
+    if running is not None and running[:2] < topology.server_version:
+        oldest = written(topology.server_version)
+        raise VstreamError(
+            f"server `{connection.server_name}` in region `{region}` runs {connection.server_version}, "
+            f'the topology says `server_version: "{oldest}"`',
+            hint="upgrade the server, or lower `server_version`",
+        )
+
+
+async def _check_signed(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    endpoints: Mapping[str, Endpoint],
+) -> None:
+    """
+    Raises VstreamError where whoever connects is in another account than the topology's, or servers have that of another profile.
+
+    In operator mode, where clients are told the public key of their account, and servers its name.
+    """
+    for region, connection in connections.items():
+        endpoint = endpoints.get(region)
+        if not isinstance(connection, Connection) or endpoint is None or not endpoint.monitor:
+            continue
+        try:
+            key = await account_name(connection)
+            await monitoring.load_account(endpoint.monitor[0], key, monitoring.TIMEOUT)
+            detail = await monitoring.account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
+        except (NotReachableError, ServerError):
+            continue  # what cannot be read is said by the plan
+        name, expected = str(detail.get("name_tag") or key), naming.client_account(topology, region)
+        if name != expected:
+            raise VstreamError(
+                f"the user of `connect` for region `{region}` is in account `{name}`, not in `{expected}`",
+                hint=f"connect with user-{_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
+                "the routing profile of a topology in operator mode cannot change while servers run",
+            )
+        if bool(detail.get("jetstream_enabled")) is (topology.routing is Routing.ACCOUNTS):
+            raise VstreamError(
+                f"servers of region `{region}` have accounts of another profile than `routing: {topology.routing.value}`",
+                hint="the routing profile of a topology in operator mode cannot change while servers run",
+            )
+
+
+async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
+    """Raises VstreamError where whoever connects to one region is in the account of another."""
+    if topology.routing is not Routing.REGIONAL:
+        return
+    opened = [one for one in connections.values() if isinstance(one, Connection)]
+    for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
+        expected = naming.region_account(connection.region)
+        if account.startswith(REGIONAL) and account != expected:
+            raise VstreamError(
+                f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
+                hint=f"connect as `{_manager(topology, connection.region)}`: with `routing: regional`, each region has "
+                "users of its own",
+            )
+
+
+def _manager(topology: Topology, region: str) -> str:
+    return regional_user(VSTREAM_USER, region) if topology.routing is Routing.REGIONAL else VSTREAM_USER
+
+
+def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
+    """
+    To a region that can be reached: each answers for all, but for what only a domain's own region knows.
+
+    Raises NotReachableError with every reason if there is none.
+    """
+    for connection in connections.values():
+        if isinstance(connection, Connection):
+            return Anywhere(connection, connections)
+    reasons = [str(error) for error in connections.values()]
+    raise NotReachableError(
+        "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
+    )
+
+
+def check_mode(topology: Topology, account: str) -> None:
+    """
+    Raises VstreamError where servers are in operator mode and *topology* is not, or the other way round.
+
+    *account* is what servers call the account of whoever connects. An account of one's own may be in either.
+    """
+    is_signed = PUBLIC_KEY.fullmatch(account) is not None
+    if not topology.has_accounts or is_signed is (topology.security is Security.OPERATOR):
+        return
+    if is_signed:
+        raise VstreamError(
+            f"the servers are in operator mode: the user of `connect` is in account `{account}`, and the topology says "
+            f"`mode: {topology.security.value}`",
+            hint="say `security: {mode: operator}`; servers whose accounts stand in their configuration are other ones: "
+            "a lab begins anew after `vstream lab down --purge`",
+        )
+    raise VstreamError(
+        f"the servers are not in operator mode: the user of `connect` is in account `{account}`, which stands in "
+        "their configuration",
+        hint="ship operator.cfg and the server configurations to every server, and restart each (`vstream render`); "
+        "a lab begins anew after `vstream lab down --purge`",
+    )
+
+
+async def observe(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    endpoints: Mapping[str, Endpoint],
+) -> Observed:
+    """Everything that a plan compares with. Raises VstreamError if the streams cannot be listed."""
+    connection = any_connection(connections)
+    account = await account_name(connection)
+    known = {region.name for region in topology.regions}
+    leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
+    accounts = naming.accounts_of(topology)
+    is_signed = topology.security is Security.OPERATOR
+    check_mode(topology, account)
+    if is_signed:
+        await _check_signed(topology, connections, endpoints)
+    if topology.has_accounts and account != naming.client_account(topology, connection.region) and not is_signed:
+        return await _observed_elsewhere(topology, connection, account)
+    per_region = await asyncio.gather(
+        *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
+        *(_leaving_rules(topology, endpoint, account) for endpoint in leaving),
+    )
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    unread: list[str] = []
+    for loaded, silent in per_region:
+        rules.update(loaded)
+        unread.extend(silent)
+    here = rules.get(connection.server_name)
+    # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
+    asking = naming.client_account(topology, connection.region) if is_signed else account
+    is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
+    # Its API is still its own: perhaps the topology runs there in one account.
+    if topology.routing is Routing.ACCOUNTS and here is not None and not (leads_elsewhere(here) or is_joined):
+        own = await _own(connection)
+        if any(one.config.owner == topology.name for one in own.values()):
+            return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
+    asked = (
+        # Where vstream renders no accounts, whatever the account's API leads to is asked: another profile is found there.
+        *(
+            one
+            for one in accounts
+            if (
+                not (topology.has_accounts and leads_elsewhere(here))
+                if one is None
+                else is_reachable(one, here, asking)
+            )
+        ),
+        *(leaving_accounts(topology, here, asking) if topology.has_accounts else ()),
+    )
+    streams, missing = await _listed(topology, connections, JetStreamAdmin(connection), asked)
+    unread.extend(_unknown_regions(topology, streams.values(), endpoints))
+    consumers, no_answer = await _consumers(topology, streams, JetStreamAdmin(connection))
+    return Observed(
+        streams=streams,
+        missing=missing,
+        rules=rules,
+        unread_servers=tuple(sorted(unread)),
+        consumers=consumers,
+        silent_consumers=no_answer,
+    )
+
+
+async def _consumers(
+    topology: Topology, streams: Mapping[str, ObservedStream], admin: JetStreamAdmin
+) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
+    """The durables of the streams that are read from, where there are any, and those that did not answer."""
+    wanted = {
+        naming.read_in(stream, region) for stream in topology.streams if stream.consumers for region in stream.regions
+    }
+    asked = sorted(
+        name
+        for name, one in streams.items()
+        if one.consumers
+        and (name in wanted or (one.config.owner == topology.name and one.config.metadata.get(ROLE_KEY) in _READ_FROM))
+    )
+    slots = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def listed(name: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
+        async with slots:
+            return await admin.consumers(name)
+
+    answers = dict(zip(asked, await asyncio.gather(*map(listed, asked)), strict=True))
+    silent = [f"{name} > {durable}" for name, (_, missing) in answers.items() for durable in missing]
+    return {name: found for name, (found, _) in answers.items()}, tuple(silent)
+
+
+def _unknown_regions(
+    topology: Topology, streams: Iterable[ObservedStream], endpoints: Mapping[str, Endpoint]
+) -> frozenset[str]:
+    """Regions where streams of *topology* live, and of whose servers nothing is known."""
+    known = {region.name for region in topology.regions} | endpoints.keys() | {*topology.clusters}
+    regions = {
+        one.config.metadata[REGION_KEY]
+        for one in streams
+        if one.config.owner == topology.name and REGION_KEY in one.config.metadata
+    }
+    return frozenset(
+        f"the servers of region `{region}`, which the topology does not have" for region in regions - known
+    )
+
+
+_GLOBAL = "$G"
+"""The account of clients without a user. It can neither export nor import (server/opts.go, isReservedAccount)."""
+
+
+async def _own(connection: Connection) -> Mapping[str, ObservedStream]:
+    """The streams of the account of *connection*; none if it has no JetStream."""
+    try:
+        return (await JetStreamAdmin(connection).streams())[0]
+    except ServerError:
+        return {}
+
+
+async def _observed_elsewhere(topology: Topology, connection: Connection, account: str) -> Observed:
+    """
+    The streams of servers that have not loaded the topology's accounts: perhaps it still runs there in one account.
+
+    Raises VstreamError if it does not, or if the topology says another account.
+    """
+    streams, missing = await JetStreamAdmin(connection).streams()
+    is_here = any(one.config.owner == topology.name for one in streams.values())
+    if topology.routing is Routing.MAPPED and is_here:
+        raise VstreamError(
+            f"the streams of `{topology.name}` are in account `{account}`, not in `{naming.client_account(topology)}`",
+            hint="leave `account` out: servers let `$G` share nothing, so what is in it stays there"
+            if account == _GLOBAL
+            else f"say so: `account: {account}`",
+        )
+    if not is_here:
+        raise VstreamError(
+            f"the user of `connect` is in account `{account}`, not in "
+            f"`{naming.client_account(topology, connection.region)}`",
+            hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
+            f"connect as `{_manager(topology, connection.region)}`",
+        )
+    return Observed(streams=streams, missing=missing, unread_servers=tuple(seat.server.name for seat in topology.seats))
+
+
+async def _listed(
+    topology: Topology,
+    connections: Mapping[str, Connection | NotReachableError],
+    admin: JetStreamAdmin,
+    accounts: Sequence[str | None],
+) -> tuple[dict[str, ObservedStream], tuple[str, ...]]:
+    """
+    All streams of *accounts*, and those that did not answer.
+
+    A stream that was just moved or scaled, or whose servers have just started, has
+    no leader for a moment: where its region can be reached, it is asked for again.
+    """
+    reached = {region for region, connection in connections.items() if isinstance(connection, Connection)}
+    members = topology.stretch.members if topology.stretch else {}
+    if topology.stretch and 2 * len(reached & members.keys()) > len(members):
+        reached.add(topology.stretch.cluster)  # it has its majority
+    awaited = {
+        naming.physical_name(stream, part.role, part.place)
+        for stream in topology.streams
+        for part in stream.physical
+        if part.place in reached
+    }
+    # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
+    in_domains = topology.routing is Routing.DOMAINS
+    asked = [one for one in accounts if not in_domains or one in reached]
+    away = [
+        part.name for stream in topology.streams for part in parts(stream) if in_domains and part.place not in reached
+    ]
+    deadline = time.monotonic() + _ELECTION
+    while True:
+        streams, missing = await admin.streams(asked)
+        if awaited.isdisjoint(missing) or time.monotonic() > deadline:
+            return streams, (*missing, *away)
+        await asyncio.sleep(_PAUSE)
+
+
+async def account_name(connection: Connection) -> str:
+    """The account that *connection* belongs to."""
+    answer = await connection.request_json("$SYS.REQ.USER.INFO")
+    data = answer.get("data")
+    return str(data.get("account", _GLOBAL)) if isinstance(data, dict) else _GLOBAL
+
+
+async def _region_rules(
+    topology: Topology, region: str, endpoints: Mapping[str, Endpoint], account: str
+) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+    names = [seat.server.name for seat in topology.seats if seat.region == region]
+    endpoint = endpoints.get(region)
+    if endpoint is None or not endpoint.monitor:
+        return {}, names
+    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
+    expected = topology.region(region).cluster
+    stretch = topology.stretch
+    # A member of the stretch cluster stands in this region, and loads the same mappings.
+    clusters = {expected, *((stretch.cluster,) if stretch and region in stretch.members else ())}
+    for url, answer in zip(endpoint.monitor, answers, strict=True):
+        if answer is not None and answer[0].cluster not in clusters:
+            raise VstreamError(
+                f"the monitoring address {url} of region `{region}` leads to cluster `{answer[0].cluster}` "
+                f"(server `{answer[0].server_name}`), not to `{expected}`",
+                hint="correct `monitor` under `connect`, or the region's `cluster` in the topology",
+            )
+    rules: dict[str, Mapping[str, tuple[str, ...]]] = {
+        answer[0].server_name: answer[1] for answer in answers if answer is not None
+    }
+    silent = [url for url, answer in zip(endpoint.monitor, answers, strict=True) if answer is None]
+    # A server that no monitoring address leads to is as unread as one that does not answer.
+    return rules, silent + ([] if silent else [name for name in names if name not in rules and len(rules) < len(names)])
+
+
+async def _leaving_rules(
+    topology: Topology, endpoint: Endpoint, account: str
+) -> tuple[dict[str, Mapping[str, tuple[str, ...]]], list[str]]:
+    """The rules of servers that the topology does not have: those that have stopped map nothing any more."""
+    answers = await asyncio.gather(*(_server_rules(topology, url, account) for url in endpoint.monitor))
+    return {answer[0].server_name: answer[1] for answer in answers if answer is not None}, []
+
+
+async def _server_rules(
+    topology: Topology, url: str, account: str
+) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
+    try:
+        return await asyncio.gather(
+            monitoring.varz(url), loaded_on(url, account, hidden_accounts(topology), monitoring.TIMEOUT)
+        )
+    except VstreamError:
+        return None

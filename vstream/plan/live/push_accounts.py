@@ -1,0 +1,246 @@
+"""
+Accounts in operator mode on servers: pushed as signed tokens, and looked at on each.
+
+Everything is done in stages, each confirmed by every server by its name before the next: first what is new of
+exports, then everything, at last without the exports that go. So nothing is imported that is not there yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import NotReachableError, ServerError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.connection import open_connection, resolve_context
+from vstream.render.accounts import jwt
+from vstream.render.accounts.claims import mark_of, widened
+from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from vstream.jetstream.connection import Connection
+    from vstream.plan.port import MappingAdmin
+    from vstream.topology.model import Endpoint
+    from vstream.topology.signing import Signer
+
+Claims = dict[str, Any]
+
+_UPDATE = "$SYS.REQ.CLAIMS.UPDATE"
+_ANSWERS = 5.0
+"""Seconds that all servers get to answer."""
+_LOADED = 15.0
+"""Seconds until a server must have loaded what it has confirmed. It takes milliseconds."""
+_POLL = 0.1
+_OK = 200
+
+
+class SignedAccounts:
+    """
+    MappingAdmin for servers in operator mode: pushes *claims*, signed by *signer*, to all of *servers*.
+
+    *system* are ways to reach the system account, *monitors* where servers say what they have loaded.
+    """
+
+    def __init__(
+        self,
+        claims: Sequence[Claims],
+        signer: Signer,
+        *,
+        system: Mapping[str, Endpoint],
+        servers: Collection[str],
+        monitors: Sequence[str],
+    ) -> None:
+        self._claims = [one for one in claims if one["name"] != SYSTEM_ACCOUNT]
+        self._signer = signer
+        self._system = system
+        self._servers = frozenset(servers)
+        self._monitors = monitors
+        self._issued = 0
+
+    async def load(self) -> None:
+        """See MappingAdmin."""
+        connection = await _connected(self._system)
+        try:
+            accounts = [one["sub"] for one in self._claims]
+            found = await asyncio.gather(*(self._stored(connection, one) for one in accounts))
+            stored = dict(zip(accounts, found, strict=True))
+            for stage in stages(self._claims, stored, len(self._servers)):
+                for claims in stage:
+                    await self._push(connection, claims)
+                await asyncio.gather(*(self._wait(url, claims) for url in self._monitors for claims in stage))
+        finally:
+            await connection.close()
+
+    async def _stored(self, connection: Connection, account: str) -> list[Claims]:
+        """What each server holds for *account*; less than there are servers where one holds nothing, or is silent."""
+        answers = await _answers(
+            connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
+        )
+        found = [jwt.read(one.decode()) for one in answers if one]
+        self._issued = max([self._issued, *(int(one.get("iat", 0)) for one in found)])
+        return found
+
+    async def _push(self, connection: Connection, claims: Claims) -> None:
+        """Raises VstreamError unless every server has confirmed. Servers keep the token that was issued last."""
+        self._issued = max(self._issued + 1, int(time.time()))
+        fresh = {key: value for key, value in claims.items() if key not in {"iss", "jti"}} | {"iat": self._issued}
+        token = self._signer.sign(fresh, SIGNER)
+        answers = [
+            json.loads(one)
+            for one in await _answers(
+                connection,
+                _UPDATE,
+                token.encode(),
+                lambda some: self._servers <= {json.loads(one)["server"]["name"] for one in some},
+            )
+        ]
+        account = claims["name"]
+        for one in answers:
+            if one.get("data", {}).get("code") != _OK:
+                reason = (one.get("error") or {}).get("description", "no reason given")
+                raise VstreamError(
+                    f"server `{one['server']['name']}` refuses account `{account}`: {reason}",
+                    hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`)",
+                )
+        if silent := sorted(self._servers - {one["server"]["name"] for one in answers}):
+            raise VstreamError(
+                f"account `{account}` was not confirmed by {', '.join(silent)}",
+                hint="start them, or give up their region (`--lost`), and apply again: nothing is half done",
+            )
+
+    async def _wait(self, url: str, claims: Claims) -> None:
+        """Until the server that monitors at *url* has loaded *claims*. Raises VstreamError if it does not."""
+        deadline = time.monotonic() + _LOADED
+        while True:
+            try:
+                loaded = await loaded_claims(url, claims["sub"], monitoring.TIMEOUT)
+            except NotReachableError:
+                return  # it has confirmed, so it runs; what cannot be looked at is said by the plan
+            if loaded is not None and mark_of(loaded) == mark_of(claims):
+                return
+            if time.monotonic() > deadline:
+                raise VstreamError(
+                    f"the server at {url} has confirmed account `{claims['name']}` and not loaded it",
+                    hint="it must trust the operator whose keys these are: compare operator.cfg (`vstream render`); its log says more",
+                )
+            await asyncio.sleep(_POLL)
+
+
+class Several:
+    """MappingAdmin for servers that are pushed to one after the other."""
+
+    def __init__(self, admins: Sequence[SignedAccounts]) -> None:
+        self._admins = admins
+
+    async def load(self) -> None:
+        """See MappingAdmin."""
+        for one in self._admins:
+            await one.load()
+
+
+def push(
+    claims: Sequence[Claims],
+    signer: Signer,
+    *,
+    system: Mapping[str, Endpoint],
+    servers: Sequence[tuple[str, str]],
+    monitors: Mapping[str, Sequence[str]],
+    in_domains: bool,
+) -> MappingAdmin:
+    """
+    How *servers*, each with its region, come to load *claims*; *system* and *monitors* are ways to them by region.
+
+    All at once where they are one system. *in_domains*, each region is one of its own, with the same accounts: their
+    region's alone, which share nothing with others, so that no order between regions matters.
+    """
+    groups = [[region] for region in dict.fromkeys(region for region, _ in servers)] if in_domains else [[*system]]
+    admins = [
+        SignedAccounts(
+            claims,
+            signer,
+            system={one: endpoint for one, endpoint in system.items() if one in regions},
+            servers={name for region, name in servers if region in regions or not in_domains},
+            monitors=[url for one, urls in monitors.items() if one in regions for url in urls],
+        )
+        for regions in groups
+    ]
+    return Several(admins)
+
+
+def stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int) -> list[list[Claims]]:
+    """What is pushed one after the other to get from what *servers* have *stored*, by account, to *desired*."""
+    first: list[Claims] = []
+    second: list[Claims] = []
+    third: list[Claims] = []
+    for claims in sorted(desired, key=lambda one: bool(one["nats"].get("mappings"))):  # that of clients last
+        found = stored.get(claims["sub"], ())
+        if len(found) >= servers and all(mark_of(one) == mark_of(claims) for one in found):
+            continue
+        ours = [one for one in found if one.get("iss") == claims.get("iss")]
+        newest = max(ours, key=lambda one: int(one.get("iat", 0)), default=None)
+        if newest is None:
+            first.append({**claims, "nats": {**claims["nats"], "imports": [], "mappings": {}}})
+            second.append(claims)
+            continue
+        wide = widened(claims, newest)
+        if widened(newest, claims) is not newest:
+            first.append(widened(newest, claims))
+        second.append(wide)
+        if wide is not claims:
+            third.append(claims)
+    return [stage for stage in (first, second, third) if stage]
+
+
+async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None:
+    """The claims of *account* that the server at *url* has loaded, None if it has none. Raises NotReachableError."""
+    await monitoring.load_account(url, account, timeout)
+    try:
+        token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
+    except ServerError:
+        return None  # what it holds is signed by whom it does not trust
+    return jwt.read(token) if token else None
+
+
+def as_system(endpoint: Endpoint, credentials: str) -> Endpoint:
+    """*endpoint*, logging in to the system account with the file *credentials*."""
+    known = resolve_context(endpoint) if endpoint.context else endpoint
+    return replace(
+        known, creds=credentials, nkey=None, user=None, password=None, password_env=None, token=None, token_env=None
+    )
+
+
+async def _connected(endpoints: Mapping[str, Endpoint]) -> Connection:
+    """To the system account, wherever it can be reached. Raises NotReachableError if nowhere."""
+    reasons = []
+    for region, endpoint in endpoints.items():
+        try:
+            return await open_connection(endpoint, region)
+        except NotReachableError as error:
+            reasons.append(error.message)
+    raise NotReachableError(f"the system account cannot be reached: {'; '.join(reasons)}")
+
+
+async def _answers(
+    connection: Connection, subject: str, payload: bytes, is_enough: Callable[[list[bytes]], bool]
+) -> list[bytes]:
+    """What all servers answer, up to that with which there is enough, or until time is up."""
+    client, found = connection.client, list[bytes]()
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    try:
+        await client.publish(subject, payload, reply=inbox)
+        try:
+            async with asyncio.timeout(_ANSWERS):
+                while not found or not is_enough(found):
+                    found.append((await subscription.next_msg(timeout=_ANSWERS)).data)
+        except TimeoutError:
+            pass
+    finally:
+        if client.is_connected:
+            await subscription.unsubscribe()
+    return found

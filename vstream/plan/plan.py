@@ -1,0 +1,335 @@
+"""A plan: an ordered list of changes against one observed state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from vstream.plan.account_entries import RULE, USERS, kind_of
+from vstream.plan.risk import Risk
+from vstream.topology.model import Role, Routing
+from vstream.topology.naming import api_prefix
+from vstream.topology.stream_config import FORMER, ROUTING_KEY, account_in, is_written_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.plan.gates import Gate
+    from vstream.syntax.json_types import Json
+    from vstream.topology.consumer_config import ConsumerConfig
+    from vstream.topology.stream_config import StreamConfig
+
+
+class Phase(IntEnum):
+    """When a change is carried out. What is needed comes first, what others still need goes last."""
+
+    ACCOUNTS = 0
+    """What servers load if it only adds to the accounts that they have: a stream may need it to reach others."""
+    WRITE_STREAMS = 1
+    """Origins too: whatever clients publish into."""
+    ORDER_STREAMS = 2
+    READ_STREAMS = 3
+    STOPPED_COPIES = 4
+    """A read stream that was made as a copy of another takes no more from it; a source that changes goes."""
+    SOURCED_COPIES = 5
+    """It sources from where that ended."""
+    CONSUMERS = 6
+    """Before the mappings: whoever is sent to a stream finds its consumers there."""
+    MAPPINGS = 7
+    NAMED_STREAMS = 8
+    """Read and order streams that list the subjects of clients beside write streams: without the mappings, publishes end in them."""
+    NAMED_CONSUMERS = 9
+    """Consumers of those."""
+    DELETED_CONSUMERS = 10
+    CLOSED_WRITE_STREAMS = 11
+    """Those that go take no more, where no mapping leads clients away from them."""
+    FORMER_STREAMS = 12
+    """What a layout that the topology has moved away from has taken is in its read streams, which are read to the end next."""
+    DROPPED_SOURCES = 13
+    """After the mappings: until then clients may still publish into what is dropped."""
+    DELETED_READ_STREAMS = 14
+    DELETED_ORDER_STREAMS = 15
+    DELETED_WRITE_STREAMS = 16
+    FORMER_ACCOUNTS = 17
+    """What servers unload of a layout that the topology has moved away from: until then its streams hand on what they have."""
+    RETIRED_SERVERS = 18
+
+
+class Handover(Enum):
+    """Which step an update is of several that nothing is lost or doubled between."""
+
+    STOP = "stop"
+    """What it takes from goes. Written into its metadata: where each source goes on."""
+    SOURCE = "source"
+    """It sources, each source from there."""
+    CLOSE = "close"
+    """It takes no more from clients, so that others can take all of it before it goes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """One field of an update. *field* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
+
+    field: str
+    before: Json
+    after: Json
+    risk: Risk
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """A stream that does not exist yet."""
+
+    config: StreamConfig
+    region: str
+    role: Role
+    readers: tuple[str, ...] = ()
+    """Those that have sourced an earlier stream of that name: carrying it out adds that it begins after what they took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A stream that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
+
+    config: StreamConfig
+    region: str
+    role: Role
+    fields: tuple[FieldChange, ...]
+    adopts: bool = False
+    """Whether the stream becomes vstream's with this change."""
+    handover: Handover | None = None
+    """If it is STOP or SOURCE, carrying the change out adds to *config* where each source goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """A stream of this topology that the topology no longer has."""
+
+    config: StreamConfig
+    region: str | None
+    role: Role | None
+    messages: int = field(compare=False)
+    """How many there were when the plan was made: clients may still publish."""
+    is_dead: bool = False
+    """Whether no server answers for it any more: then carrying it out waits until the others have forgotten it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateConsumer:
+    """A durable that does not exist yet."""
+
+    config: ConsumerConfig
+    region: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumer:
+    """A durable that differs. *config* is the whole new configuration, with fields that vstream does not know kept."""
+
+    config: ConsumerConfig
+    region: str
+    fields: tuple[FieldChange, ...]
+    adopts: bool = False
+    """Whether it becomes vstream's with this change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteConsumer:
+    """A durable of this topology that the topology no longer has, on a stream that stays."""
+
+    config: ConsumerConfig
+    region: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """A stream that cannot be brought to what the topology says, why, and what to do."""
+
+    name: str
+    region: str | None
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that was seen and will be left as it is."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleChange:
+    """
+    What some servers have not loaded as the topology says. None means that there is nothing of the kind.
+
+    *source* is that of a mapping rule, or the key of an entry of accounts (`vstream.plan.account_entries`).
+    """
+
+    source: str
+    servers: tuple[str, ...]
+    before: tuple[str, ...] | None
+    after: tuple[str, ...] | None
+
+    @property
+    def kind(self) -> str:
+        """`mapping`, `import`, `export`, `account` or `users`."""
+        return kind_of(self.source)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether what is loaded stays, too. Users may have less than before: they are replaced together."""
+        return self.after is not None and (self.kind == USERS or {*(self.before or ())} <= {*self.after})
+
+    @property
+    def only_removes(self) -> bool:
+        """Whether nothing comes. Users are replaced together: those who had more than before lose that."""
+        return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
+
+
+StreamChange: TypeAlias = "Create | Update | Delete"
+Change: TypeAlias = "StreamChange | CreateConsumer | UpdateConsumer | DeleteConsumer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that `apply` would do, in order, and everything that it would not."""
+
+    topology: str
+    observed: str
+    """Fingerprint of the state of the servers that the plan was made against."""
+    changes: tuple[Change, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    rules: tuple[RuleChange, ...] = ()
+    unread_servers: tuple[str, ...] = ()
+    """Servers of which it could not be read what they have loaded."""
+    leaving: tuple[str, ...] = ()
+    """Servers that run, or vote in the meta group, and that the topology does not have."""
+    gates: tuple[Gate, ...] = ()
+    """What must hold on the servers before certain phases may begin."""
+    notes: tuple[Note, ...] = ()
+    losses: tuple[str, ...] = ()
+    """What is lost for good with the regions that are given up."""
+    owned: int = 0
+    """How many streams of this topology exist."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the servers are as the topology says."""
+        return not (self.changes or self.blocked or self.rules or self.leaving)
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether any change can lose or double messages. Servers that leave take along what others store there."""
+        return bool(self.leaving or self.losses) or any(risk_of(change).is_destructive for change in self.changes)
+
+    @property
+    def touches_many(self) -> bool:
+        """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
+        touched = sum(isinstance(change, Update | Delete) for change in self.changes)
+        return self.owned > _FEW and touched > self.owned * _MANY
+
+    @property
+    def loaded_in(self) -> Phase:
+        """
+        When servers load what they lack: first where that takes nothing from accounts, else once streams are there.
+
+        And last where it takes away what streams of a former layout need to hand on what they have.
+        """
+        if self.leaves_former and all(rule.only_removes for rule in self.rules):
+            return Phase.FORMER_ACCOUNTS
+        is_first = any(rule.kind != RULE for rule in self.rules) and all(rule.only_adds for rule in self.rules)
+        return Phase.ACCOUNTS if is_first else Phase.MAPPINGS
+
+    @property
+    def leaves_former(self) -> bool:
+        """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
+        unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
+        gone = [one.config.name for one in self.changes if isinstance(one, Delete)]
+        return any(name.startswith(FORMER) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
+
+    def in_phase(self, phase: Phase) -> tuple[Change, ...]:
+        """The changes of one phase, in order."""
+        return tuple(change for change in self.changes if phase_of(change) is phase)
+
+
+_FEW = 10
+_MANY = 0.3
+
+
+def risk_of(change: Change) -> Risk:
+    """The worst risk of a change."""
+    match change:
+        case Create() | CreateConsumer():
+            return Risk.SAFE
+        case Update() | UpdateConsumer():
+            order = list(Risk)
+            return max((field.risk for field in change.fields), key=order.index, default=Risk.SAFE)
+        case Delete() | DeleteConsumer():
+            return Risk.DATA_LOSS
+
+
+def phase_of(change: Change) -> Phase:
+    """When a change is carried out."""
+    if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
+        if isinstance(change, DeleteConsumer):
+            return Phase.DELETED_CONSUMERS
+        return Phase.NAMED_CONSUMERS if is_written_aside(change.config.stream) else Phase.CONSUMERS
+    return _phase_of_stream(change)
+
+
+def _phase_of_stream(change: StreamChange) -> Phase:
+    created, deleted = _PHASES[change.role] if change.role else (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS)
+    match change:
+        case Delete():
+            return deleted
+        case Update(handover=Handover() as step):
+            return _STEPS[step]
+        case Update() if any(field.field.startswith("sources.") and field.after is None for field in change.fields):
+            return Phase.DROPPED_SOURCES
+        case _ if _is_named(change):
+            return Phase.NAMED_STREAMS
+        case _:
+            return created
+
+
+def _is_named(change: Create | Update) -> bool:
+    if not names_clients_subjects(change.config, change.role):
+        return False
+    if isinstance(change, Create):
+        return True
+    return any(field.field == "subjects" and lists_more(field.before, field.after) for field in change.fields)
+
+
+def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
+    """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
+    if role is Role.ORDER:
+        return bool(config.fields.get("subjects"))
+    routing = config.metadata.get(ROUTING_KEY, Routing.MAPPED.value)
+    if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
+        return False  # a mirror lists none
+    return routing in {one.value for one in Routing if one.is_written_aside}
+
+
+def lists_more(before: Json, after: Json) -> bool:
+    """Whether the list *after* has what *before* has not."""
+    known = before if isinstance(before, list) else []
+    return any(one not in known for one in (after if isinstance(after, list) else []))
+
+
+_STEPS: Mapping[Handover, Phase] = {
+    Handover.STOP: Phase.STOPPED_COPIES,
+    Handover.SOURCE: Phase.SOURCED_COPIES,
+    Handover.CLOSE: Phase.CLOSED_WRITE_STREAMS,
+}
+_PHASES: Mapping[Role, tuple[Phase, Phase]] = {
+    Role.WRITE: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
+    Role.ORIGIN: (Phase.WRITE_STREAMS, Phase.DELETED_WRITE_STREAMS),
+    Role.ORDER: (Phase.ORDER_STREAMS, Phase.DELETED_ORDER_STREAMS),
+    Role.READ: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
+    Role.CATALOG: (Phase.READ_STREAMS, Phase.DELETED_READ_STREAMS),
+}
+"""By role: when a stream is created or changed, and when it is deleted."""

@@ -1,0 +1,1 @@
+"""Changes that take more than one step, one module each."""

@@ -1,0 +1,353 @@
+"""
+Canaries: marked messages that each region publishes, and that every region's read stream must come to hold.
+
+A canary names the write stream that it is meant for: a wrong mapping cannot put it
+anywhere else, it is refused there. `vstream.probe.cleanup` removes what was published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vstream.errors import NoRespondersError, NotReachableError, VstreamError
+from vstream.jetstream import direct, error_codes
+from vstream.probe.hops import EXPECTED_STREAM, ack_of, copy_info
+from vstream.probe.read_your_writes import WAYS, OwnRead
+from vstream.probe.report import Check, Hop, Status
+from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.probe.info import StreamFacts
+    from vstream.probe.target import Target
+
+CANARY_HEADER = "Vstream-Canary"
+"""`<run id>.<region of origin>`: whose a canary is."""
+
+FIRST_PAUSE = 0.005
+_LAST_PAUSE = 0.05
+_SLOW_PAUSE = 0.25
+_GROWTH = 1.5
+_OWN_PATIENCE = 5.0
+"""Seconds in which a region may serve what was published there: one without a leader must not hold up the probe."""
+_PROMPT = 1.0
+"""Seconds in which canaries arrive where all is well. Then the probe looks less often, and other streams may begin."""
+
+
+class Fate(Enum):
+    """What is known of a publish."""
+
+    NOT_STORED = "not stored"
+    UNKNOWN = "unknown"
+    STORED = "stored"
+
+
+@dataclass(slots=True, kw_only=True)
+class Canary:
+    """One canary, which learns its fate while it flies."""
+
+    origin: str
+    subject: str
+    token: str
+    fate: Fate = Fate.NOT_STORED
+    stream: str = ""
+    seq: int = 0
+    """Where it was stored, if it was."""
+    acked_at: float = 0.0
+    """On the monotonic clock."""
+    publish: Check | None = None
+    """None until the publish has ended."""
+    own_reads: tuple[OwnRead, ...] = ()
+    """Once it is stored: when it is served where it was published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A canary was read: out of which physical stream, at which sequence, and when on the monotonic clock."""
+
+    stream: str
+    seq: int
+    at: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Reader:
+    """One region's read stream while canaries are looked for in it."""
+
+    target: Target
+    facts: StreamFacts | None = None
+    """As before the publishes. None: it does not answer to the virtual name, and *problem* says why."""
+    problem: Check | None = None
+    next_seq: dict[str, int] = field(default_factory=dict)
+    """By origin: where the next look begins."""
+    seen: dict[str, Sighting] = field(default_factory=dict)
+    """By origin."""
+    crowded: set[str] = field(default_factory=set)
+    """Origins on whose subject somebody else's canary was seen."""
+    trouble: str = ""
+    """Why the last look failed, if it did."""
+
+
+class Flight:
+    """The canaries of one virtual stream: one from each region of *targets*, looked for in each of them."""
+
+    def __init__(self, targets: Mapping[str, Target], run_id: str) -> None:
+        self.readers = {region: Reader(target=target) for region, target in targets.items()}
+        self.canaries = {
+            region: Canary(origin=region, subject=subject, token=f"{run_id}.{region}")
+            for region, target in targets.items()
+            if (subject := naming.canary_subject(target.stream, region)) is not None
+        }
+
+    async def fly(self, slots: asyncio.Semaphore) -> None:
+        """
+        Publish everywhere at once, then look until all has arrived or the deadline has passed.
+
+        Publishes nothing if nobody could read it. Holds one of *slots* for about a
+        second at most: what is late by then is waited for outside.
+        """
+        async with slots:
+            async with asyncio.TaskGroup() as tasks:
+                for reader in self.readers.values():
+                    tasks.create_task(self._begin(reader))
+            if all(reader.facts is None for reader in self.readers.values()):
+                return
+            async with asyncio.TaskGroup() as tasks:
+                until = time.monotonic() + _PROMPT
+                for canary in self.canaries.values():
+                    tasks.create_task(self._publish(canary, until))
+                for reader in self.readers.values():
+                    tasks.create_task(self._watch(reader, until, _LAST_PAUSE))
+        async with asyncio.TaskGroup() as tasks:
+            for reader in self.readers.values():
+                tasks.create_task(self._watch(reader, reader.target.deadline, _SLOW_PAUSE))
+            for canary in self.canaries.values():
+                until = min(self.readers[canary.origin].target.deadline, canary.acked_at + _OWN_PATIENCE)
+                for own in canary.own_reads:
+                    tasks.create_task(own.watch(until, _SLOW_PAUSE))
+
+    def checks(self) -> list[Check]:
+        """What came of it: for each origin its publish, and its arrival in each region."""
+        found = []
+        for canary in self.canaries.values():
+            target = self.readers[canary.origin].target
+            found.append(
+                canary.publish
+                or target.check(
+                    Hop.CANARY_PUBLISH,
+                    Status.SKIPPED,
+                    "not published: no read stream could be read",
+                    origin=canary.origin,
+                    subject=canary.subject,
+                )
+            )
+            found += [_arrival(canary, reader) for reader in self.readers.values()]
+            found += [own.check() for own in canary.own_reads] or [
+                target.check(Hop.OWN_READ, Status.SKIPPED, "there is no canary to read", origin=canary.origin, form=way)
+                for way in WAYS
+            ]
+        return found
+
+    async def _begin(self, reader: Reader) -> None:
+        now = time.monotonic()
+        # All publish at the same time: a region that hangs may not use up the time of the others.
+        patience = max(FAIR_PATIENCE, (reader.target.deadline - now) / 4)
+        hurried = replace(reader.target, deadline=min(reader.target.deadline, now + patience))
+        check, reader.facts = await copy_info(hurried)
+        if reader.facts is None:
+            reader.problem = check
+        else:
+            reader.next_seq = dict.fromkeys(self.canaries, reader.facts.last_seq + 1)
+
+    async def _publish(self, canary: Canary, until: float) -> None:
+        """Publish *canary*, and look where it is served at once, until *until*."""
+        reader = self.readers[canary.origin]
+        target = reader.target
+
+        async def ask(timeout: float) -> Reply:
+            canary.fate = Fate.UNKNOWN  # from here on it may be stored, whatever happens to this task
+            headers = {
+                EXPECTED_STREAM: naming.local_name(target.write),
+                CANARY_HEADER: canary.token,
+                "Nats-Msg-Id": f"vstream-canary-{canary.token}",
+            }
+            return await target.connection.request(canary.subject, headers=headers, timeout=timeout)
+
+        status, hint, elapsed_ms = Status.FAILED, None, None
+        try:
+            reply, elapsed_ms = await target.timed(ask)
+        except NoRespondersError:
+            canary.fate = Fate.NOT_STORED
+            detail, hint = "nobody listens", "the mapping check of this region says why"
+        except (NotReachableError, OutOfTimeError) as error:
+            status, detail, hint = Status.UNKNOWN, f"may or may not be stored: {error.message}", error.hint
+            if canary.fate is Fate.NOT_STORED:
+                status, detail = target.problem(Hop.CANARY_PUBLISH, error).status, f"not published: {error.message}"
+        else:
+            canary.acked_at = time.monotonic()
+            status, detail, hint = _judge(canary, target, ack_of(reply))
+        canary.publish = target.check(
+            Hop.CANARY_PUBLISH,
+            status,
+            detail,
+            origin=canary.origin,
+            subject=canary.subject,
+            hint=hint,
+            answered_by=canary.stream or None,
+            elapsed_ms=elapsed_ms,
+        )
+        if canary.fate is Fate.STORED and reader.facts is not None:
+            canary.own_reads = tuple(
+                OwnRead(
+                    target=target,
+                    way=way,
+                    subject=canary.subject,
+                    token=canary.token,
+                    header=CANARY_HEADER,
+                    next_seq=reader.facts.last_seq + 1,
+                    acked_at=canary.acked_at,
+                )
+                for way in WAYS
+            )
+            async with asyncio.TaskGroup() as tasks:
+                for own in canary.own_reads:
+                    tasks.create_task(own.watch(until, _LAST_PAUSE))
+
+    async def _watch(self, reader: Reader, until: float, longest_pause: float) -> None:
+        """Look for what has not arrived yet, until *until*, at intervals that grow to *longest_pause* seconds."""
+        if reader.facts is None:
+            return
+        pause = FIRST_PAUSE
+        while missing := [canary for canary in self.canaries.values() if _is_awaited(canary, reader)]:
+            await asyncio.gather(*(_look(reader, canary) for canary in missing))
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * _GROWTH, longest_pause)
+
+
+def _judge(canary: Canary, target: Target, ack: dict[str, Any]) -> tuple[Status, str, str | None]:
+    """What an answer to a publish means. Notes the fate of *canary*."""
+    error, said = ack.get("error"), ack.get("stream")
+    stream = naming.answered_as(said, target.write) if isinstance(said, str) else None
+    if isinstance(error, dict):
+        canary.fate = Fate.NOT_STORED
+        if error.get("err_code") == error_codes.WRONG_LAST_STREAM:
+            who = target.whose(str(stream)) if stream else "another stream"
+            return Status.FAILED, f"refused by {who}: nothing was stored", "the mapping check of this region says more"
+        return Status.FAILED, f"refused: {error.get('description')} ({error.get('code')}/{error.get('err_code')})", None
+    if not stream or not isinstance(ack.get("seq"), int):
+        return Status.FAILED, "what answered is no stream", "the mapping check of this region says more"
+    canary.fate, canary.stream, canary.seq = Fate.STORED, str(stream), ack["seq"]
+    stored = f"stored as sequence {canary.seq} of `{canary.stream}`"
+    if canary.stream != target.write:
+        return Status.FAILED, f"{stored}, which ignored that it was meant for `{target.write}`", None
+    return Status.OK, stored, None
+
+
+def _is_awaited(canary: Canary, reader: Reader) -> bool:
+    may_come = canary.publish is None or canary.fate is not Fate.NOT_STORED
+    return may_come and canary.origin not in reader.seen
+
+
+async def _look(reader: Reader, canary: Canary) -> None:
+    """See whether *canary* has come. Canaries of others on its subject are passed over."""
+    target = reader.target
+    try:
+        while True:
+            from_seq = reader.next_seq[canary.origin]
+            message, _ = await target.timed(partial(_next, target, canary.subject, from_seq))
+            reader.trouble = ""
+            if message is None:
+                return
+            token = message.headers.get(CANARY_HEADER)
+            if token == canary.token:
+                reader.seen[canary.origin] = Sighting(
+                    stream=naming.answered_as(message.stream, reader.target.read), seq=message.seq, at=time.monotonic()
+                )
+                return
+            reader.next_seq[canary.origin] = message.seq + 1
+            if token is not None and token.rpartition(".")[0] != canary.token.rpartition(".")[0]:
+                reader.crowded.add(canary.origin)
+    except OutOfTimeError:
+        return
+    except VstreamError as error:
+        reader.trouble = error.message
+
+
+async def _next(target: Target, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
+    return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
+
+
+def _arrival(canary: Canary, reader: Reader) -> Check:
+    target, sighting = reader.target, reader.seen.get(canary.origin)
+    status, hint, elapsed_ms = Status.FAILED, None, None
+    if reader.problem is not None:
+        status, hint = reader.problem.status, reader.problem.hint
+        detail = f"`{target.read}` cannot be read: {reader.problem.detail}"
+    elif canary.fate is Fate.NOT_STORED:
+        status, detail = Status.SKIPPED, f"there is no canary of `{canary.origin}`"
+    elif sighting is None:
+        status, detail, hint = _absence(canary, reader)
+    elif sighting.stream != target.read:
+        detail = f"answered by {target.whose(sighting.stream)}, not by `{target.read}`"
+        hint = "see the direct_get check of this region"
+    elif canary.fate is Fate.UNKNOWN:
+        status, detail = Status.UNKNOWN, "arrived, but without the publish's ack there is no time to measure from"
+    else:
+        # Where the read stream is nearer than the ack, it may be seen first.
+        elapsed_ms = max(0.0, sighting.at - canary.acked_at) * 1000
+        status, detail = Status.OK, f"arrived as sequence {sighting.seq}"
+    return target.check(
+        Hop.CANARY,
+        status,
+        detail,
+        origin=canary.origin,
+        subject=canary.subject,
+        hint=hint,
+        answered_by=sighting.stream if sighting else None,
+        elapsed_ms=elapsed_ms,
+    )
+
+
+def _absence(canary: Canary, reader: Reader) -> tuple[Status, str, str | None]:
+    """Why *canary* has not been seen, as far as it is known."""
+    target = reader.target
+    if canary.fate is Fate.UNKNOWN:
+        return Status.UNKNOWN, "not seen; whether it was stored is unknown", None
+    facts = reader.facts
+    what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
+    needed = naming.mirrored(target.stream) or canary.stream
+    if facts is not None and facts.name != canary.stream and needed not in facts.sources:
+        verb = "mirror" if target.stream.consistency.has_mirrors else "source"
+        detail = f"{what}, which does not {verb} `{needed}`"
+        return Status.FAILED, detail, "`vstream plan` shows the missing source, `vstream apply` adds it"
+    if reader.trouble:
+        return (
+            Status.FAILED,
+            f"{what} as far as one can see: {reader.trouble}",
+            "see the direct_get check of this region",
+        )
+    if facts is not None and facts.keeps_per_subject > 0 and canary.origin in reader.crowded:
+        return (
+            Status.UNKNOWN,
+            f"{what}; another probe's canary may have pushed it out",
+            "probe again while no other probe runs",
+        )
+    waited = target.deadline - canary.acked_at
+    return (
+        Status.FAILED,
+        f"{what} within {waited:.1f} s",
+        f"`nats stream info {target.read}`: is its source `{needed}` active, and are the gateways between up?",
+    )

@@ -1,0 +1,320 @@
+"""
+Every form in which Direct Get can be asked (ADR-31), tried by the virtual name on a message that is known to be there.
+
+Forms are data: what is sent, what must come back, and since which server. Expectations hold
+while others publish: they speak of the known message, never of how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import NoRespondersError, VstreamError
+from vstream.jetstream import direct
+from vstream.probe.report import Hop, Status
+from vstream.probe.retry import is_older, not_here, sequence, what
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.direct import DirectMessage
+    from vstream.probe.info import StreamFacts
+    from vstream.probe.report import Check
+    from vstream.probe.retry import Budget
+    from vstream.probe.target import Target
+    from vstream.syntax.json_types import Json
+
+_PENDING = "Nats-Num-Pending"
+_MOST_SUBJECTS = 1024
+"""So many subjects a multi-subject request may match (server/stream.go, getDirectMulti)."""
+_BATCH = 4
+NOWHERE = "_vstream_probe_none"
+_LAST_SEQ = 2**53
+_END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """One form. *body* and *suffix* are made from the known message; None stands for an empty request."""
+
+    name: str
+    body: Callable[[DirectMessage], Mapping[str, Json] | None]
+    judge: Callable[[DirectMessage, Sequence[Reply]], str | None]
+    """What is wrong with the answers, None if nothing is."""
+    suffix: Callable[[DirectMessage], str] = lambda _: ""
+    """What is appended to the stream's name in the request's subject."""
+    is_recent: bool = False
+    """Servers before 2.11 do not know it."""
+    is_many: bool = False
+    """It is answered by several messages, and a last one."""
+    answer: str = ""
+    """What the table shows where a status is the right answer."""
+
+
+def _known(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    got = sequence(answers[0])
+    return None if got == message.seq else f"answered with {what(answers[0])}, not sequence {message.seq}"
+
+
+def _as_new(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    """The last of its subject: somebody may have published there since."""
+    subject, seq = answers[0].headers.get("Nats-Subject"), sequence(answers[0])
+    if subject == message.subject and seq is not None and seq >= message.seq:
+        return None
+    return f"answered with {what(answers[0])}, not `{message.subject}` from sequence {message.seq} on"
+
+
+def _batched(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    if answers[-1].status != _END or _PENDING not in answers[-1].headers:
+        return f"the batch ended with {what(answers[-1])}, not with 204 and `{_PENDING}`"
+    if not 1 <= len(answers) - 1 <= _BATCH:
+        return f"a batch of {_BATCH} had {len(answers) - 1} messages"
+    return _known(message, answers)
+
+
+def _single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    """Of a batch that may not grow beyond one byte: servers stop after the message that exceeds it."""
+    return _batched(message, answers) or (None if len(answers) == 2 else f"max_bytes let {len(answers) - 1} pass")  # noqa: PLR2004 - a message and the end
+
+
+def _multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    if answers[-1].status != _END or "Nats-UpTo-Sequence" not in answers[-1].headers:
+        return f"the answer ended with {what(answers[-1])}, not with 204 and `Nats-UpTo-Sequence`"
+    return _as_new(message, answers[-2:])
+
+
+def _multi_then(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+    """As it was when the known message came: nothing newer may be in it."""
+    return _multi(message, answers) or _known(message, answers[-2:])
+
+
+def _status(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
+    def judge(_: DirectMessage, answers: Sequence[Reply]) -> str | None:
+        return None if answers[0].status == code else f"answered with {what(answers[0])}, not {code}"
+
+    return judge
+
+
+def _after(stored_at: str) -> str:
+    """The RFC 3339 time one nanosecond after *stored_at*."""
+    whole, _, fraction = stored_at.removesuffix("Z").partition(".")
+    nanoseconds = int((fraction or "0").ljust(9, "0")) + 1
+    # The last nanosecond of a second stays: the answer then is as of just before the message, and is asked for again.
+    return f"{whole}.{min(nanoseconds, 999_999_999):09}Z"
+
+
+FORMS = (
+    Form(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_known),
+    Form(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_as_new),
+    Form(
+        name="next by subject, from a sequence", body=lambda m: {"seq": m.seq, "next_by_subj": m.subject}, judge=_known
+    ),
+    Form(
+        name="subject appended",
+        body=lambda _: None,
+        suffix=lambda m: f".{m.subject}",
+        judge=_as_new,
+    ),
+    Form(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_known, is_recent=True),
+    Form(
+        name="start time, next by subject",
+        body=lambda m: {"start_time": m.stored_at, "next_by_subj": m.subject},
+        judge=_known,
+        is_recent=True,
+    ),
+    Form(
+        name="batch",
+        body=lambda m: {"seq": m.seq, "batch": _BATCH, "next_by_subj": m.subject},
+        judge=_batched,
+        is_recent=True,
+        is_many=True,
+    ),
+    Form(
+        name="batch with max_bytes",
+        body=lambda m: {"seq": m.seq, "batch": _BATCH, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
+        judge=_single,
+        is_recent=True,
+        is_many=True,
+    ),
+    Form(name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_multi, is_recent=True, is_many=True),
+    Form(
+        name="multi_last, up_to_seq",
+        body=lambda m: {"multi_last": [m.subject], "up_to_seq": m.seq},
+        judge=_multi_then,
+        is_recent=True,
+        is_many=True,
+    ),
+    Form(
+        name="multi_last, up_to_time",
+        body=lambda m: {"multi_last": [m.subject], "up_to_time": _after(m.stored_at)},
+        judge=_multi_then,
+        is_recent=True,
+        is_many=True,
+    ),
+    Form(
+        name="multi_last, batch",
+        body=lambda m: {"multi_last": [m.subject, NOWHERE], "batch": 1},
+        judge=_multi,
+        is_recent=True,
+        is_many=True,
+    ),
+    Form(name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_status(_NOT_FOUND), answer=f"{_NOT_FOUND}"),
+    Form(
+        name="no such subject",
+        body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"},
+        judge=_status(_NOT_FOUND),
+        answer=f"{_NOT_FOUND}",
+    ),
+    Form(
+        name="no such subject, appended",
+        body=lambda _: None,
+        suffix=lambda m: f".{m.subject}.{NOWHERE}",
+        judge=_status(_NOT_FOUND),
+        answer=f"{_NOT_FOUND}",
+    ),
+    Form(name="empty request", body=lambda _: None, judge=_status(_INVALID), answer=f"{_INVALID}"),
+    Form(
+        name="two forms at once",
+        body=lambda m: {"seq": m.seq, "last_by_subj": m.subject},
+        judge=_status(_INVALID),
+        answer=f"{_INVALID}",
+    ),
+    Form(
+        name="subject appended, and a request",
+        body=lambda m: {"seq": m.seq},
+        suffix=lambda m: f".{m.subject}",
+        judge=_status(_INVALID),
+        answer=f"{_INVALID}",
+    ),
+)
+"""In the order of the table."""
+
+TOO_MANY = Form(
+    name="more than 1024 subjects",
+    body=lambda _: {"multi_last": [direct.ANY_SUBJECT]},
+    judge=_status(_TOO_MANY),
+    is_recent=True,
+    answer=f"{_TOO_MANY}",
+)
+NO_STREAM = "no such stream"
+"""The form that is asked of a name that nothing has, and that nobody must answer."""
+NUMBER = len(FORMS) + 2
+"""How many checks `direct_gets` gives."""
+
+
+async def direct_gets(target: Target, facts: StreamFacts | None, subject: str | None, budget: Budget) -> list[Check]:
+    """
+    One check for each form, in the order of the table.
+
+    They ask for the newest message on *subject*, or for the first that there is. *facts*
+    are of this region's copy, None where it does not answer.
+    """
+    names = [form.name for form in (*FORMS, TOO_MANY)]
+    try:
+        known = await _known_message(target, subject)
+    except NoRespondersError:
+        reason = "nobody answers Direct Get: see the direct_get check of this region"
+        return [_skipped(target, name, reason) for name in (*names, NO_STREAM)]
+    except VstreamError as error:
+        return [target.problem(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
+    if known is None:
+        return [_skipped(target, name, "there is no message to ask for") for name in (*names, NO_STREAM)]
+    found = [await _form(target, form, known, budget) for form in FORMS]
+    count = 0 if facts is None else facts.subject_count
+    if count > _MOST_SUBJECTS:
+        found.append(await _form(target, TOO_MANY, known, budget))
+    else:
+        found.append(_skipped(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
+    return [*found, await _no_stream(target)]
+
+
+async def _known_message(target: Target, subject: str | None) -> DirectMessage | None:
+    async def ask(timeout: float) -> DirectMessage | None:
+        name = target.stream.name
+        if subject is not None:
+            return await direct.last_by_subject(target.connection, name, subject, timeout=timeout)
+        return await direct.next_by_subject(target.connection, name, direct.ANY_SUBJECT, 1, timeout=timeout)
+
+    message, _ = await target.timed(ask)
+    return message
+
+
+async def _form(target: Target, form: Form, known: DirectMessage, budget: Budget) -> Check:
+    asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{form.suffix(known)}"
+    body = form.body(known)
+    payload = b"" if body is None else json.dumps(body).encode()
+
+    async def ask(timeout: float) -> tuple[Reply, ...]:
+        return await target.connection.collect(
+            asked, payload, is_last=lambda one: not form.is_many or _is_end(one), timeout=timeout
+        )
+
+    def judge(answers: Sequence[Reply]) -> str | None:
+        return form.judge(known, answers) or _answerer(target, answers)
+
+    try:
+        outcome = await budget.settle(target, ask, judge)
+    except VstreamError as error:
+        return target.problem(Hop.FORM, error, form=form.name)
+    answered_by = _named(target, outcome.answers[0])
+    if outcome.problem is None:
+        detail = form.answer or f"answered by `{answered_by}`"
+        return target.check(
+            Hop.FORM,
+            Status.OK,
+            detail,
+            form=form.name,
+            answered_by=answered_by,
+            elapsed_ms=outcome.elapsed_ms,
+        )
+    if form.is_recent and is_older(target):
+        return not_here(target, Hop.FORM, form.name)
+    hint = None
+    if form.is_many and not _is_end(outcome.answers[-1]):
+        hint = "servers before 2.11 answer so: which version has the server that holds the stream?"
+    return target.check(Hop.FORM, Status.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint)
+
+
+async def _no_stream(target: Target) -> Check:
+    asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{NOWHERE}"
+
+    async def ask(timeout: float) -> Reply:
+        return await target.connection.request(asked, b'{"seq": 1}', timeout=timeout)
+
+    try:
+        answer, _ = await target.timed(ask)
+    except NoRespondersError:
+        return target.check(Hop.FORM, Status.OK, "no responders", form=NO_STREAM)
+    except VstreamError as error:
+        return target.problem(Hop.FORM, error, form=NO_STREAM)
+    detail = f"there is no such stream, and the answer is {what(answer)}"
+    return target.check(Hop.FORM, Status.FAILED, detail, form=NO_STREAM, answered_by=_named(target, answer))
+
+
+def _is_end(answer: Reply) -> bool:
+    """Whether nothing follows: a status does not, nor does what a server answers that knows no batches (ADR-31)."""
+    return answer.status is not None or _PENDING not in answer.headers
+
+
+def _named(target: Target, answer: Reply) -> str | None:
+    """The physical stream that *answer* says it is from."""
+    said = answer.headers.get("Nats-Stream")
+    return None if said is None else naming.answered_as(said, target.read)
+
+
+def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
+    """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
+    found = _named(target, answers[0])
+    if found is None or found == target.read:
+        return None
+    if target.stream.has_namesake and naming.is_copy(target.stream, found):
+        return None
+    return f"answered by {target.whose(found)}, not by `{target.read}`"
+
+
+def _skipped(target: Target, name: str, reason: str) -> Check:
+    return target.check(Hop.FORM, Status.SKIPPED, reason, form=name)

@@ -1,0 +1,280 @@
+"""
+Pull requests (ADR-13) by the virtual name, and every status that they can end with.
+
+They need a consumer: one of the probe's own, in memory, which sees canaries alone and is deleted in the end; the
+server forgets it by itself where that fails. It is made by the virtual name where servers allow that, else by
+the physical one: what a mapping renames, a request's body does not, and the server refuses the pair (10056).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from vstream.errors import NoRespondersError, ServerError, VstreamError
+from vstream.jetstream import error_codes
+from vstream.jetstream.direct import api_error
+from vstream.probe.report import Hop, Status
+from vstream.probe.retry import what
+from vstream.topology import naming
+from vstream.topology.model import Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vstream.jetstream.connection import Reply
+    from vstream.probe.report import Check
+    from vstream.probe.retry import Budget
+    from vstream.probe.target import Target
+    from vstream.syntax.json_types import Json
+
+_MS = 1_000_000
+_NS = 1_000_000_000
+_FORGOTTEN_AFTER = 30
+"""Seconds without a pull until servers delete the consumer themselves."""
+_MOST = 8
+_LONGEST = 5
+"""What a pull of this consumer may ask for at most: messages, and seconds."""
+_WAIT = 2.0
+_PAUSE = 0.01
+"""Seconds until a pull that was sent is sure to wait, and between two looks whether it does."""
+_HEARTBEAT, _BAD, _NONE, _TIMEOUT, _CONFLICT = 100, 400, 404, 408, 409
+
+CREATE, ONE, ACK, BATCH, GONE, NO_CONSUMER = (
+    "create by the virtual name",
+    "empty request: one message",
+    "acknowledge",
+    "batch, no_wait",
+    "consumer deleted meanwhile",
+    "no such consumer",
+)
+
+
+class _Status(NamedTuple):
+    """A pull of an empty consumer, and the status that ends it."""
+
+    name: str
+    body: Mapping[str, Json]
+    ends_with: int
+    beats: bool = False
+
+
+_STATUSES = (
+    _Status("no_wait, nothing there", {"batch": 1, "no_wait": True}, _NONE),
+    _Status("expires", {"batch": 1, "expires": 100 * _MS}, _TIMEOUT),
+    _Status("heartbeats", {"batch": 1, "expires": 700 * _MS, "idle_heartbeat": 200 * _MS}, _TIMEOUT, beats=True),
+    _Status("heartbeat too long", {"batch": 1, "expires": 500 * _MS, "idle_heartbeat": 400 * _MS}, _BAD),
+    _Status("batch too large", {"batch": _MOST + 1, "no_wait": True}, _CONFLICT),
+    _Status("expires too late", {"batch": 1, "expires": (_LONGEST + 5) * _NS}, _CONFLICT),
+)
+NAMES = (CREATE, ONE, ACK, BATCH, *(one.name for one in _STATUSES), GONE, NO_CONSUMER)
+"""In the order of the table."""
+
+
+async def pulls(target: Target, canaries: str, from_seq: int, arrived: int, run_id: str, budget: Budget) -> list[Check]:
+    """
+    One check for each of NAMES.
+
+    The consumer sees what is on the subject *canaries* from *from_seq* on, of which *arrived* messages are known.
+    """
+    pulling = _Pulling(target, f"vstream-probe-{run_id}-{target.region}", budget)
+    config: dict[str, Json] = {
+        "name": pulling.name,
+        "ack_policy": "explicit",
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": from_seq,
+        "filter_subject": canaries,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _FORGOTTEN_AFTER * _NS,
+        "max_batch": _MOST,
+        "max_expires": _LONGEST * _NS,
+    }
+    try:
+        created = await pulling.create(config)
+    except VstreamError as error:
+        reason = "there is no consumer to pull from"
+        return [
+            target.problem(Hop.PULL, error, form=CREATE),
+            *(target.check(Hop.PULL, Status.SKIPPED, reason, form=name) for name in NAMES[1:]),
+        ]
+    found = [created, *(await pulling.messages(arrived))]
+    found += [await pulling.status(one) for one in _STATUSES]
+    return [*found, await pulling.gone(), await pulling.no_consumer()]
+
+
+class _Pulling:
+    """The requests to one consumer, by the virtual name of its stream."""
+
+    def __init__(self, target: Target, name: str, budget: Budget) -> None:
+        self._target = target
+        self._budget = budget
+        self.name = name
+        self._next = f"{naming.API}.CONSUMER.MSG.NEXT.{target.stream.name}"
+
+    async def create(self, config: Mapping[str, Json]) -> Check:
+        target, virtual = self._target, self._target.stream.name
+        try:
+            elapsed_ms = await self._create(virtual, config)
+        except ServerError as error:
+            if error.err_code != error_codes.STREAM_MISMATCH or target.stream.routing is not Routing.MAPPED:
+                raise
+            elapsed_ms = await self._create(target.named, config)
+            detail = f"{error_codes.STREAM_MISMATCH}: by the physical name"
+            return target.check(Hop.PULL, Status.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
+        return target.check(
+            Hop.PULL, Status.OK, "created", form=CREATE, answered_by=target.named, elapsed_ms=elapsed_ms
+        )
+
+    async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
+        subject = f"{naming.asked('CONSUMER.CREATE', stream)}.{self.name}.{config['filter_subject']}"
+        body = {"stream_name": naming.local_name(stream), "config": config, "action": "create"}
+        answer, elapsed_ms = await self._target.timed(
+            lambda timeout: self._target.connection.request_json(subject, body, timeout=timeout)
+        )
+        if (error := api_error(answer, subject)) is not None:
+            raise error
+        return elapsed_ms
+
+    async def messages(self, arrived: int) -> list[Check]:
+        """One message, its acknowledgement, and the rest at once."""
+        target = self._target
+        if not arrived:
+            reason = "there is no canary to pull"
+            return [target.check(Hop.PULL, Status.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
+        one, answers = await self._pull(ONE, None, _is_a_message)
+        taken = answers[-1].reply if answers else ""
+        rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _is_batch(got, arrived - 1))
+        return [one, await self._acknowledge(taken), rest]
+
+    async def _acknowledge(self, reply: str) -> Check:
+        target = self._target
+        if not reply:
+            return target.check(Hop.PULL, Status.SKIPPED, "there is nothing to acknowledge", form=ACK)
+        try:
+            _, elapsed_ms = await target.timed(
+                lambda timeout: target.connection.request(reply, b"+ACK", timeout=timeout)
+            )
+        except VstreamError as error:
+            return target.problem(Hop.PULL, error, form=ACK)
+        return target.check(
+            Hop.PULL,
+            Status.OK,
+            "acknowledged, and confirmed",
+            form=ACK,
+            answered_by=_of(target, reply),
+            elapsed_ms=elapsed_ms,
+        )
+
+    async def status(self, wanted: _Status) -> Check:
+        def judge(answers: Sequence[Reply]) -> str | None:
+            beats = sum(one.status == _HEARTBEAT for one in answers)
+            if answers[-1].status != wanted.ends_with:
+                return f"ended with {what(answers[-1])}, not {wanted.ends_with}"
+            return "no heartbeat came" if wanted.beats and not beats else None
+
+        check, _ = await self._pull(wanted.name, wanted.body, judge)
+        return check
+
+    async def gone(self) -> Check:
+        """Delete the consumer while a pull waits, which is the last use of it."""
+        target = self._target
+        pulling = asyncio.create_task(self._pull(GONE, {"batch": 1, "expires": _LONGEST * _NS}, _is_gone))
+        try:
+            await self._delete()
+        except VstreamError as error:
+            await pulling
+            return target.problem(Hop.PULL, error, form=GONE)
+        check, answers = await pulling
+        if answers and answers[-1].status is None:
+            return target.check(Hop.PULL, Status.SKIPPED, "another probe's canary came first", form=GONE)
+        return check
+
+    async def _delete(self) -> None:
+        target, stream = self._target, self._target.stream.name
+        waits_until = time.monotonic() + _WAIT
+        while time.monotonic() < waits_until:
+            asked = f"{naming.API}.CONSUMER.INFO.{stream}.{self.name}"
+            info, _ = await target.timed(lambda timeout: target.connection.request_json(asked, timeout=timeout))  # noqa: B023 - awaited here
+            if info.get("num_waiting"):
+                break
+            await asyncio.sleep(_PAUSE)
+        subject = f"{naming.API}.CONSUMER.DELETE.{stream}.{self.name}"
+        answer, _ = await target.timed(lambda timeout: target.connection.request_json(subject, timeout=timeout))
+        if (error := api_error(answer, subject)) is not None:
+            raise error
+
+    async def no_consumer(self) -> Check:
+        """A pull from a consumer that there is not."""
+        target = self._target
+        try:
+            answer, _ = await target.timed(
+                lambda timeout: target.connection.request(f"{self._next}.{self.name}_none", b"", timeout=timeout)
+            )
+        except NoRespondersError:
+            return target.check(Hop.PULL, Status.OK, "no responders", form=NO_CONSUMER)
+        except VstreamError as error:
+            return target.problem(Hop.PULL, error, form=NO_CONSUMER)
+        return target.check(Hop.PULL, Status.FAILED, f"answered with {what(answer)}", form=NO_CONSUMER)
+
+    async def _pull(
+        self, name: str, body: Mapping[str, Json] | None, judge: Callable[[Sequence[Reply]], str | None]
+    ) -> tuple[Check, tuple[Reply, ...]]:
+        """One pull request and its check, and the answers; none where there was an error."""
+        target, payload = self._target, b"" if body is None else json.dumps(body).encode()
+        wanted = 1 if body is None else int(str(body["batch"]))
+
+        async def ask(timeout: float) -> tuple[Reply, ...]:
+            left = wanted
+
+            def is_last(answer: Reply) -> bool:
+                nonlocal left
+                left -= answer.status is None
+                return left == 0 or answer.status not in {None, _HEARTBEAT}
+
+            return await target.connection.collect(
+                f"{self._next}.{self.name}", payload, is_last=is_last, timeout=timeout + _LONGEST
+            )
+
+        try:
+            outcome = await self._budget.settle(target, ask, judge)
+        except VstreamError as error:
+            return target.problem(Hop.PULL, error, form=name), ()
+        last = outcome.answers[-1]
+        status = Status.OK if outcome.problem is None else Status.FAILED
+        return (
+            target.check(
+                Hop.PULL,
+                status,
+                outcome.problem or ("a message" if last.status is None else str(last.status)),
+                form=name,
+                answered_by=next((_of(target, one.reply) for one in outcome.answers if one.reply), None),
+                elapsed_ms=outcome.elapsed_ms,
+            ),
+            outcome.answers,
+        )
+
+
+def _is_a_message(answers: Sequence[Reply]) -> str | None:
+    return None if answers[-1].status is None else f"ended with {what(answers[-1])}, not with a message"
+
+
+def _is_batch(answers: Sequence[Reply], known: int) -> str | None:
+    messages = sum(answer.status is None for answer in answers)
+    if messages < known:
+        return f"{messages} messages came, and {known} are there"
+    # Servers before 2.11 end it as if it had expired.
+    if messages < _MOST and answers[-1].status not in {_NONE, _TIMEOUT}:
+        return f"ended with {what(answers[-1])}, not {_NONE}"
+    return None
+
+
+def _is_gone(answers: Sequence[Reply]) -> str | None:
+    return None if answers[-1].status == _CONFLICT else f"ended with {what(answers[-1])}, not {_CONFLICT}"
+
+
+def _of(target: Target, reply: str) -> str:
+    """The stream that delivered a message which is acknowledged on *reply*: `$JS.ACK.<stream>.<consumer>.…`."""
+    return naming.answered_as(reply.split(".")[2], target.named)

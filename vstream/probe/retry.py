@@ -1,0 +1,91 @@
+"""Asking again until the answer is right, for as long as copies that lag behind may take: shared by all kinds of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.errors import NoRespondersError
+from vstream.probe.report import Check, Hop, Status
+from vstream.topology.versions import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from vstream.jetstream.connection import Reply
+    from vstream.probe.target import Target
+
+PATIENCE = 3.0
+"""Seconds for all that is asked again in one region: a replica that was behind is not by then."""
+_FIRST_PAUSE = 0.02
+_RECENT = (2, 11, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The last answers, the milliseconds they took, and what is wrong with them, if anything is."""
+
+    answers: tuple[Reply, ...]
+    elapsed_ms: float
+    problem: str | None
+
+
+class Budget:
+    """The time that is left for asking again. It begins when it is made."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + PATIENCE
+
+    async def settle(
+        self,
+        target: Target,
+        ask: Callable[[float], Awaitable[tuple[Reply, ...]]],
+        judge: Callable[[Sequence[Reply]], str | None],
+    ) -> Outcome:
+        """
+        Ask until *judge* has no complaint, or time is up; at least once. Raises what `Target.timed` does.
+
+        Nobody answers a new consumer's name at first in other clusters, until gateways have heard of it.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            is_last = time.monotonic() + pause > self._until
+            try:
+                answers, elapsed_ms = await target.timed(ask)
+            except NoRespondersError:
+                if is_last:
+                    raise
+            else:
+                problem = judge(answers)
+                if problem is None or is_last:
+                    return Outcome(answers=answers, elapsed_ms=elapsed_ms, problem=problem)
+            await asyncio.sleep(pause)
+            pause *= 2
+
+
+def is_older(target: Target) -> bool:
+    """Whether the server that the probe is connected to came before the forms of 2.11."""
+    running = version_of(target.connection.server_version)
+    return running is not None and running < _RECENT
+
+
+def not_here(target: Target, hop: Hop, form: str) -> Check:
+    """The check of a *form* that its server is too old for."""
+    server = f"{target.connection.server_name} runs {target.connection.server_version}"
+    return target.check(hop, Status.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
+
+
+def what(answer: Reply) -> str:
+    """What an answer is, for a sentence."""
+    if answer.status is not None:
+        return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
+    seq = sequence(answer)
+    return "something that is no stored message" if seq is None else f"sequence {seq}"
+
+
+def sequence(answer: Reply) -> int | None:
+    """The sequence of the stored message in an answer of Direct Get; None if it is none."""
+    text = answer.headers.get("Nats-Sequence", "")
+    return int(text) if text.isdigit() else None

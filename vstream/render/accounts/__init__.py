@@ -1,0 +1,1 @@
+"""Accounts and users of rendered server configurations."""

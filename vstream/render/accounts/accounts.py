@@ -1,0 +1,328 @@
+"""
+The accounts of `routing: accounts`: who exports what to whom, and what users may do.
+
+Clients are in one account, without JetStream. Three rules send the JetStream API, the
+acknowledgements and the flow control of the clients of a region to that region's hidden read
+account, one rule for each root sends their publishes to its hidden write account. In those accounts
+streams are called like the virtual stream, so that what requests say in their bodies is right.
+
+Imports of one account never overlap: of two that match one request both answer, and pulled
+messages get lost. Nothing that changes a stream is shared with clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.render.accounts import extras
+from vstream.render.accounts.shared_subjects import (
+    FLOW,
+    LOOKS,
+    READS_ALL,
+    WHO_AM_I,
+    canaries,
+    delivering,
+    managed,
+    service,
+)
+from vstream.subjects import algebra
+from vstream.topology import naming
+from vstream.topology.accounts import (
+    APP_USER,
+    AUDIT_USER,
+    PROBE_USER,
+    VSTREAM_USER,
+    Account,
+    Export,
+    Import,
+    Shared,
+    User,
+    password_variable,
+)
+from vstream.topology.model import Consistency
+from vstream.topology.naming import (
+    API,
+    AT,
+    HEARD,
+    api_prefix,
+    client_account,
+    read_account,
+    stretch_account,
+    write_account,
+)
+from vstream.topology.stream_config import TAKEN_FROM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.topology.model import Topology, VirtualStream
+
+INBOX = "_INBOX.>"
+"""Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
+ACKS = ("$JS.ACK.>", "$JS.FC.>")
+NAMES = f"{API}.STREAM.NAMES"
+"""Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
+READS = (
+    f"{API}.INFO",
+    f"{API}.STREAM.INFO.*",
+    NAMES,
+    f"{API}.STREAM.LIST",
+    f"{API}.STREAM.MSG.GET.*",
+    f"{API}.CONSUMER.CREATE.>",
+    f"{API}.CONSUMER.DURABLE.CREATE.>",
+    f"{API}.CONSUMER.DELETE.>",
+    f"{API}.CONSUMER.INFO.>",
+    f"{API}.CONSUMER.LIST.>",
+    f"{API}.CONSUMER.NAMES.>",
+    f"{API}.CONSUMER.PAUSE.>",
+    f"{API}.CONSUMER.RESET.>",
+    f"{API}.CONSUMER.UNPIN.>",
+    *ACKS,
+)
+"""What clients ask of a read account, and NAMES of a write account, with one answer each (server/jetstream_api.go)."""
+PULLS = f"{API}.CONSUMER.MSG.NEXT.>"
+PULL_THRESHOLD = "1h"
+"""
+How long after the last answer to a pull more may come. The answers to a pull that waits for longer than this are
+lost, the message with them until it is delivered again.
+"""
+GETS = f"{API}.DIRECT.GET.>"
+GET_THRESHOLD = "10s"
+"""Of Direct Get, whose batches come at once: servers remember every request for as long, in 0.8 kB."""
+_CREATE = f"{API}.CONSUMER.CREATE.>"
+
+
+def units(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The subjects that are mapped, each with its regions: the roots, and what is below none of them."""
+    everywhere = tuple(region.name for region in topology.regions)
+    found: dict[str, tuple[str, ...]] = {}
+    for stream in topology.streams:
+        if stream.consistency.has_origin:
+            continue  # what takes its publishes is imported as it is
+        for subject in stream.subjects:
+            root = next((one for one in topology.roots if algebra.is_subset(subject, one)), None)
+            found[root or subject] = everywhere if root else stream.regions
+    # A root costs what it costs without streams too, and needs no reload when there is one.
+    return tuple({**dict.fromkeys(topology.roots, everywhere), **found}.items())
+
+
+def accounts(topology: Topology) -> tuple[Account, ...]:
+    """All accounts but the system account: that of clients, then the hidden ones, region by region."""
+    regions = [region.name for region in topology.regions]
+    hidden = [
+        *(_write(topology, region) for region in regions),
+        *(_read(topology, region) for region in regions),
+        *([_stretch(topology, topology.stretch.cluster)] if topology.stretch else []),
+    ]
+    return (_clients(topology, [account.name for account in hidden]), *hidden)
+
+
+def _clients(topology: Topology, hidden: list[str]) -> Account:
+    imports: list[Import] = []
+    for region in (one.name for one in topology.regions):
+        imports += [
+            *(
+                service(
+                    (write_account if subject == NAMES else read_account)(region), subject, f"{AT}.{region}.{subject}"
+                )
+                for subject in (*READS, PULLS, GETS)
+            ),
+            *(
+                service(account, subject, f"{AT}.{region}.{subject}")
+                for account in hidden
+                for subject in extras.purged(topology, account, region)
+            ),
+            *(
+                service(write_account(region), subject, f"{AT}.{region}.{subject}")
+                for subject, regions in units(topology)
+                if region in regions
+            ),
+            *(
+                Import(shared=Shared.STREAM, account=write_account(region), subject=f"{HEARD}.{subject}", to=subject)
+                for subject in extras.heard(topology, region)
+            ),
+            Import(shared=Shared.STREAM, account=read_account(region), subject=INBOX),
+        ]
+    imports += [
+        Import(shared=Shared.SERVICE, account=account, subject=subject)
+        for account, stream in _origins(topology)
+        for subject in stream.subjects
+    ]
+    imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
+    return Account(
+        name=client_account(topology),
+        purpose="clients: they see virtual streams only",
+        has_jetstream=False,
+        users=users(topology),
+        imports=tuple(imports),
+    )
+
+
+def _write(topology: Topology, region: str) -> Account:
+    name, clients = write_account(region), client_account(topology)
+    readers = _takers(topology)
+    return Account(
+        name=name,
+        purpose=f"what is published in {region}",
+        has_jetstream=True,
+        exports=(
+            *(
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
+                for subject, regions in units(topology)
+                if region in regions
+            ),
+            *(
+                Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(clients,))
+                for subject in extras.heard(topology, region)
+            ),
+            Export(shared=Shared.SERVICE, subject=NAMES, accounts=(clients,)),
+            *extras.purging(topology, name),
+            *_feeding(name, readers),
+            managed((clients,)),
+        ),
+    )
+
+
+def _read(topology: Topology, region: str) -> Account:
+    name, clients = read_account(region), client_account(topology)
+    homed = [stream for account, stream in _origins(topology) if account == name]
+    others = tuple(read_account(one.name) for one in topology.regions if one.name != region) if homed else ()
+    fed = {_CREATE: (clients, *others), FLOW: (clients, *others)}
+    imports = [one for account in _feeders(topology) for one in _taking(account, name)]
+    for account, stream in _origins(topology):
+        if account.startswith(naming.read_account("")) and account != name and region in stream.regions:
+            # Flow control for this stream alone: two accounts that import all of it from each other are a cycle.
+            flow = f"$JS.FC.{stream.name}.>"
+            imports += [one for one in _taking(account, name, flow) if one not in imports]
+    return Account(
+        name=name,
+        purpose=f"what is read in {region}",
+        has_jetstream=True,
+        exports=(
+            *(
+                Export(shared=Shared.SERVICE, subject=subject, accounts=fed.get(subject, (clients,)))
+                for subject in READS
+                if subject != NAMES
+            ),
+            *extras.purging(topology, name),
+            _answering(PULLS, PULL_THRESHOLD, clients),
+            _answering(GETS, GET_THRESHOLD, clients),
+            Export(shared=Shared.STREAM, subject=INBOX, accounts=(clients,)),
+            *(
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
+                for stream in homed
+                for subject in stream.subjects
+            ),
+            *([delivering(name, others)] if others else []),
+            managed((clients,)),
+        ),
+        imports=tuple(imports),
+    )
+
+
+def _stretch(topology: Topology, cluster: str) -> Account:
+    name, clients = stretch_account(cluster), client_account(topology)
+    regions = [region.name for region in topology.regions]
+    return Account(
+        name=name,
+        purpose="streams in the stretch cluster",
+        has_jetstream=True,
+        exports=(
+            *(
+                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
+                for account, stream in _origins(topology)
+                if account == name
+                for subject in stream.subjects
+            ),
+            *extras.purging(topology, name),
+            *_feeding(name, tuple(map(read_account, regions))),
+            managed((clients,)),
+        ),
+        imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
+    )
+
+
+def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
+    """Streams that take all publishes in one place, and the account that is in."""
+    for stream in topology.streams:
+        for place in stream.origin:
+            is_wide = stream.consistency is Consistency.STRETCH
+            yield (stretch_account(place) if is_wide else read_account(place)), stream
+
+
+def _takers(topology: Topology) -> tuple[str, ...]:
+    """The accounts that source what is published in a region."""
+    stretch = topology.stretch
+    return (
+        *(read_account(region.name) for region in topology.regions),
+        *((stretch_account(stretch.cluster),) if stretch else ()),
+    )
+
+
+def _feeders(topology: Topology) -> tuple[str, ...]:
+    """The accounts that a read account takes from."""
+    stretch = topology.stretch
+    return (
+        *(write_account(region.name) for region in topology.regions),
+        *((stretch_account(stretch.cluster),) if stretch else ()),
+    )
+
+
+def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
+    """What *takers* need to source or mirror streams of the account *name*."""
+    yield Export(shared=Shared.SERVICE, subject=_CREATE, accounts=takers)
+    yield Export(shared=Shared.SERVICE, subject=FLOW, accounts=takers)
+    yield delivering(name, takers)
+
+
+def _taking(account: str, taker: str, flow: str = FLOW) -> Iterator[Import]:
+    """What *taker* needs to source or mirror streams of *account*."""
+    yield service(account, _CREATE, f"{TAKEN_FROM}.{account}.{_CREATE.removeprefix(f'{API}.')}")
+    yield Import(shared=Shared.SERVICE, account=account, subject=flow)
+    yield Import(shared=Shared.STREAM, account=account, subject=f"{naming.DELIVERED}.{account}.{taker}.>")
+
+
+def _answering(subject: str, threshold: str, taker: str) -> Export:
+    return Export(shared=Shared.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
+
+
+def users(topology: Topology) -> tuple[User, ...]:
+    """Those that log in to the account of clients, each with what it needs and nothing more."""
+    at = f"{AT}.*"
+    virtual = (
+        *(f"{at}.{subject}" for subject, _ in units(topology)),
+        *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
+    )
+    reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
+    looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
+    purged = tuple(f"{at}.{extras.purge_of(stream)}" for stream in topology.streams if stream.is_bucket)
+    return (
+        user(
+            APP_USER,
+            "applications: publish and read virtual streams",
+            (*virtual, *reading, *purged),
+            extras.audible(topology),
+        ),
+        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
+        user(
+            PROBE_USER,
+            "vstream probe",
+            (*canaries(topology, at), *reading, *looking, f"{naming.API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        user(
+            AUDIT_USER,
+            "vstream audit: reads every stream, changes none",
+            (*looking, *(f"{naming.API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+        ),
+    )
+
+
+def user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
+    """Who may publish on *publish*, and hears answers and *heard*."""
+    return User(
+        name=name,
+        password_variable=password_variable(name),
+        purpose=purpose,
+        publish=tuple(dict.fromkeys(publish)),
+        subscribe=(INBOX, *heard),
+    )

@@ -1,0 +1,305 @@
+"""
+The accounts of a topology as claims, for operator mode: what `render.profile` says, once more.
+
+Two things differ from configuration files. Exports of one account may not overlap (jwt/v2 refuses that), so the whole
+API, which vstream manages a hidden account by, is exported verb by verb. And who may import is not a list: each import
+carries a token that the exporting account has signed.
+
+What a user may do stands with the key that signs users of its role, in the account: credentials stay as permissions change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vstream.render.accounts.accounts import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
+from vstream.subjects import algebra
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, Shared
+from vstream.topology.naming import API, MARK
+from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
+from vstream.topology.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.accounts import User
+    from vstream.topology.model import Topology
+    from vstream.topology.signing import Signer
+
+EARLIEST = 1
+"""When rendered tokens were issued: before all that are pushed, so that a server which starts again keeps what it has."""
+WITH_TOKEN = "whoever has a token"
+"""Who may import what is exported."""
+_UNLIMITED = -1
+_EVERYTHING = {"subs": _UNLIMITED, "data": _UNLIMITED, "payload": _UNLIMITED}
+_LIMITS: dict[str, Json] = {
+    **_EVERYTHING,
+    "imports": _UNLIMITED,
+    "exports": _UNLIMITED,
+    "wildcards": True,
+    "disallow_bearer": True,
+    "conn": _UNLIMITED,
+    "leaf": _UNLIMITED,
+}
+_JETSTREAM: dict[str, Json] = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), _UNLIMITED)
+_WHOLE_API = f"{API}.>"
+_MANAGED: dict[str, str | None] = {
+    **{subject: None for subject in READS if subject.startswith(f"{API}.")},
+    PULLS: PULL_THRESHOLD,
+    GETS: GET_THRESHOLD,
+    **{
+        f"{API}.STREAM.{verb}.*": None
+        for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "PEER.REMOVE", "LEADER.STEPDOWN")
+    },
+    f"{API}.CONSUMER.LEADER.STEPDOWN.>": None,
+}
+"""What vstream asks of a hidden account, and how long answers may take where there are several."""
+_OF_TOKEN = ("iat", "jti", "iss")
+"""What of a token's claims says when it was signed, and by whom."""
+
+
+def signable(accounts: Sequence[Account]) -> tuple[Account, ...]:
+    """*accounts* with the whole API exported and imported verb by verb."""
+    return tuple(replace(one, exports=tuple(_exports(one)), imports=tuple(_imports(one))) for one in accounts)
+
+
+def _exports(account: Account) -> Iterator[Export]:
+    whole = next((one for one in account.exports if one.subject == _WHOLE_API), None)
+    missing = dict(_MANAGED) if whole else {}
+    for export in account.exports:
+        if export is whole or (whole and _is_managed(export.subject)):
+            continue
+        managers = whole.accounts if whole and missing.pop(export.subject, "none") != "none" else ()
+        yield replace(export, accounts=tuple(dict.fromkeys((*export.accounts, *managers))))
+    for subject, threshold in missing.items():
+        if whole:
+            yield replace(whole, subject=subject, threshold=threshold)
+
+
+def _is_managed(subject: str) -> bool:
+    """Whether *subject* is a part of one that vstream asks for: exported for itself it would overlap."""
+    return subject not in _MANAGED and any(algebra.is_subset(subject, one) for one in _MANAGED)
+
+
+def _imports(account: Account) -> Iterator[Import]:
+    for one in account.imports:
+        if one.subject != _WHOLE_API or one.to is None:
+            yield one
+            continue
+        for subject in _MANAGED:
+            yield replace(one, subject=subject, to=one.to.removesuffix(">") + subject.removeprefix(f"{API}."))
+
+
+def operator_view(
+    topology: Topology, profile: dict[str, Any], mappings: Sequence[Mapping], signer: Signer
+) -> dict[str, Any]:
+    """What the tokens of *topology* are rendered from; *mappings* are those of the accounts of clients."""
+    accounts: Sequence[Account] = profile["accounts"]
+    purposes = {SYSTEM_ACCOUNT: "for moving leaders", **{one.name: one.purpose for one in accounts}}
+    all_claims = [
+        system_claims(signer),
+        *(
+            account_claims(one, mappings if one.name in profile["mapped"] else (), profile["denied"], signer)
+            for one in signable(accounts)
+        ),
+    ]
+    return {
+        "topology": topology,
+        "operator": signer.sign(operator_claims(topology.name, signer), OPERATOR),
+        "system": signer.public(account_key(SYSTEM_ACCOUNT)),
+        "preloaded": [
+            {
+                "name": one["name"],
+                "purpose": purposes[str(one["name"])],
+                "key": one["sub"],
+                "token": signer.sign(one, SIGNER),
+            }
+            for one in all_claims
+        ],
+    }
+
+
+def account_claims(
+    account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer
+) -> dict[str, Json]:
+    """The claims of one of the `signable` accounts; *mappings* are its own, *denied* what no user without a role publishes."""
+    nats: dict[str, Json] = {
+        "imports": [_import(one, account.name, signer) for one in account.imports],
+        "exports": [_export(one) for one in account.exports],
+        "limits": {**_LIMITS, **(_JETSTREAM if account.has_jetstream else {})},
+        **_signing_keys(account.users, denied, signer),
+        **({"mappings": {one.source: _destinations(one) for one in mappings}} if mappings else {}),
+        "type": "account",
+        "version": 2,
+    }
+    return {"iat": EARLIEST, "name": account.name, "sub": signer.public(account_key(account.name)), "nats": nats}
+
+
+def system_claims(signer: Signer) -> dict[str, Json]:
+    """The claims of the system account, whose one user may do everything there."""
+    nats: dict[str, Json] = {
+        "limits": dict(_LIMITS),
+        "signing_keys": [_scope(SYSTEM_USER, "vstream, and moving leaders", {}, signer)],
+        "type": "account",
+        "version": 2,
+    }
+    return {"iat": EARLIEST, "name": SYSTEM_ACCOUNT, "sub": signer.public(account_key(SYSTEM_ACCOUNT)), "nats": nats}
+
+
+def operator_claims(name: str, signer: Signer) -> dict[str, Json]:
+    """The claims of the operator, which servers have in their configuration. It signs accounts with another key."""
+    nats: dict[str, Json] = {
+        "signing_keys": [signer.public(SIGNER)],
+        "system_account": signer.public(account_key(SYSTEM_ACCOUNT)),
+        "strict_signing_key_usage": True,
+        "type": "operator",
+        "version": 2,
+    }
+    return {"iat": EARLIEST, "name": name, "sub": signer.public(OPERATOR), "nats": nats}
+
+
+def user_claims(user: str, account: str, key: str, signer: Signer) -> dict[str, Json]:
+    """The claims of a user with the public *key*: what it may do is not among them."""
+    nats: dict[str, Json] = {
+        "issuer_account": signer.public(account_key(account)),
+        "type": "user",
+        "version": 2,
+    }
+    return {"iat": EARLIEST, "name": user, "sub": key, "nats": nats}
+
+
+def _signing_keys(users: Sequence[User], denied: Sequence[str], signer: Signer) -> dict[str, Json]:
+    if not users:
+        return {}
+    scopes: list[Json] = [
+        _scope(
+            user.name,
+            user.purpose,
+            {
+                "pub": {"allow": list(user.publish), **({"deny": list(user.denied)} if user.denied else {})},
+                "sub": {"allow": list(user.subscribe)},
+            },
+            signer,
+        )
+        for user in users
+    ]
+    by_default: dict[str, Json] = {"pub": {"deny": [*denied]} if denied else {}, "sub": {}}
+    return {"signing_keys": scopes, "default_permissions": by_default}
+
+
+def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer) -> dict[str, Json]:
+    return {
+        "kind": "user_scope",
+        "key": signer.public(role_key(user)),
+        "role": user,
+        "template": {"pub": {}, "sub": {}, **permissions, **_EVERYTHING},
+        "description": purpose,
+    }
+
+
+def _export(export: Export) -> dict[str, Json]:
+    said: dict[str, Json] = {"subject": export.subject, "type": export.shared.value, "token_req": True}
+    if export.threshold is not None:
+        said |= {"response_type": "Stream", "response_threshold": parse_duration(export.threshold)}
+    return said
+
+
+def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
+    activation: dict[str, Json] = {
+        "iat": EARLIEST,
+        "sub": signer.public(account_key(importer)),
+        "nats": {"subject": one.subject, "kind": one.shared.value, "type": "activation", "version": 2},
+    }
+    return {
+        "subject": one.subject,
+        "account": signer.public(account_key(one.account)),
+        "token": signer.sign(activation, account_key(one.account)),
+        **({"local_subject": one.to} if one.to else {}),
+        "type": one.shared.value,
+    }
+
+
+def _destinations(mapping: Mapping) -> list[Json]:
+    return [
+        {"subject": one.subject, "weight": one.weight, **({"cluster": one.cluster} if one.cluster else {})}
+        for one in mapping.destinations
+    ]
+
+
+def read_accounts(tokens: Sequence[dict[str, Any]]) -> tuple[Account, ...]:
+    """The accounts that these claims are of, but for the system account, without their users."""
+    names = {str(one["sub"]): str(one["name"]) for one in tokens}
+    return tuple(
+        Account(
+            name=str(one["name"]),
+            purpose="",
+            has_jetstream=bool(one["nats"]["limits"].get("disk_storage")),
+            exports=(
+                *(_read_export(export) for export in one["nats"].get("exports") or ()),
+                mark_of(one),
+            ),
+            imports=tuple(_read_import(item, names) for item in one["nats"].get("imports") or ()),
+        )
+        for one in tokens
+        if one["name"] != SYSTEM_ACCOUNT
+    )
+
+
+def read_mappings(claims: dict[str, Any]) -> tuple[Mapping, ...]:
+    """The mapping rules of an account's claims."""
+    return tuple(
+        Mapping(
+            source=source,
+            destinations=tuple(
+                Destination(subject=one["subject"], weight=one.get("weight") or 100, cluster=one.get("cluster"))
+                for one in destinations
+            ),
+        )
+        for source, destinations in (claims["nats"].get("mappings") or {}).items()
+    )
+
+
+def mappings_of(tokens: Sequence[dict[str, Any]], account: str) -> tuple[Mapping, ...]:
+    """The mapping rules of *account*."""
+    return next((read_mappings(one) for one in tokens if one["name"] == account), ())
+
+
+def mark_of(claims: dict[str, Any]) -> Export:
+    """An export that stands for all that is said in *claims*, and for whoever has signed them: no server has it."""
+    said = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return Export(
+        shared=Shared.STREAM, subject=f"{MARK}.{claims.get('name')}.{digest}.{claims.get('iss')}", accounts=()
+    )
+
+
+def widened(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
+    """*claims* with what is *loaded* of them besides: exports that go while somebody may still import them."""
+    subjects = {(one["type"], one["subject"]) for one in claims["nats"].get("exports") or ()}
+    going = [one for one in loaded["nats"].get("exports") or () if (one["type"], one["subject"]) not in subjects]
+    if not going:
+        return claims
+    return {**claims, "nats": {**claims["nats"], "exports": [*(claims["nats"].get("exports") or ()), *going]}}
+
+
+def _read_export(export: dict[str, Any]) -> Export:
+    return Export(
+        shared=Shared(export["type"]),
+        subject=export["subject"],
+        accounts=(WITH_TOKEN,) if export.get("token_req") else (),
+        threshold="" if "response_type" in export else None,
+    )
+
+
+def _read_import(one: dict[str, Any], names: dict[str, str]) -> Import:
+    return Import(
+        shared=Shared(one["type"]),
+        account=names.get(one["account"], one["account"]),
+        subject=one["subject"],
+        to=one.get("local_subject"),
+    )

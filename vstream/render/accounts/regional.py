@@ -1,0 +1,191 @@
+"""
+The accounts of `routing: regional`: one for each region, with its clients and its streams, and who may log in.
+
+What is read is called like the virtual stream, what is written stands beside it, as in a domain: one rule for each
+root sends publishes to the latter. A user belongs to one region, so no rule names a cluster: the text of all accounts
+is the same on every server, and a user who connects elsewhere is in the region of the account all the same.
+
+Accounts that source from each other need each other's flow control, on the same subject. Two that both import it as a
+service are a cycle, which servers refuse (server/accounts.go, checkServiceImportsForCycles). So of each two the first
+imports both ways: as a service what it answers, as a stream what it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, units
+from vstream.render.accounts.extras import audible, purge_of
+from vstream.render.accounts.shared_subjects import (
+    FLOW,
+    LOOKS,
+    READS_ALL,
+    WHO_AM_I,
+    aside,
+    canaries,
+    delivering,
+    managed,
+    service,
+)
+from vstream.topology.accounts import (
+    APP_USER,
+    AUDIT_USER,
+    PROBE_USER,
+    VSTREAM_USER,
+    Account,
+    Export,
+    Import,
+    Shared,
+    User,
+    password_variable,
+    regional_user,
+)
+from vstream.topology.model import Consistency
+from vstream.topology.naming import API, API_OF, DELIVERED, WRITTEN, api_prefix, region_account, stretch_account
+from vstream.topology.stream_config import TAKEN_FROM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.topology.model import Topology, VirtualStream
+
+DENIED = (f"{API_OF}.>", f"{TAKEN_FROM}.>")
+"""What clients may not publish: the API of any account by its name. That of their own they reach as everybody does."""
+_CREATE = f"{API}.CONSUMER.CREATE.>"
+
+
+def accounts(topology: Topology) -> tuple[Account, ...]:
+    """The accounts of all regions, then that of the stretch cluster, which nobody logs in to."""
+    regions = [region.name for region in topology.regions]
+    stretch = topology.stretch
+    everybody = (*map(region_account, regions), *((stretch_account(stretch.cluster),) if stretch else ()))
+    managers = tuple(map(region_account, regions))
+    found = [
+        Account(
+            name=region_account(region),
+            purpose=f"clients and streams of {region}",
+            has_jetstream=True,
+            users=_users(topology, region),
+            exports=_exports(topology, region_account(region), everybody, managers),
+            imports=(
+                *_taken(region_account(region), everybody),
+                *_origins_elsewhere(topology, region),
+                *(service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in everybody),
+            ),
+        )
+        for region in regions
+    ]
+    if stretch:
+        name = stretch_account(stretch.cluster)
+        found.append(
+            Account(
+                name=name,
+                purpose="streams in the stretch cluster",
+                has_jetstream=True,
+                exports=_exports(topology, name, everybody, managers),
+                imports=tuple(_taken(name, everybody)),
+            )
+        )
+    return tuple(found)
+
+
+def _exports(
+    topology: Topology, name: str, everybody: tuple[str, ...], managers: tuple[str, ...]
+) -> tuple[Export, ...]:
+    others = tuple(one for one in everybody if one != name)
+    before = everybody[: everybody.index(name)]
+    feeding = (
+        Export(shared=Shared.SERVICE, subject=_CREATE, accounts=others),
+        *(Export(shared=shared, subject=FLOW, accounts=before) for shared in Shared if before),
+        delivering(name, others),
+    )
+    return (
+        *(
+            Export(
+                shared=Shared.SERVICE,
+                subject=subject,
+                accounts=takers,
+            )
+            for account, stream in _origins(topology)
+            if account == name and (takers := tuple(one for one in map(region_account, stream.regions) if one != name))
+            for subject in stream.subjects
+        ),
+        *(feeding if others else ()),
+        managed(managers),
+    )
+
+
+def _taken(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
+    """What the account *name* needs to source or mirror streams of the others, and for them to source its own."""
+    for other in everybody:
+        if other == name:
+            continue
+        yield service(other, _CREATE, f"{TAKEN_FROM}.{other}.{_CREATE.removeprefix(f'{API}.')}")
+        yield Import(shared=Shared.STREAM, account=other, subject=f"{DELIVERED}.{other}.{name}.>")
+        if everybody.index(name) < everybody.index(other):
+            yield from (Import(shared=shared, account=other, subject=FLOW) for shared in Shared)
+
+
+def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
+    """Streams that take all publishes in one place, and the account that is in."""
+    for stream in topology.streams:
+        for place in stream.origin:
+            is_wide = stream.consistency is Consistency.STRETCH
+            yield (stretch_account(place) if is_wide else region_account(place)), stream
+
+
+def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
+    """What clients of *region* publish to streams that take it elsewhere."""
+    for account, stream in _origins(topology):
+        if account != region_account(region) and region in stream.regions:
+            yield from (Import(shared=Shared.SERVICE, account=account, subject=one) for one in stream.subjects)
+
+
+def _users(topology: Topology, region: str) -> tuple[User, ...]:
+    """Those of one region, each with what it needs and nothing more."""
+    virtual = (
+        *(f"{WRITTEN}.{subject}" for subject, regions in units(topology) if region in regions),
+        *(
+            subject
+            for stream in topology.streams
+            if stream.consistency.has_origin and region in stream.regions
+            for subject in stream.subjects
+        ),
+    )
+    reading = (*READS, PULLS, GETS)
+    # Of the region's own copy, as with domains.
+    purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
+    looking = tuple(f"{API_OF}.*.{subject}" for subject in LOOKS)
+
+    def user(
+        name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = (), heard: tuple[str, ...] = ()
+    ) -> User:
+        return User(
+            name=regional_user(name, region),
+            password_variable=password_variable(name),
+            purpose=purpose,
+            publish=tuple(dict.fromkeys(publish)),
+            subscribe=(INBOX, *heard),
+            denied=denied,
+        )
+
+    return (
+        user(
+            APP_USER,
+            "applications: publish and read virtual streams",
+            (*virtual, *reading, *purged),
+            aside(topology, [region]),
+            audible(topology, region),
+        ),
+        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{API_OF}.>", WHO_AM_I)),
+        user(
+            PROBE_USER,
+            "vstream probe",
+            (*canaries(topology, WRITTEN), *reading, *looking, f"{API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        user(
+            AUDIT_USER,
+            "vstream audit: reads every stream, changes none",
+            (*looking, *(f"{API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+        ),
+    )

@@ -1,0 +1,137 @@
+"""Where servers listen, whom they dial, and how clients reach a region: what server configurations and nats CLI contexts are rendered from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vstream.topology import naming
+from vstream.topology.accounts import LEAF_VARIABLE
+from vstream.topology.bundle import HUBS_PATH, ServerAddress, leaf_path, loaded_path
+from vstream.topology.model import Security
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.topology.model import Region, Topology
+
+
+def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
+    """Addresses of every server: its host with the region's ports, or a fixed layout on loopback where hosts are open."""
+    clusters = {
+        cluster: index for index, cluster in enumerate(dict.fromkeys((*topology.clusters, *hub_clusters(topology))))
+    }
+    numbers = dict.fromkeys(clusters, 0)
+    addresses = []
+    for seat in topology.processes:
+        server, ports = seat.server, seat.ports
+        store = seat.jetstream.store_dir or "./data"
+        base = naming.base_port(topology, clusters[seat.cluster], numbers[seat.cluster])
+        numbers[seat.cluster] += 1
+        loopback = server.host is None
+        addresses.append(
+            ServerAddress(
+                server=server,
+                region=seat.region,
+                cluster_name=seat.cluster,
+                host=server.host or "127.0.0.1",
+                client=base if loopback else ports.client,
+                monitor=base + 1 if loopback else ports.monitor,
+                cluster=base + 2 if loopback else ports.cluster,
+                gateway=base + 3 if loopback else ports.gateway,
+                store_dir=f"{store.rstrip('/')}/{server.name}",
+                is_stretch=seat.is_stretch,
+                is_hub=seat.is_hub,
+            )
+        )
+    return tuple(addresses)
+
+
+def hub_clusters(topology: Topology) -> tuple[str, ...]:
+    """The clusters of the hubs: each is alone in its own."""
+    return tuple(seat.cluster for seat in topology.processes if seat.is_hub)
+
+
+def included(topology: Topology, address: ServerAddress) -> str:
+    """What says the accounts of the server at *address*, or the mappings in the one account that there is."""
+    return HUBS_PATH if address.is_hub else loaded_path(topology)
+
+
+def resolver(topology: Topology, address: ServerAddress) -> str | None:
+    """In operator mode, where the server at *address* keeps the tokens of accounts. Hubs have one account, in their configuration."""
+    is_signed = topology.security is Security.OPERATOR and not address.is_hub
+    return f"{address.store_dir}/accounts" if is_signed else None
+
+
+def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | None:
+    """How a server that stores reaches the *hub* of its region, if there is one."""
+    if hub is None or address.is_hub:
+        return None
+    return {"variable": LEAF_VARIABLE, "path": leaf_path(address.region), "address": hub.leaf_address}
+
+
+def meshed(
+    address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]], hubs: Mapping[str, ServerAddress]
+) -> Mapping[str, Sequence[ServerAddress]]:
+    """The clusters that are joined by gateways with that of *address*, its own included: of hubs, where there are some."""
+    if not hubs:
+        return members if len(members) > 1 else {}
+    return {one.cluster_name: [one] for one in hubs.values()} if address.is_hub else {}
+
+
+def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str]:
+    """
+    Whom *address* dials within its cluster, of *members*: the same list for all of them, as nobody dials itself.
+
+    But through its own front a server would not know itself, so there it is left out,
+    unless it is alone: a clustered JetStream does not start without a route.
+    """
+    if not address.route_front:
+        return [one.route_url for one in members]
+    others = [one.route_url for one in members if one is not address]
+    return others or [f"nats://{address.peer_host}:{address.cluster}"]
+
+
+def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:
+    """The clusters that the server at *address* dials, its own included, and where."""
+    return [
+        {"name": cluster, "urls": [one.gateway_url for one in _dialled(address, servers)]}
+        for cluster, servers in members.items()
+    ]
+
+
+def _dialled(address: ServerAddress, servers: Sequence[ServerAddress]) -> Sequence[ServerAddress]:
+    """
+    Those of one cluster's *servers* that *address* shall dial: of the stretch cluster the member in its region.
+
+    A gateway picks any of the addresses that it is given. Through a member elsewhere, each publish
+    would cross to that region first, and then perhaps to the leader's in a third.
+    """
+    near = [one for one in servers if one.is_stretch and one.region == address.region]
+    return servers if address.is_stretch else near or servers
+
+
+def context(topology: Topology, region: Region, addresses: Sequence[ServerAddress]) -> dict[str, Any]:
+    """What the nats CLI context of *region* is rendered from."""
+    endpoint = region.endpoint
+    urls = [
+        f"nats://{one.host}:{one.client}"
+        for one in addresses
+        if one.region == region.name and not (one.is_stretch or one.is_hub)
+    ]
+    credentials: list[tuple[str, str]] = []
+    if endpoint is not None:
+        urls = list(endpoint.urls) or urls
+        known = {
+            "creds": endpoint.creds,
+            "nkey": endpoint.nkey,
+            "user": endpoint.user,
+            "ca": endpoint.tls_ca,
+            "cert": endpoint.tls_cert,
+            "key": endpoint.tls_key,
+        }
+        credentials = [(field, value) for field, value in known.items() if value]
+    return {
+        "description": f"region {region.name} of {topology.name}",
+        "url": ",".join(urls),
+        "credentials": credentials,
+    }

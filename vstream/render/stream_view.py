@@ -1,0 +1,199 @@
+"""What one physical stream is rendered from: its template, what it takes messages from, whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from vstream.topology import naming, profile_migration
+from vstream.topology.model import PhysicalPart, Role, Routing, StreamSettings
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import Consumer, Topology, VirtualStream
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a physical stream is written: its template, and the field that says what it takes."""
+
+    template: str
+    takes: Literal["subjects", "sources", "mirror"]
+
+
+def kind(stream: VirtualStream, role: Role) -> Kind:
+    """How the physical streams of *role* are written."""
+    match role:
+        case Role.WRITE | Role.ORIGIN:
+            return Kind(f"streams/{role.value}.json.j2", "subjects")
+        case Role.CATALOG:
+            return Kind("streams/write.json.j2", "subjects")
+        case Role.ORDER:
+            return Kind("streams/order.json.j2", "sources")
+        case Role.READ if stream.consistency.has_mirrors:
+            return Kind("streams/mirror.json.j2", "mirror")
+        case Role.READ:
+            return Kind("streams/read.json.j2", "sources")
+        case _:
+            assert_never(role)
+
+
+def catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, ...]:
+    """
+    Streams that hold nothing, and are found by the subjects of *stream* where its mirrors are not.
+
+    With `routing: accounts`, clients look subjects up among the write streams of their region: these have the
+    virtual name and its subjects, and mirrors have none (server/stream.go, checkStreamCfg). A stream with an origin has
+    no write streams, so it has these beside those of others. Nothing is published there.
+    """
+    if topology.routing is not Routing.ACCOUNTS or not stream.consistency.has_origin:
+        return ()
+    return tuple(
+        PhysicalPart(
+            role=Role.CATALOG,
+            place=region,
+            settings=StreamSettings(
+                fields={**_CATALOG, "placement": {"cluster": topology.cluster_at(region)}, "metadata": {}}
+            ),
+        )
+        for region in stream.regions
+    )
+
+
+_CATALOG: Mapping[str, Json] = {
+    "retention": "limits",
+    "storage": "memory",
+    "num_replicas": 1,
+    "max_msgs": 1,
+    "max_bytes": 1024,
+    "discard": "old",
+    "allow_direct": True,
+    "description": "holds nothing: clients find the stream of this name by its subjects",
+}
+
+
+def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
+    """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
+    takes = kind(stream, part.role).takes
+    account = naming.account_of(stream, part.role, part.place)
+    match takes:
+        case "subjects":
+            return naming.write_subjects(topology, stream, part.place)
+        case "mirror":
+            return naming.local_name(naming.mirrored(stream) or stream.name)
+        case "sources":
+            return [
+                {
+                    "name": naming.local_name(naming.physical_name(stream, Role.WRITE, origin)),
+                    "external": naming.external(naming.physical_name(stream, Role.WRITE, origin), account),
+                    "transforms": [
+                        {"src": source, "dest": destination}
+                        for source, destination in naming.source_transforms(topology, stream, origin)
+                    ],
+                }
+                for origin in stream.regions
+            ] + [
+                {"name": naming.local_name(plain), "external": naming.external(plain, account), "transforms": []}
+                for plain in [taken_over(stream, part)]
+                if plain
+            ]
+        case _:
+            assert_never(takes)
+
+
+def taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
+    """
+    The stream that a read stream sources besides, whose subjects are what clients publish on.
+
+    A plain one, or the region's read stream of the layout that the topology moves away from.
+    """
+    if part.role is not Role.READ or stream.consistency.has_mirrors:
+        return None
+    return profile_migration.followed(stream, part.role, part.place) or stream.takes_over
+
+
+def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
+    """
+    The subjects that a stream which sources declares, though nobody publishes them to it.
+
+    In an account of its own it can: there clients that look a stream up by subject find it. In a domain, and where it gives
+    the order its name, it can once every server maps publishes away from it (`Phase.NAMED_STREAMS`), unless it publishes
+    them again for core subscribers: these it would store once more.
+    """
+    if part.role is Role.ORDER and stream.is_order_named:
+        return stream.subjects
+    if part.role is not Role.READ or topology.routing is Routing.MAPPED:
+        return ()
+    return () if topology.routing.is_written_aside and stream.core_subscribers else stream.subjects
+
+
+def mirrored_from(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
+    """How a mirror reaches what it mirrors in another account; None in the same."""
+    account = naming.account_of(stream, part.role, part.place)
+    return naming.external(naming.mirrored(stream) or stream.name, account)
+
+
+def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
+    """The user's metadata, and by what vstream knows that the stream is its own."""
+    said = part.settings.fields["metadata"]
+    return {
+        **(said if isinstance(said, dict) else {}),
+        TOPOLOGY_KEY: topology.name,
+        STREAM_KEY: stream.name,
+        REGION_KEY: part.place,
+        ROLE_KEY: part.role.value,
+        **({ROUTING_KEY: topology.routing.value} if topology.routing is not Routing.MAPPED else {}),
+    }
+
+
+def consumer_view(topology: Topology, stream: VirtualStream, region: str, consumer: Consumer) -> dict[str, Any]:
+    """What the durable *consumer* in *region* is rendered from."""
+    said = consumer.fields["metadata"]
+    ownership = {TOPOLOGY_KEY: topology.name, STREAM_KEY: stream.name, REGION_KEY: region}
+    return {
+        "name": consumer.name,
+        "settings": sorted((field, value) for field, value in consumer.fields.items() if field != "metadata"),
+        "metadata": dict(sorted({**(said if isinstance(said, dict) else {}), **ownership}.items())),
+    }
+
+
+def consumer_problem(fields: Mapping[str, Json], name: str, metadata: Mapping[str, Json]) -> str | None:
+    """What of a rendered consumer is not what the rest of vstream relies on."""
+    if fields.get("durable_name") != name or fields.get("name", name) != name:
+        return f"the consumer `{name}` comes out with another `durable_name` or `name`"
+    found = fields.get("metadata")
+    if not isinstance(found, dict) or found.get(TOPOLOGY_KEY) != metadata[TOPOLOGY_KEY]:
+        return f"the consumer `{name}` comes out without its metadata `{TOPOLOGY_KEY}`"
+    return None
+
+
+_WANTED = {
+    "subjects": (str, "`subjects`, a list of texts"),
+    "sources": (dict, "`sources`, a list of objects"),
+    "mirror": (dict, "`mirror`, an object"),
+}
+
+
+def problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership: Mapping[str, Json]) -> str | None:
+    """What of a rendered stream is not what the rest of vstream relies on."""
+    if fields.get("name") != name:
+        return f"the stream `{name}` comes out with the name `{fields.get('name')}`"
+    metadata = fields.get("metadata")
+    if not isinstance(metadata, dict) or any(not isinstance(value, str) for value in metadata.values()):
+        return f"the stream `{name}` needs `metadata`, a map of texts"
+    missing = next((key for key in _OWNERSHIP if metadata.get(key) != ownership[key]), None)
+    if missing:
+        return (
+            f"the stream `{name}` comes out without its metadata `{missing}`, by which vstream knows that it is its own"
+        )
+    written, (wanted, what) = fields.get(kind.takes), _WANTED[kind.takes]
+    items = [written] if kind.takes == "mirror" else written
+    if not isinstance(items, list) or not items or any(not isinstance(item, wanted) for item in items):
+        return f"the stream `{name}` needs {what}"
+    return None
+
+
+_OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)

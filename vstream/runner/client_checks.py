@@ -1,0 +1,239 @@
+"""Every client operation once: which work in a region as it is now, and how the others fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.capture.digest import digest
+from vstream.capture.records import Kind, Operation, Outcome, identity
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream import error_codes
+from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
+from vstream.jetstream.read_stream import AckSubject
+from vstream.runner.workload.publisher import acknowledgement
+from vstream.runner.workload.readers import ACK, failed, make_consumer, refusal
+from vstream.scenario.model import Trial
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.reconnecting import SteadyConnection
+
+CONSUMER = "vstream-try"
+"""The durable consumer that is there before."""
+TIMEOUT = 3.0
+"""Seconds for each operation."""
+_PREPARE = 30.0
+_API = "$JS.API"
+_NS = 1_000_000_000
+_NO_MESSAGES = {404, 408}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is tried, and where. *number* tells one `try` step from another."""
+
+    region: str
+    cluster: str
+    stream: str
+    read: str
+    """The region's read stream."""
+    bound: str
+    """By what name clients use a consumer on it: the virtual one, where that is mapped to it."""
+    written: str
+    """The physical stream that takes what is published there."""
+    subject: str
+    """A subject that clients publish on."""
+    number: int
+
+
+@dataclass(slots=True)
+class _Result:
+    """What an answer said."""
+
+    stream: str | None = None
+    seq: int | None = None
+    id: str | None = None
+    digest: str | None = None
+    count: int = 0
+
+
+class Trials:
+    """Tries all of them at *target*. *now* is the time in nanoseconds since the capture's start."""
+
+    def __init__(self, target: Target, connection: SteadyConnection, now: Callable[[], int]) -> None:
+        self._target = target
+        self._connection = connection
+        self._now = now
+        self._fetched: str | None = None
+
+    async def prepare(self) -> None:
+        """Make the consumer that is fetched from. Raises VstreamError."""
+        read = self._named
+        config = {"durable_name": CONSUMER, "name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all"}
+        subject = f"{_API}.CONSUMER.DURABLE.CREATE.{read}.{CONSUMER}"
+        request = {"stream_name": read, "config": config}
+        await make_consumer(self._connection, subject, request, within=_PREPARE)
+
+    async def run(self) -> list[Operation]:
+        """One operation for each Trial, in their order."""
+        target = self._target
+        works: dict[Trial, Callable[[], Awaitable[_Result]]] = {
+            Trial.PUBLISH: self._publish,
+            Trial.DIRECT_GET: self._direct_get,
+            Trial.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
+            Trial.MESSAGE_GET: self._message_get,
+            Trial.STREAM_INFO: lambda: self._plain(f"STREAM.INFO.{target.stream}"),
+            Trial.LIST_STREAMS: lambda: self._plain("STREAM.NAMES", {"subject": target.subject}),
+            Trial.FETCH: self._fetch,
+            Trial.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
+            Trial.CREATE_CONSUMER: self._create_consumer,
+            Trial.CREATE_STREAM: self._create_stream,
+        }
+        done = dict(zip(works, await asyncio.gather(*(self._one(*item) for item in works.items())), strict=True))
+        done[Trial.ACKNOWLEDGE] = await self._one(Trial.ACKNOWLEDGE, self._acknowledge)
+        return [done[trial] for trial in Trial]
+
+    async def _one(self, trial: Trial, work: Callable[[], Awaitable[_Result]]) -> Operation:
+        sent, result, error, outcome = self._now(), _Result(), None, Outcome.OK
+        try:
+            result = await work()
+        except VstreamError as problem:
+            outcome, error = failed(problem)
+        return Operation(
+            client=f"{self._target.region}/try-{self._target.stream}",
+            region=self._target.region,
+            kind=Kind.TRY,
+            stream=self._target.stream,
+            due=sent,
+            sent=sent,
+            done=None if outcome is Outcome.INDETERMINATE else self._now(),
+            outcome=outcome,
+            # A publish without an answer may be stored all the same.
+            id=self._identity() if trial is Trial.PUBLISH else result.id,
+            subject=trial.value,
+            digest=digest(self._payload()) if trial is Trial.PUBLISH else None,
+            acked_by=result.stream,
+            seq=result.seq,
+            count=result.count,
+            error=error,
+        )
+
+    @property
+    def _named(self) -> str:
+        """How clients make consumers: by the name of the read stream, which in accounts of their own is the virtual one."""
+        return naming.local_name(self._target.read)
+
+    def _identity(self) -> str:
+        return f"{self._target.region}/{self._target.stream}/try{self._target.number}"
+
+    def _payload(self) -> bytes:
+        return f"{self._identity()} tried".encode()
+
+    async def _publish(self) -> _Result:
+        reply = await self._connection.request(self._target.subject, self._payload(), timeout=TIMEOUT)
+        error, stream, seq, _ = acknowledgement(reply, self._target.written)
+        if error is not None:
+            raise VstreamError(error)
+        return _Result(stream=stream, seq=seq)
+
+    async def _direct_get(self) -> _Result:
+        return self._read(
+            await last_by_subject(self._connection, self._target.stream, self._target.subject, timeout=TIMEOUT)
+        )
+
+    async def _direct_get_sequence(self) -> _Result:
+        return self._read(await next_by_subject(self._connection, self._target.stream, ">", 1, timeout=TIMEOUT))
+
+    def _read(self, message: Any) -> _Result:
+        if message is None:
+            return _Result()
+        stream = naming.answered_as(message.stream, self._target.read)
+        return _Result(stream=stream, seq=message.seq, id=identity(message.data))
+
+    async def _message_get(self) -> _Result:
+        subject = f"{_API}.STREAM.MSG.GET.{self._target.stream}"
+        answer = await self._connection.request_json(subject, {"last_by_subj": self._target.subject}, timeout=TIMEOUT)
+        error = api_error(answer, subject)
+        if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
+            raise error
+        return _Result()
+
+    async def _plain(self, subject: str, body: dict[str, Any] | None = None) -> _Result:
+        await self._api(subject, body)
+        return _Result()
+
+    async def _fetch(self) -> _Result:
+        reply = await self._next(self._target.bound, CONSUMER)
+        if reply is None:
+            return _Result()
+        self._fetched = reply.reply
+        return self._delivered(reply)
+
+    @staticmethod
+    def _delivered(reply: Reply, stream: str | None = None) -> _Result:
+        return _Result(stream=stream, id=identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
+
+    async def _next(self, stream: str, consumer: str) -> Reply | None:
+        """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""
+        body = json.dumps({"batch": 1, "expires": round((TIMEOUT - 0.5) * _NS)}).encode()
+        subject = f"{_API}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        # A message comes under its stored subject: a request would not know it for its answer.
+        inbox, came = self._connection.inbox(), asyncio.get_running_loop().create_future()
+
+        async def take(reply: Reply, _: str) -> None:
+            if not came.done():
+                came.set_result(reply)
+
+        await self._connection.subscribe(inbox, take)
+        await self._connection.publish(subject, body, reply=inbox)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                reply: Reply = await came
+        except TimeoutError:
+            raise NotReachableError(f"no answer on `{subject}` within {TIMEOUT:g} s") from None
+        if reply.status in _NO_MESSAGES:
+            return None
+        if reply.status is not None:
+            raise VstreamError(refusal(reply))
+        return reply
+
+    async def _acknowledge(self) -> _Result:
+        if self._fetched is None:
+            raise VstreamError("nothing was fetched")
+        await self._connection.request(self._fetched, ACK, timeout=TIMEOUT)
+        return _Result()
+
+    async def _create_consumer(self) -> _Result:
+        target = self._target
+        config = {"ack_policy": "explicit", "inactive_threshold": 10 * _NS}
+        made = await self._api(f"CONSUMER.CREATE.{self._named}", {"stream_name": self._named, "config": config})
+        reply = await self._next(self._named, made["name"])
+        return _Result(stream=target.read) if reply is None else self._delivered(reply, target.read)
+
+    async def _create_stream(self) -> _Result:
+        target = self._target
+        name = f"vstream-try-{target.region}-{target.stream}-{target.number}"
+        config = {
+            "name": name,
+            "subjects": [f"_vstream_try.{target.region}.{target.stream}.{target.number}"],
+            "retention": "limits",
+            "storage": "memory",
+            "num_replicas": 1,
+            "placement": {"cluster": target.cluster},
+        }
+        await self._api(f"STREAM.CREATE.{name}", config)
+        return _Result(stream=name)
+
+    async def _api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        full = f"{_API}.{subject}"
+        answer = await self._connection.request_json(full, body, timeout=TIMEOUT)
+        error = api_error(answer, full)
+        if error is not None:
+            raise error
+        return answer

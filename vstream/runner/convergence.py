@@ -1,0 +1,184 @@
+"""
+Whether every stream holds all that the streams that it sources hold.
+
+`lag: 0` is no proof: servers say it of a source that they have lost. What counts is how
+far a stream has come in each source, which servers of 2.15 say in STREAM.INFO, and
+which otherwise stands in the last messages that it has taken from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.read_stream import messages
+from vstream.jetstream.source_header import origin_of
+from vstream.topology import naming
+from vstream.topology.stream_config import taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.topology.bundle import PhysicalStream
+
+_POLL = 0.2
+_REQUEST = 2.0
+_TAIL = 500
+"""Messages that are looked at from the end of a stream, and then twice as many."""
+_SETTLED = 3
+"""Times that nothing new was found, for a write stream to count as quiet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converged:
+    """Whether it was reached, and what is missing if it was not."""
+
+    is_reached: bool
+    missing: str | None = None
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What is known of one stream that takes from others."""
+
+    stream: PhysicalStream
+    sources: Sequence[str]
+    is_mirror: bool
+    reached: dict[str, int] = field(default_factory=dict)
+    looked_to: int = 0
+
+
+class Convergence:
+    """Asks *streams* over *connections*, by region: each where it lives, else anywhere."""
+
+    def __init__(self, streams: Sequence[PhysicalStream], connections: Mapping[str, SteadyConnection]) -> None:
+        self._connections = connections
+        self._places = {one.config.name: one.region for one in streams}
+        self._readers = [_Reader(one, sources, is_mirror) for one in streams for sources, is_mirror in _taken(one)]
+
+    async def reached(self, *, within: float) -> Converged:
+        """Return once everything that the sources hold now is everywhere, or after *within* seconds."""
+        deadline = time.monotonic() + within
+        targets, missing = await self._targets(deadline)
+        return Converged(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
+
+    async def settled(self, *, within: float) -> Converged:
+        """As `reached`, when nobody publishes any more: what is stored meanwhile counts too."""
+        deadline, before, quiet = time.monotonic() + within, None, 0
+        while True:
+            targets, missing = await self._targets(deadline)
+            if missing:
+                return Converged(is_reached=False, missing=missing)
+            found = await self._until(targets, deadline)
+            quiet = quiet + 1 if targets == before else 0
+            if not found.is_reached or quiet >= _SETTLED:
+                return found
+            before = targets
+            await asyncio.sleep(_POLL)
+
+    async def _targets(self, deadline: float) -> tuple[dict[str, int], str | None]:
+        """The last sequence of each source that holds anything; and which does not answer until *deadline*."""
+        names = list(dict.fromkeys(name for reader in self._readers for name in reader.sources))
+        found: dict[str, int] = {}
+        while missing := [name for name in names if name not in found]:
+            for name, info in zip(missing, await asyncio.gather(*map(self._info, missing)), strict=True):
+                if info is not None:
+                    state = info["state"]
+                    found[name] = int(state["last_seq"]) if state["messages"] else 0
+            if len(found) < len(names):
+                if time.monotonic() > deadline:
+                    return found, f"nobody answers for {', '.join(name for name in names if name not in found)}"
+                await asyncio.sleep(_POLL)
+        return found, None
+
+    async def _until(self, targets: Mapping[str, int], deadline: float) -> Converged:
+        while True:
+            behind = [text for found in await asyncio.gather(*(self._behind(one, targets) for one in self._readers))
+                      for text in found]  # fmt: skip
+            if not behind:
+                return Converged(is_reached=True)
+            if time.monotonic() > deadline:
+                return Converged(is_reached=False, missing="; ".join(behind))
+            await asyncio.sleep(_POLL)
+
+    async def _behind(self, reader: _Reader, targets: Mapping[str, int]) -> list[str]:
+        """What *reader* still lacks of *targets*."""
+        name = reader.stream.config.name
+        if self._lacking(reader, targets):
+            info = await self._info(name)
+            if info is None:
+                return [f"nobody answers for {name}"]
+            last = int(info["state"]["last_seq"])
+            if reader.is_mirror:
+                reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
+            for source in info.get("sources") or ():
+                self._advance(reader, taken_from(source, name), int(source.get("seq") or 0))
+            if self._lacking(reader, targets):
+                await self._look(reader, last, targets)
+        return [
+            f"{name} has {source} up to {reader.reached.get(source, 0)} of {targets[source]}"
+            for source in self._lacking(reader, targets)
+        ]
+
+    @staticmethod
+    def _lacking(reader: _Reader, targets: Mapping[str, int]) -> list[str]:
+        return [source for source in reader.sources if reader.reached.get(source, 0) < targets[source]]
+
+    @staticmethod
+    def _advance(reader: _Reader, source: str, seq: int) -> None:
+        reader.reached[source] = max(seq, reader.reached.get(source, 0))
+
+    async def _look(self, reader: _Reader, last: int, targets: Mapping[str, int]) -> None:
+        """Find in the messages themselves how far *reader* has come."""
+        known, tail = reader.looked_to, _TAIL
+        while last > reader.looked_to:
+            first = known + 1 if known else max(1, last - tail + 1)
+            seen: set[str] = set()
+            try:
+                async for message in messages(
+                    self._connection(reader.stream.config.name),
+                    reader.stream.config.name,
+                    from_seq=first,
+                    headers_only=True,
+                    patience=_REQUEST,
+                ):
+                    source, seq = origin_of(message.headers, reader.sources, taker=reader.stream.config.name)
+                    if source is not None and seq is not None:
+                        self._advance(reader, source, seq)
+                        seen.add(source)
+                    last = max(last, message.seq)
+            except VstreamError:
+                return
+            if first <= known + 1 or seen >= {source for source in reader.sources if targets[source]}:
+                reader.looked_to = last
+            tail *= 4
+
+    async def _info(self, stream: str) -> dict[str, Any] | None:
+        subject = naming.asked("STREAM.INFO", stream)
+        try:
+            answer = await self._connection(stream).request_json(subject, timeout=_REQUEST)
+        except VstreamError:
+            return None
+        return answer if api_error(answer, subject) is None and "state" in answer else None
+
+    def _connection(self, stream: str) -> SteadyConnection:
+        """The connection to where *stream* lives, else any that stands. Raises NotReachableError if there is none."""
+        here = self._connections.get(self._places[stream]) if stream in self._places else None
+        for connection in (here, *self._connections.values()):
+            if connection is not None and connection.is_connected:
+                return connection
+        raise NotReachableError("no region can be reached")
+
+
+def _taken(stream: PhysicalStream) -> Iterator[tuple[Sequence[str], bool]]:
+    """What *stream* takes from, if it does, and whether as a mirror."""
+    mirror = stream.config.fields.get("mirror")
+    if isinstance(mirror, dict):
+        yield [taken_from(mirror, stream.config.name)], True
+    elif stream.config.source_names:
+        yield stream.config.source_names, False

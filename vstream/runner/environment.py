@@ -1,0 +1,152 @@
+"""The servers of a run: a lab of its own, with the topology applied, that a probe has found to work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vstream.errors import UnsupportedError, VstreamError
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.lab import keys, lab, versions
+from vstream.lab.links.state import Backend
+from vstream.lab.mappings import admin as mapping_admin
+from vstream.lab.state import lab_directory
+from vstream.lint.load_topology import bundle as rendered
+from vstream.lint.load_topology import load
+from vstream.plan.apply import apply
+from vstream.plan.diff import diff
+from vstream.plan.live.gate_checks import LiveGauges
+from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.probe import checks
+from vstream.probe.report import Status
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from vstream.scenario.model import Scenario
+    from vstream.topology.bundle import Bundle, ServerAddress
+    from vstream.topology.model import Endpoint, Topology
+
+_UP = 90.0
+_PROBE = 20.0
+_WORKS = 90.0
+"""Seconds until a probe must have passed. After a start, sourcing takes a second or two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A lab that is up, and what runs on it."""
+
+    lab: str
+    topology: Topology
+    bundle: Bundle
+    endpoints: Mapping[str, Endpoint]
+    clients: Mapping[str, Endpoint]
+    """As applications log in: they see virtual streams only, where the topology has accounts for that."""
+    logs: Path
+    """Where its servers log."""
+
+    def written(self, virtual: str, region: str) -> str:
+        """The physical stream that takes what is published on *virtual* in *region*."""
+        return naming.written_in(next(one for one in self.topology.streams if one.name == virtual), region)
+
+    def read_stream(self, virtual: str, region: str) -> str:
+        """The physical stream that answers reads of *virtual* in *region*."""
+        return naming.read_in(next(one for one in self.topology.streams if one.name == virtual), region)
+
+
+def topology_of(scenario: Scenario) -> Topology:
+    """The topology that *scenario* runs. Raises InvalidInputError with all that is wrong with it."""
+    return load(scenario.topology_text.encode(), scenario.topology_file).require()
+
+
+async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Stage:
+    """
+    Start the lab *name*, apply the topology and prove that it works; *say* is told what is being done.
+
+    Raises VstreamError if that fails: what was started is for the caller to take down.
+    """
+    stated = scenario.lab.versions
+    templates = None if scenario.lab.templates is None else Path(scenario.lab.templates)
+
+    def render(addresses: Sequence[ServerAddress]) -> Bundle:
+        return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
+
+    say("starting servers")
+    binaries = await asyncio.to_thread(versions.located, topology, stated) if stated else None
+    await lab.up(
+        name,
+        topology,
+        render,
+        binaries=binaries,
+        on_progress=lambda step: say(f"waiting for {step.stage.value}"),
+        timeout=_UP,
+        links=_backend(scenario.lab.links),
+    )
+    stage = Stage(
+        lab=name,
+        topology=topology,
+        bundle=render(lab.addresses(name)),
+        endpoints=lab.endpoints(name),
+        logs=lab_directory(name).log,
+        clients=lab.client_endpoints(name),
+    )
+    say("applying the topology")
+    await _apply(stage)
+    say("probing")
+    await _prove(stage)
+    return stage
+
+
+def _backend(name: str) -> Backend:
+    try:
+        return Backend(name)
+    except ValueError:
+        raise UnsupportedError(
+            f"labs have no links of the kind `{name}` here", hint="`proxy` works everywhere"
+        ) from None
+
+
+async def _apply(stage: Stage) -> None:
+    topology, bundle = stage.topology, stage.bundle
+    async with connect_all(topology, stage.endpoints) as connections:
+        observed = await observe(topology, connections, stage.endpoints)
+        plan = diff(
+            topology.name,
+            bundle.streams,
+            bundle.mappings,
+            observed,
+            accounts=bundle.accounts,
+            server_version=topology.server_version,
+        )
+        if plan.blocked:
+            first = plan.blocked[0]
+            raise VstreamError(
+                f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint
+            )
+        connection = any_connection(connections)
+        applied = await apply(
+            plan, JetStreamAdmin(connection), mapping_admin(stage.lab, bundle), LiveGauges(connection)
+        )
+    if not applied.is_complete:
+        reason = applied.failure.message if applied.failure is not None else "some changes were not made"
+        raise VstreamError(f"the topology was not applied: {reason}")
+
+
+async def _prove(stage: Stage) -> None:
+    deadline = time.monotonic() + _WORKS
+    while True:
+        async with connect_all(stage.topology, stage.endpoints) as connections:
+            report = await checks.run(stage.topology, connections, deadline=_PROBE, on_progress=lambda _step: None)
+        if report.passed:
+            return
+        if time.monotonic() > deadline:
+            wrong = next(check for check in report.checks if check.status not in {Status.OK, Status.SKIPPED})
+            raise VstreamError(
+                f"stream `{wrong.stream}` does not work before any fault: {wrong.detail}",
+                hint="`vstream lab up`, `vstream apply` and `vstream probe` show the same by themselves",
+            )

@@ -1,0 +1,87 @@
+"""What a run tells whoever watches it. Times are nanoseconds since the capture's start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vstream.capture.records import Sample
+    from vstream.runner.workload.spec import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """Something that takes a while, before or after the load."""
+
+    at: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBegan:
+    """Clients begin at *at*: what people count from."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBegan:
+    """Step *number* of *total*, counted from 1, is being taken."""
+
+    at: int
+    number: int
+    total: int
+    name: str | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded:
+    """It was taken; *detail* says why it is not ok."""
+
+    at: int
+    number: int
+    is_ok: bool
+    detail: str | None
+
+
+class FaultState(Enum):
+    """Where a fault is."""
+
+    CONFIRMED = "confirmed"
+    HEALING = "healing"
+    HEALED = "healed"
+    UNSUPPORTED = "unsupported"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSeen:
+    """A fault has come this far; *detail* is the evidence, or why not."""
+
+    at: int
+    id: str
+    asked: str
+    regions: tuple[str, ...]
+    state: FaultState
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """What the clients of *region* have done so far."""
+
+    region: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What a region says of itself."""
+
+    sample: Sample
+
+
+Event = Doing | LoadBegan | StepBegan | StepEnded | FaultSeen | Worked | Sampled

@@ -1,0 +1,285 @@
+"""
+Random scenarios, one after the other, until time is over; one that fails is made short.
+
+What runs a scenario is handed in. What came of each run lies in a directory of its own:
+
+    OUT/001-SEED/scenario.yaml      replays it: `vstream scenario run OUT/001-SEED/scenario.yaml`
+    OUT/001-SEED/capture/           of a run that did not pass, or of all if wanted
+    OUT/001-SEED/short.yaml         of one that failed: as little of it as fails as well
+    OUT/explored.json               all of it, rewritten after each run
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from vstream.capture.verdict.verdict import Status
+from vstream.errors import VstreamError
+from vstream.files import save
+from vstream.lint.load_scenario import load
+from vstream.scenario.generate import Data, to_yaml
+from vstream.scenario.shrink import shrink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vstream.capture.verdict.verdict import Verdict
+    from vstream.scenario.model import Scenario
+
+_SEEDS = 2**31
+_CONFIRMATIONS = 3
+"""How often a failed scenario runs again until it is said not to fail every time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one run showed."""
+
+    status: Status
+    failed: tuple[str, ...] = ()
+    """What did not hold, or is not known: the names of cases."""
+    measures: frozenset[str] = frozenset()
+    """The same as measures: what has to fail again in a shorter scenario."""
+    acknowledged: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    detail: str | None = None
+    """Why there is no verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """One explored scenario."""
+
+    number: int
+    seed: int
+    steps: str
+    """Its faults, in a line."""
+    outcome: Outcome
+    seconds: float
+    directory: Path
+    short: Path | None = None
+    """The short scenario that fails as well, of one that failed."""
+    note: str | None = None
+    """What became of making it short."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Exploration:
+    """All runs so far."""
+
+    seed: int
+    runs: list[Explored] = field(default_factory=list)
+
+    def count(self, status: Status) -> int:
+        """How many runs ended so."""
+        return sum(one.outcome.status is status for one in self.runs)
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, as JSON has it."""
+        return {
+            "seed": self.seed,
+            "runs": len(self.runs),
+            **{status.value: self.count(status) for status in Status},
+            "acknowledged": sum(one.outcome.acknowledged for one in self.runs),
+            "lost": sum(one.outcome.lost for one in self.runs),
+            "duplicated": sum(one.outcome.duplicated for one in self.runs),
+            "explored": [
+                {
+                    **asdict(one),
+                    "outcome": {
+                        **asdict(one.outcome),
+                        "status": one.outcome.status.value,
+                        "measures": sorted(one.outcome.measures),
+                    },
+                    "directory": str(one.directory),
+                    "short": str(one.short) if one.short else None,
+                }
+                for one in self.runs
+            ],
+        }
+
+
+Run = Callable[["Scenario", "Path"], Awaitable[Outcome]]
+"""Runs a scenario, capturing it in a directory that does not exist yet. Raises VstreamError if it could not begin."""
+
+
+def outcome(verdict: Verdict) -> Outcome:
+    """What *verdict* says, in short."""
+    wrong = [case for case in verdict.cases if case.status is not Status.PASS]
+    proven = [case for case in wrong if case.status is Status.FAIL]
+    return Outcome(
+        status=verdict.status,
+        failed=tuple(f"{case.status.value} {case.name}: {case.detail}" for case in wrong),
+        measures=frozenset(case.measure.value if case.measure else case.about.value for case in proven),
+        acknowledged=sum(tally.acknowledged for stream in verdict.streams for tally in stream.origins.values()),
+        lost=sum(served.lost.count for stream in verdict.streams for served in stream.served),
+        duplicated=sum(one.duplicated.count for stream in verdict.streams for one in stream.physical),
+        detail=verdict.manifest.stopped_by,
+    )
+
+
+class Watcher(Protocol):
+    """Who is told what happens."""
+
+    def begins(self, number: int, seed: int, steps: str) -> None:
+        """A scenario begins to run."""
+
+    def shrinks(self, number: int, steps: str) -> None:
+        """A shorter scenario is tried."""
+
+    def ended(self, explored: Explored) -> None:
+        """A scenario has run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Where to stop."""
+
+    seconds: float
+    """No run begins later than that."""
+    runs: int | None = None
+    shrinking_runs: int = 24
+    """Runs to make one failed scenario short."""
+
+
+def seeds(seed: int) -> list[int]:
+    """The first seeds of the scenarios that *seed* stands for; there is no need for more than so many."""
+    chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
+    return [chance.randrange(_SEEDS) for _ in range(10_000)]
+
+
+def outline(data: Data) -> str:
+    """The steps of a scenario in a line, without the waiting."""
+    words = []
+    for step in data["steps"]:
+        name, value = next((key, value) for key, value in step.items() if key not in {"as", "at", "for"})
+        if name not in {"wait", "converge", "resync"}:
+            text = "-".join(value) if isinstance(value, list) else value
+            words.append(name if text is None else f"{name} {text}")
+    return ", ".join(words)
+
+
+async def explore(
+    into: Exploration,
+    compose: Callable[[int], Data],
+    run: Run,
+    *,
+    out: Path,
+    bounds: Bounds,
+    watcher: Watcher,
+    is_kept: bool = False,
+) -> None:
+    """
+    Fill *into*, run by run, until *bounds*. Cancelled, it leaves there what has ended.
+
+    *is_kept* keeps the captures of runs that passed. Raises VstreamError only if nothing can be written.
+    """
+    until = time.monotonic() + bounds.seconds
+    for number, seed in enumerate(seeds(into.seed), 1):
+        if time.monotonic() >= until or (bounds.runs is not None and number > bounds.runs):
+            return
+        data = compose(seed)
+        directory = out / f"{number:03}-{seed}"
+        one = _One(number, seed, data, directory, run, watcher)
+        explored = await one.explored(bounds.shrinking_runs, is_kept=is_kept)
+        into.runs.append(explored)
+        save(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
+        watcher.ended(explored)
+
+
+class _One:
+    """One scenario: run, and made short if it fails."""
+
+    def __init__(self, number: int, seed: int, data: Data, directory: Path, run: Run, watcher: Watcher) -> None:
+        self._number = number
+        self._seed = seed
+        self._data = data
+        self._directory = directory
+        self._run = run
+        self._watcher = watcher
+        self._tries = 0
+
+    async def explored(self, shrinking_runs: int, *, is_kept: bool) -> Explored:
+        steps = outline(self._data)
+        self._watcher.begins(self._number, self._seed, steps)
+        save(self._directory / "scenario.yaml", to_yaml(self._data))
+        began = time.monotonic()
+        outcome = await self._outcome(self._data, self._directory / "capture", "scenario.yaml")
+        seconds = time.monotonic() - began
+        if outcome.status is Status.PASS and not is_kept:
+            shutil.rmtree(self._directory / "capture", ignore_errors=True)
+        short, note = None, None
+        if outcome.status is Status.FAIL and shrinking_runs > 0:
+            short, note = await self._shortened(outcome, shrinking_runs)
+        return Explored(
+            number=self._number,
+            seed=self._seed,
+            steps=steps,
+            outcome=outcome,
+            seconds=round(seconds, 1),
+            directory=self._directory,
+            short=short,
+            note=note,
+        )
+
+    async def _outcome(self, data: Data, capture: Path, name: str) -> Outcome:
+        text = to_yaml(data).encode()
+        scenario = load(text, str(capture.parent / name), _nothing).require()
+        try:
+            return await self._run(scenario, capture)
+        except VstreamError as error:
+            return Outcome(status=Status.UNKNOWN, detail=error.message)
+
+    async def _shortened(self, outcome: Outcome, most: int) -> tuple[Path | None, str]:
+        """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
+        again = 0
+        for attempt in range(1, _CONFIRMATIONS + 1):
+            if await self._fails(self._data, outcome):
+                again = attempt
+                break
+        if not again:
+            return None, f"it did not fail again in {_CONFIRMATIONS} runs: the capture is what there is"
+
+        async def fails(data: Data) -> bool:
+            # What fails now and then only gets as many chances as the whole scenario needed.
+            for _ in range(again):
+                if await self._fails(data, outcome):
+                    return True
+            return False
+
+        found = await shrink(self._data, fails, is_valid=_is_valid, most=most)
+        file = self._directory / "short.yaml"
+        save(file, to_yaml(found))
+        before, after = len(self._data["steps"]), len(found["steps"])
+        return file, f"{before} steps became {after}, in {self._tries} runs"
+
+    async def _fails(self, data: Data, outcome: Outcome) -> bool:
+        """Whether *data* fails in one of the ways in which *outcome* did."""
+        self._tries += 1
+        self._watcher.shrinks(self._number, outline(data))
+        capture = self._directory / "shrinking"
+        shutil.rmtree(capture, ignore_errors=True)
+        found = await self._outcome(data, capture, "short.yaml")
+        if found.status is Status.FAIL and found.measures & outcome.measures:
+            # The capture beside the short scenario is that of the last run which failed.
+            shutil.rmtree(self._directory / "short", ignore_errors=True)
+            capture.rename(self._directory / "short")
+            return True
+        shutil.rmtree(capture, ignore_errors=True)
+        return False
+
+
+def _is_valid(data: Data) -> bool:
+    return not load(to_yaml(data).encode(), "short.yaml", _nothing).diagnostics
+
+
+def _nothing(name: str) -> bytes:
+    """Explored scenarios hold their topology."""
+    raise FileNotFoundError(2, "No such file or directory", name)

@@ -1,0 +1,224 @@
+"""Faults of a run: injected, healed, and recorded with what showed that they bite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import Fault, FaultOutcome
+from vstream.capture.store import Lines
+from vstream.chaos import inject as drill
+from vstream.chaos import rolling_restart
+from vstream.chaos import target_servers as sites
+from vstream.errors import LabError, UnsupportedError, VstreamError
+from vstream.health.live.resync import resync
+from vstream.runner.describe import asked
+from vstream.runner.events import FaultSeen, FaultState
+from vstream.runner.resolve_faults import HandedOver, Rolled, Taken, broken
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from vstream.capture.store import Capture
+    from vstream.chaos.target_servers import Site
+    from vstream.runner.environment import Stage
+    from vstream.runner.events import Event
+    from vstream.scenario.model import Inject
+
+    Pause = Callable[[int], Awaitable[None]]
+
+_HEAL = 120.0
+_ROLL = 180.0
+"""Seconds, for each server."""
+_RESYNC = 240.0
+"""Seconds. A stream of one replica cannot be stepped down: it asks again when it does so by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """What has come of a step: its window if that is not the step itself, and why it is not ok."""
+
+    window: tuple[int, int] | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """A fault that is to be healed: its record so far, and its name in the lab's journal."""
+
+    record: Fault
+    entry: str
+
+
+class Faults:
+    """All faults of one run. A scenario has said what it wants, so none is refused for taking too much."""
+
+    def __init__(
+        self, staged: Stage, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
+    ) -> None:
+        self._staged = staged
+        self._lines = Lines(capture.faults_file, Fault)
+        self._now = now
+        self._on_event = on_event
+        self._open: dict[str, _Open] = {}
+
+    @property
+    def _site(self) -> Site:
+        return sites.of_topology(self._staged.topology, self._staged.lab)
+
+    async def inject(self, step: Inject, pause: Pause) -> Taking:
+        """
+        Inject what *step* says; what lasts is healed after *pause*.
+
+        The window is from the first signal to the end of the step, or to the beginning of the healing.
+        """
+        begun = Fault(
+            id=step.id,
+            asked=asked(step.fault),
+            kind=step.fault.kind.value,
+            targets=step.fault.targets,
+            regions=(),
+            outcome=FaultOutcome.FAILED,
+            injected=self._now(),
+            confirmed=None,
+            evidence=None,
+            healing=None,
+            healed=None,
+        )
+        try:
+            return await self._inject(step, begun, pause)
+        except UnsupportedError as error:
+            self._over(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
+            return Taking(problem=error.message)
+        except VstreamError as error:
+            if step.id in self._open:
+                raise  # it does bite, and could not be healed: that is recorded
+            self._over(replace(begun, error=error.message), FaultState.FAILED)
+            return Taking(problem=error.message)
+
+    async def _inject(self, step: Inject, begun: Fault, pause: Pause) -> Taking:
+        site = self._site
+        found = await broken(step.fault, site, self._staged.topology)
+        signals: list[int] = []
+        order = drill.Order(
+            site=site,
+            topology=self._staged.topology,
+            asked=begun.asked,
+            is_forced=True,
+            on_blast=lambda _blast: signals.append(self._now()),
+        )
+        match found:
+            case Taken():
+                injected = await drill.inject(replace(order, also_confirm=found.also_confirm), found.fault)
+                assert injected.entry is not None
+                record = self._confirmed(begun, found.regions, signals, injected.evidence)
+                self._open[step.id] = _Open(record=record, entry=injected.entry.id)
+                if step.lasting is not None:
+                    await pause(step.lasting)
+                end = self._now()
+                if step.lasting is not None or found.is_brief:
+                    await self._heal([step.id])
+                return Taking(window=(record.injected, end if step.lasting is not None else self._now()))
+            case HandedOver():
+                injected = await drill.hand_over(order, found.fault)
+                regions = () if found.region is None else (found.region,)
+                record = self._confirmed(begun, regions, signals, injected.evidence)
+                self._over(record, FaultState.HEALED)
+                return Taking(window=(record.injected, self._now()))
+            case Rolled():
+                done = await rolling_restart.restart(
+                    order,
+                    found.servers,
+                    is_lame_duck=found.is_lame_duck,
+                    program=found.program,
+                    timeout=_ROLL,
+                    on_restarted=lambda _one: None,
+                    on_progress=lambda _step: None,
+                )
+                slowest = max(done, key=lambda one: one.recovering)
+                evidence = (
+                    f"{len(done)} restarted, and running {', '.join(sorted({one.version for one in done}))}; "
+                    f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
+                )
+                record = self._confirmed(begun, _regions(site, found.servers), signals, evidence)
+                self._over(replace(record, healed=self._now()), FaultState.HEALED)
+                return Taking(window=(record.injected, self._now()))
+
+    def _confirmed(self, begun: Fault, regions: tuple[str, ...], signals: Sequence[int], evidence: str) -> Fault:
+        record = replace(
+            begun,
+            regions=regions,
+            outcome=FaultOutcome.CONFIRMED,
+            injected=signals[0] if signals else begun.injected,
+            confirmed=self._now(),
+            evidence=evidence,
+        )
+        self._tell(record, FaultState.CONFIRMED, evidence)
+        return record
+
+    async def heal(self, ids: Sequence[str] | None) -> None:
+        """
+        Undo the faults of steps *ids*, or all, and return when the servers are healthy.
+
+        What never bit, and what was healed already, is passed over. Raises LabError if the servers do not get healthy.
+        """
+        await self._heal([one for one in self._open if ids is None or one in ids])
+
+    async def _heal(self, ids: Sequence[str], *, within: float = _HEAL) -> None:
+        chosen = {one: self._open[one] for one in ids}
+        if not chosen:
+            return
+        healing = self._now()
+        for one in chosen.values():
+            self._tell(one.record, FaultState.HEALING, None)
+        try:
+            await drill.heal(
+                self._site,
+                [one.entry for one in chosen.values()],
+                timeout=within,
+                on_progress=lambda _step: None,
+                is_known=False,
+            )
+        except LabError as error:
+            for step in chosen:
+                record = replace(self._open.pop(step).record, healing=healing, error=error.message)
+                self._over(record, FaultState.FAILED)
+            raise
+        for step in chosen:
+            self._over(replace(self._open.pop(step).record, healing=healing, healed=self._now()), FaultState.HEALED)
+
+    async def resync(self) -> str | None:
+        """What `vstream resync` does. Returns why it is not complete."""
+        result = await resync(self._staged.topology, self._site, timeout=_RESYNC)
+        behind = [f"{one.stream}: {one.note}" for one in result.streams if one.caught_up is None]
+        return "; ".join(behind) or None
+
+    async def close(self, *, within: float) -> None:
+        """Undo what is still open, without waiting longer than *within* for servers to be healthy. Never raises."""
+        try:
+            await self._heal(list(self._open), within=within)
+        except VstreamError:
+            for left in self._open.values():
+                self._over(left.record, FaultState.FAILED)
+        self._lines.close()
+
+    def _over(self, record: Fault, state: FaultState) -> None:
+        self._lines.write(record)
+        self._lines.flush()
+        self._tell(record, state, record.error)
+
+    def _tell(self, record: Fault, state: FaultState, detail: str | None) -> None:
+        self._on_event(
+            FaultSeen(
+                at=self._now(),
+                id=record.id,
+                asked=record.asked,
+                regions=record.regions,
+                state=state,
+                detail=detail,
+            )
+        )
+
+
+def _regions(site: Site, servers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(site.servers[server] for server in servers))

@@ -1,0 +1,137 @@
+"""The parts of a capture that a run as a whole writes: the files that it came from, the manifest, and the logs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+
+from vstream import __version__
+from vstream.capture.records import CapturedServer, Manifest, Sample
+from vstream.capture.store import FORMAT, Capture
+from vstream.errors import VstreamError
+from vstream.lab import lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from vstream.capture.records import CapturedStream
+    from vstream.scenario.model import Scenario
+    from vstream.topology.model import Topology
+
+SAMPLE = TypeAdapter(Sample)
+_PANIC = re.compile(r"panic:|fatal error:|\[FTL\]|DATA RACE|SIGSEGV")
+_PANICS = 20
+"""Lines that are kept of each server."""
+
+
+def begin(directory: Path, scenario: Scenario) -> Capture:
+    """A new capture of *scenario*. Raises VstreamError if there is one already, or it cannot be written."""
+    if (directory / "manifest.json").exists():
+        raise VstreamError(f"`{directory}` holds a capture already", hint="`--out` with another directory keeps both")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "scenario.yaml").write_text(scenario.text, encoding="utf-8")
+        (directory / "topology.yaml").write_text(scenario.topology_text, encoding="utf-8")
+    except OSError as error:
+        raise VstreamError(f"the capture cannot be written to `{directory}`: {error.strerror}") from error
+    return Capture(directory)
+
+
+class Keeper:
+    """The manifest of *capture* as it becomes known."""
+
+    def __init__(
+        self, capture: Capture, scenario: Scenario, topology: Topology, *, wall: int, started: datetime
+    ) -> None:
+        self._capture = capture
+        self._manifest = Manifest(
+            format=FORMAT,
+            vstream=__version__,
+            scenario=scenario.name,
+            seed=scenario.seed,
+            started=started.isoformat(timespec="milliseconds"),
+            wall=wall,
+            backend=scenario.lab.links,
+            regions=tuple(region.name for region in topology.regions),
+            models={stream.name: stream.consistency.value for stream in topology.streams},
+            machine={
+                "cpus": os.cpu_count() or 0,
+                "load": round(os.getloadavg()[0], 2),
+                "platform": platform.platform(),
+                "python": platform.python_version(),
+            },
+        )
+
+    def write(self) -> None:
+        """Replace the manifest on disk."""
+        self._capture.write_manifest(self._manifest)
+
+    def load_began(self, at: int) -> None:
+        """Publishers begin."""
+        self._manifest = replace(self._manifest, load=(at, at))
+        self.write()
+
+    def load_ended(self, at: int) -> None:
+        """Publishers end."""
+        began = at if self._manifest.load is None else self._manifest.load[0]
+        self._manifest = replace(self._manifest, load=(began, at))
+
+    def streams(self, streams: Sequence[CapturedStream]) -> None:
+        """What could be read of each stream."""
+        self._manifest = replace(self._manifest, streams=tuple(streams))
+
+    def stopped(self, why: str) -> None:
+        """The run did not come to its end."""
+        self._manifest = replace(self._manifest, stopped_by=why, is_complete=False)
+
+    def completed(self) -> None:
+        """The run came to its end; the capture is complete if every stream was read."""
+        unread = [one.name for one in self._manifest.streams if one.messages is None]
+        why = f"not read: {', '.join(unread)}" if unread else None
+        self._manifest = replace(self._manifest, is_complete=not unread, stopped_by=why)
+
+    def counted(self) -> None:
+        """Nothing more is written: a file that later holds less, or is gone, is known to be damaged."""
+        self._manifest = replace(self._manifest, lines=self._capture.lines())
+
+    def servers(self, lab_name: str) -> None:
+        """Copy the logs of the lab, and look for panics in them. A lab that never was has none."""
+        try:
+            status = lab.status(lab_name)
+        except VstreamError:
+            return
+        self._capture.logs.mkdir(parents=True, exist_ok=True)
+        found = []
+        for server in status.servers:
+            panics: list[str] = []
+            for kind in ("log", "err"):
+                source = status.directory / "log" / f"{server.name}.{kind}"
+                if source.is_file() and source.stat().st_size:
+                    copy = self._capture.logs / source.name
+                    shutil.copyfile(source, copy)
+                    panics.extend(_panics(copy))
+            found.append(
+                CapturedServer(
+                    name=server.name,
+                    region=server.region,
+                    cluster=server.address.cluster_name,
+                    version=server.version,
+                    panics=tuple(panics[:_PANICS]),
+                )
+            )
+        self._manifest = replace(self._manifest, servers=tuple(found))
+
+
+def _panics(log: Path) -> Iterator[str]:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if _PANIC.search(line):
+                yield line.strip()[:500]

@@ -1,0 +1,114 @@
+"""What streams hold when all is over, written into the capture."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from vstream.capture.digest import digest
+from vstream.capture.records import CapturedStream, Stored, identity
+from vstream.capture.store import Lines
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.read_stream import messages
+from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
+from vstream.topology import naming
+from vstream.topology.stream_config import taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vstream.capture.store import Capture
+    from vstream.jetstream.read_stream import StoredMessage
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.topology.bundle import PhysicalStream
+
+MSG_ID = "Nats-Msg-Id"
+LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
+FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
+_PATIENCE = 5.0
+_PAUSE = 0.5
+
+
+async def read_back(
+    connection: SteadyConnection, stream: PhysicalStream, streams: Sequence[str], capture: Capture, *, within: float
+) -> CapturedStream:
+    """
+    Write everything that *stream* holds to the capture; *streams* are all that it may come from.
+
+    What was read must agree with what the stream's leader says of itself: else it
+    is read again, up to *within* seconds. Never raises for what servers do; the result says why.
+    """
+    deadline, problem = time.monotonic() + within, "no time"
+    while time.monotonic() < deadline:
+        try:
+            return _captured(stream, messages=await _once(connection, stream.config.name, capture, streams))
+        except VstreamError as error:
+            problem = error.message
+        await asyncio.sleep(_PAUSE)
+    return _captured(stream, error=problem)
+
+
+async def _once(connection: SteadyConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
+    file = capture.stream_file(name)
+    file.unlink(missing_ok=True)
+    count = last = 0
+    lines = Lines(file, Stored)
+    try:
+        before = await _state(connection, name)
+        if before["messages"]:
+            async for message in messages(connection, name, patience=_PATIENCE):
+                lines.write(_stored(message, streams, name))
+                count, last = count + 1, message.seq
+        after = await _state(connection, name)
+    finally:
+        lines.close()
+    if count and (count, last) != (after["messages"], after["last_seq"]):
+        raise NotReachableError(
+            f"{count} messages of stream `{name}` could be read, up to {last}, and its leader speaks of "
+            f"{after['messages']}, up to {after['last_seq']}"
+        )
+    return count
+
+
+async def _state(connection: SteadyConnection, name: str) -> dict[str, Any]:
+    subject = naming.asked("STREAM.INFO", name)
+    answer = await connection.request_json(subject, timeout=_PATIENCE)
+    error = api_error(answer, subject)
+    if error is not None:
+        raise error
+    return dict(answer["state"])
+
+
+def _stored(message: StoredMessage, streams: Sequence[str], taker: str) -> Stored:
+    origin, origin_seq = origin_of(message.headers, streams, taker=taker)
+    return Stored(
+        seq=message.seq,
+        time=message.time,
+        subject=message.subject,
+        id=identity(message.data),
+        msg_id=message.headers.get(MSG_ID),
+        source=message.headers.get(STREAM_SOURCE),
+        origin=origin,
+        origin_seq=origin_seq,
+        size=len(message.data),
+        digest=digest(message.data),
+    )
+
+
+def _captured(stream: PhysicalStream, *, messages: int | None = None, error: str | None = None) -> CapturedStream:
+    fields = stream.config.fields
+    return CapturedStream(
+        name=stream.config.name,
+        virtual=stream.virtual,
+        region=stream.region,
+        role=stream.role.value,
+        messages=messages,
+        error=error,
+        mirror=taken_from(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
+        limits={
+            **{name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
+            **{name: 1 for name in FLAGS if fields.get(name)},
+        },
+    )

@@ -1,0 +1,336 @@
+"""
+One run: a lab, a workload, faults, and a capture of all of it. What came of it is for others to judge.
+
+    lab up → topology applied → probed → clients and sampler → steps → load stops → all
+    healed → converged → every stream read → logs → manifest → lab down
+
+Interrupted anywhere, it heals, ends its processes, writes what it has, and takes the lab down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, assert_never
+
+from pydantic import ValidationError
+
+from vstream.capture.records import Operation, Sample, Window
+from vstream.capture.store import Capture, Lines
+from vstream.errors import VstreamError
+from vstream.jetstream.reconnecting import SteadyConnection, open_steady
+from vstream.lab import lab
+from vstream.lab.identity import OwnServers
+from vstream.lab.start import uninterrupted
+from vstream.runner import environment, manifest, worker_specs
+from vstream.runner.client_checks import Trials
+from vstream.runner.convergence import Convergence
+from vstream.runner.describe import describe
+from vstream.runner.events import Doing, LoadBegan, Sampled, StepBegan, StepEnded, Worked
+from vstream.runner.fault_recorder import Faults, Taking
+from vstream.runner.read_back import read_back
+from vstream.runner.workers import Helper, Workers
+from vstream.runner.workload.spec import SAMPLER, WORKER
+from vstream.scenario.model import Converge, Heal, Inject, Resync, Try, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pydantic import TypeAdapter
+
+    from vstream.runner.environment import Stage
+    from vstream.runner.events import Event
+    from vstream.scenario.model import Action, Scenario, Step
+    from vstream.topology.model import Topology
+
+    Watcher = Callable[[Event], None]
+
+_NS = 1_000_000_000
+_AHEAD = 200_000_000
+"""Nanoseconds from the word to begin until the first message is due."""
+_BREATH = 300_000_000
+"""Nanoseconds between a window and the fault that follows."""
+_CONNECT = 20.0
+_READY = 60.0
+_DRAIN = 60.0
+_FINISH = 30.0
+QUIET = 240.0
+"""Seconds that regions have in the end to converge. A source that was lost is tried again after two minutes at most."""
+_READ_BACK = 120.0
+"""Seconds for each stream."""
+_READ_BACK_APART = 20.0
+"""The same, where regions have had their time already, and do not agree."""
+_GIVE_UP = 1.0
+"""Seconds that servers have to get healthy where they are taken down anyway."""
+_HEAL_KEPT = 60.0
+_TICK = 0.1
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
+
+
+async def run(
+    scenario: Scenario,
+    *,
+    capture_dir: Path,
+    lab_name: str,
+    keep_lab: bool = False,
+    on_event: Watcher,
+) -> Capture:
+    """
+    Run *scenario* in a new lab *lab_name*, and capture it in *capture_dir*, which must not hold a capture yet.
+
+    Raises VstreamError, with the lab taken down, if the load could not begin. What
+    goes wrong later makes the capture incomplete, and its manifest says why. The same
+    if it is cancelled: then it heals and takes everything down first. *keep_lab* leaves the lab running.
+    """
+    topology = environment.topology_of(scenario)
+    if lab_name in lab.names():
+        raise VstreamError(
+            f"there is a lab `{lab_name}` already", hint="a scenario needs a lab of its own: choose another name"
+        )
+    capture = manifest.begin(capture_dir, scenario)
+    one = _Run(scenario, topology, capture, lab_name, on_event)
+    try:
+        try:
+            return await one.run()
+        finally:
+            await uninterrupted(one.clean_up(keep_lab=keep_lab))
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        raise VstreamError(
+            f"the capture in `{capture_dir}` cannot be written: {error.strerror or error}",
+            hint="`--out` with a directory elsewhere",
+        ) from error
+
+
+class _Run:
+    def __init__(
+        self, scenario: Scenario, topology: Topology, capture: Capture, lab_name: str, on_event: Watcher
+    ) -> None:
+        self._scenario = scenario
+        self._topology = topology
+        self._capture = capture
+        self._lab = lab_name
+        self._on_event = on_event
+        self._start = time.monotonic_ns()
+        self._manifest = manifest.Keeper(capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC))
+        self._windows = Lines(capture.windows_file, Window)
+        self._workers: Workers | None = None
+        self._sampler: Helper | None = None
+        self._faults: Faults | None = None
+        self._connections: dict[str, SteadyConnection] = {}
+        self._tried: dict[str, Lines[Operation]] = {}
+        self._load = 0
+        self._said = ""
+
+    def _now(self) -> int:
+        return time.monotonic_ns() - self._start
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            self._said = what
+            self._on_event(Doing(at=self._now(), what=what))
+
+    async def run(self) -> Capture:
+        self._manifest.write()
+        try:
+            staged = await environment.set_up(self._scenario, self._topology, self._lab, self._say)
+            self._say("connecting clients")
+            await self._begin(staged)
+        except VstreamError as error:
+            self._manifest.stopped(error.message)
+            raise
+        except asyncio.CancelledError:
+            self._manifest.stopped("interrupted")
+            raise
+        try:
+            for number, step in enumerate(self._scenario.steps, 1):
+                await self._take(step, number, staged)
+            await self._end(staged)
+        except VstreamError as error:
+            self._manifest.stopped(error.message)
+        except asyncio.CancelledError:
+            self._manifest.stopped("interrupted")
+            raise
+        return self._capture
+
+    async def _begin(self, staged: Stage) -> None:
+        """Everything that is there before the load: faults can come at any moment from then on."""
+        self._faults = Faults(staged, self._capture, self._now, self._on_event)
+        for region in self._topology.regions:
+            self._connections[region.name] = await open_steady(
+                staged.endpoints[region.name],
+                region.name,
+                name=f"{region.name}/runner",
+                knows=OwnServers(staged.logs).knows,
+                within=_CONNECT,
+            )
+        for target in worker_specs.targets(self._scenario, staged, 0, worker_specs.tried_regions(self._scenario)):
+            await Trials(target, self._connections[target.region], self._now).prepare()
+        specs = worker_specs.workers(self._scenario, staged, self._capture.path, self._start)
+        self._workers = Workers(
+            tuple(self._helper(one.region, "vstream.runner.workload.worker", WORKER, one) for one in specs),
+            lambda region, progress: self._on_event(Worked(region=region, progress=progress)),
+        )
+        sampler = worker_specs.sampler(staged, self._capture.path, self._start)
+        self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
+        await self._sampler.start(self._sampled)
+        await self._workers.start(within=_READY)
+        self._load = self._now() + _AHEAD
+        self._manifest.load_began(self._load)
+        self._on_event(LoadBegan(at=self._load))
+        await self._workers.go(self._load)
+        await self._pause(self._load - self._now())
+
+    def _helper(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> Helper:
+        return Helper(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
+
+    def _sampled(self, _: Helper, line: bytes) -> None:
+        with suppress(ValidationError):  # a line may be cut where nobody has listened for long
+            self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
+
+    async def _take(self, step: Step, number: int, staged: Stage) -> None:
+        if step.at is not None:
+            await self._pause(self._load + step.at - self._now())
+        if isinstance(step.action, Inject):
+            # What was due at the end of the window before shall not be counted against it for want of an answer.
+            await self._pause(_BREATH)
+        what, began = describe(step.action), self._now()
+        total = len(self._scenario.steps)
+        self._on_event(StepBegan(at=began, number=number, total=total, name=step.name, what=what))
+        try:
+            taking = await self._act(step.action, number, staged)
+        except VstreamError as error:
+            taking = Taking(problem=error.message)
+        problem = taking.problem
+        self._check()
+        ended = self._now()
+        start, end = taking.window or (began, ended)
+        self._windows.write(
+            Window(
+                name=step.name or f"step {number}",
+                start=start,
+                end=end,
+                action=what,
+                is_ok=problem is None,
+                detail=problem,
+            )
+        )
+        self._windows.flush()
+        self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
+
+    async def _act(self, action: Action, number: int, staged: Stage) -> Taking:
+        assert self._faults is not None
+        match action:
+            case Wait():
+                await self._pause(action.nanoseconds)
+            case Inject():
+                return await self._faults.inject(action, self._pause)
+            case Heal():
+                await self._faults.heal(action.ids)
+            case Resync():
+                return Taking(problem=await self._faults.resync())
+            case Converge():
+                found = await self._convergence(staged).reached(within=action.within / _NS)
+                return Taking(problem=found.missing)
+            case Try():
+                await self._try(action, number, staged)
+            case _:
+                assert_never(action)
+        return Taking()
+
+    def _convergence(self, staged: Stage) -> Convergence:
+        return Convergence(staged.bundle.streams, self._connections)
+
+    async def _try(self, action: Try, number: int, staged: Stage) -> None:
+        targets = worker_specs.targets(self._scenario, staged, number, action.regions)
+        trials = [Trials(target, self._connections[target.region], self._now) for target in targets]
+        for target, operations in zip(targets, await asyncio.gather(*(one.run() for one in trials)), strict=True):
+            if target.region not in self._tried:
+                file = self._capture.operations_file(f"{target.region}.try")
+                self._tried[target.region] = Lines(file, Operation)
+            for operation in operations:
+                self._tried[target.region].write(operation)
+            self._tried[target.region].flush()
+
+    async def _pause(self, nanoseconds: int) -> None:
+        """Let the load run. Raises VstreamError if clients end by themselves meanwhile."""
+        until = self._now() + nanoseconds
+        while (left := until - self._now()) > 0:
+            await asyncio.sleep(min(left / _NS, _TICK))
+            self._check()
+
+    def _check(self) -> None:
+        assert self._workers is not None
+        assert self._sampler is not None
+        self._workers.check()
+        self._sampler.check()
+
+    async def _end(self, staged: Stage) -> None:
+        """After the last step: until nothing can change any more, and all of it is written down."""
+        assert self._workers is not None
+        assert self._faults is not None
+        self._say("waiting for the last answers")
+        self._manifest.load_ended(self._now())
+        await self._workers.stop(self._now, within=_DRAIN + self._longest_wait())
+        self._say("healing what is open")
+        await self._faults.heal(None)
+        began = self._now()
+        self._say("waiting until regions agree")
+        found = await self._convergence(staged).settled(within=QUIET)
+        self._windows.write(
+            Window(
+                name="quiesce",
+                start=began,
+                end=self._now(),
+                action="wait until regions agree",
+                is_ok=found.is_reached,
+                detail=found.missing,
+            )
+        )
+        self._say("reading every stream")
+        await self._workers.finish(within=_FINISH)
+        await self._read_back(staged, within=_READ_BACK if found.is_reached else _READ_BACK_APART)
+        self._manifest.completed()
+
+    def _longest_wait(self) -> float:
+        return max((one.give_up / _NS for one in self._scenario.workload.publishers), default=0.0)
+
+    async def _read_back(self, staged: Stage, *, within: float) -> None:
+        found = []
+        names = [stream.config.name for stream in staged.bundle.streams]
+        for stream in staged.bundle.streams:
+            connection = self._connections.get(stream.region) or next(iter(self._connections.values()))
+            found.append(await read_back(connection, stream, names, self._capture, within=within))
+        self._manifest.streams(found)
+
+    async def clean_up(self, *, keep_lab: bool) -> None:
+        """End everything that this run has started, and write what there is."""
+        try:
+            await self._end_clients()
+            if self._faults is not None:
+                await self._faults.close(within=_HEAL_KEPT if keep_lab else _GIVE_UP)
+            self._close(self._windows, *self._tried.values())
+            self._manifest.servers(self._lab)
+            self._manifest.counted()
+            self._manifest.write()
+        finally:
+            # A disk without room for the capture must not leave servers behind.
+            if not keep_lab:
+                await lab.down(self._lab, purge=True)
+
+    async def _end_clients(self) -> None:
+        if self._workers is not None:
+            await self._workers.end()
+        if self._sampler is not None:
+            await self._sampler.end()
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+    @staticmethod
+    def _close(*files: Lines[Window] | Lines[Operation] | Lines[Sample]) -> None:
+        for file in files:
+            file.close()

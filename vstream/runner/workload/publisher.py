@@ -1,0 +1,223 @@
+"""
+An open-loop publisher: it sends when a message is due, whatever has become of those before.
+
+Answers come back on one inbox. Every message ends in exactly one record: acknowledged,
+rejected (an error came back, or it was never sent), or indeterminate (no answer in time).
+An answer that comes later changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.capture.digest import digest
+from vstream.capture.records import Kind, Operation, Outcome
+from vstream.errors import NotConnectedError
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.runner.workload.recorder import Recorder
+    from vstream.runner.workload.spec import PublisherSpec
+
+MSG_ID = "Nats-Msg-Id"
+_TICK = 0.001
+"""Seconds at most between two looks at what is due, while something is."""
+_IDLE = 0.02
+_AGAIN = 100_000_000
+"""Nanoseconds before a message that was refused is sent again."""
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Open:
+    """A message without an outcome. *unanswered* of its attempts may still have an effect."""
+
+    number: int
+    subject: str
+    payload: bytes
+    due: int
+    sent: int
+    attempts: int = 0
+    unanswered: int = 0
+    error: str | None = None
+
+
+class Publisher:
+    """Publishes by *spec* until `stop`, and is done when everything has an outcome."""
+
+    def __init__(self, spec: PublisherSpec, connection: SteadyConnection, recorder: Recorder, seed: int) -> None:
+        self._spec = spec
+        self._connection = connection
+        self._recorder = recorder
+        self._random = random.Random(f"{seed}/{spec.client}")  # noqa: S311 - the seed is what it is for
+        self._padding = self._random.randbytes(spec.size[1] // 2 + 1).hex().encode()
+        self._inbox = connection.inbox()
+        self._open: dict[int, _Open] = {}
+        self._expiring: deque[tuple[int, int, int]] = deque()
+        """When, which message, after which attempt."""
+        self._again: deque[tuple[int, int]] = deque()
+        self._is_stopped = False
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing waits for an answer."""
+        return not self._open
+
+    def stop(self) -> None:
+        """No new messages."""
+        self._is_stopped = True
+
+    def abandon(self) -> None:
+        """Give everything an outcome now."""
+        for message in list(self._open.values()):
+            message.error = message.error or "the run ended before an answer"
+            self._end(message)
+
+    async def listen(self) -> None:
+        """Begin to take answers."""
+        await self._connection.subscribe(f"{self._inbox}.*", self._answered)
+
+    async def run(self, begin: int) -> None:
+        """Publish from *begin* on, in nanoseconds since the capture's start."""
+        number, period = 0, _NS / self._spec.rate
+        while not (self._is_stopped and self.is_drained):
+            now = self._recorder.now()
+            while not self._is_stopped and begin + round(number * period) <= now:
+                await self._first(number, begin + round(number * period))
+                number += 1
+                now = self._recorder.now()
+            await self._look_after(now)
+            ahead = (begin + number * period - self._recorder.now()) / _NS
+            await asyncio.sleep(_IDLE if self._is_stopped else max(_TICK, min(_IDLE, ahead)))
+
+    async def _first(self, number: int, due: int) -> None:
+        identity, key = f"{self._spec.prefix}{number}", self._random.randrange(self._spec.keys)
+        head = f"{identity} ".encode()
+        size = self._random.randint(*self._spec.size)
+        message = _Open(
+            number=number,
+            subject=self._spec.subject.replace("{n}", str(number)).replace("{key}", str(key)),
+            payload=head + self._padding[: max(0, size - len(head))],
+            due=due,
+            sent=self._recorder.now(),
+        )
+        self._recorder.due(message.sent - due)
+        self._open[number] = message
+        await self._send(message)
+
+    async def _send(self, message: _Open) -> None:
+        identity = f"{self._spec.prefix}{message.number}"
+        message.attempts += 1
+        try:
+            await self._connection.publish(
+                message.subject,
+                message.payload,
+                reply=f"{self._inbox}.{message.number}",
+                headers={MSG_ID: identity} if self._spec.is_retrying else None,
+            )
+        except NotConnectedError as error:
+            self._refused(message, error.message)
+            return
+        message.unanswered += 1
+        self._expiring.append((self._recorder.now() + self._spec.timeout, message.number, message.attempts))
+
+    async def _look_after(self, now: int) -> None:
+        """What has waited long enough for an answer, or for another attempt."""
+        while self._expiring and self._expiring[0][0] <= now:
+            _, number, attempt = self._expiring.popleft()
+            message = self._open.get(number)
+            if message is None or message.attempts != attempt:
+                continue
+            message.error = "no answer in time"
+            if self._may_retry(message, now):
+                await self._send(message)
+            else:
+                self._end(message)
+        while self._again and self._again[0][0] <= now:
+            _, number = self._again.popleft()
+            if number in self._open:
+                await self._send(self._open[number])
+
+    async def _answered(self, reply: Reply, subject: str) -> None:
+        message = self._open.get(int(subject.rpartition(".")[2]))
+        if message is None:
+            return
+        error, stream, seq, is_duplicate = acknowledgement(reply, self._spec.written)
+        if error is None:
+            self._end(message, done=self._recorder.now(), stream=stream, seq=seq, is_duplicate=is_duplicate)
+        else:
+            message.unanswered -= 1
+            self._refused(message, error)
+
+    def _refused(self, message: _Open, error: str) -> None:
+        """One attempt came to nothing for certain."""
+        message.error = error
+        now = self._recorder.now()
+        if not self._may_retry(message, now + _AGAIN):
+            self._end(message, done=now)
+        else:
+            self._again.append((now + _AGAIN, message.number))
+
+    def _may_retry(self, message: _Open, at: int) -> bool:
+        return self._spec.is_retrying and at < message.due + self._spec.give_up
+
+    def _end(
+        self,
+        message: _Open,
+        *,
+        done: int | None = None,
+        stream: str | None = None,
+        seq: int | None = None,
+        is_duplicate: bool = False,
+    ) -> None:
+        del self._open[message.number]
+        if stream is not None:
+            outcome = Outcome.OK
+        else:
+            outcome = Outcome.INDETERMINATE if message.unanswered else Outcome.REJECTED
+        self._recorder.operation(
+            Operation(
+                client=self._spec.client,
+                region=self._recorder.region,
+                kind=Kind.PUBLISH,
+                stream=self._spec.stream,
+                due=message.due,
+                sent=message.sent,
+                done=None if outcome is Outcome.INDETERMINATE else done,
+                outcome=outcome,
+                id=f"{self._spec.prefix}{message.number}",
+                subject=message.subject,
+                digest=digest(message.payload),
+                acked_by=stream,
+                seq=seq,
+                is_duplicate=is_duplicate,
+                attempts=message.attempts,
+                error=None if outcome is Outcome.OK else message.error,
+            )
+        )
+
+
+def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None, int | None, bool]:
+    """The error in *reply*; or the stream, the sequence, and whether it was known already. *written* should answer."""
+    if reply.status is not None:
+        return "no responders" if reply.status == 503 else f"status {reply.status}", None, None, False  # noqa: PLR2004
+    try:
+        answer = json.loads(reply.data)
+        if "error" in answer:
+            error = answer["error"]
+            return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
+        return (
+            None,
+            naming.answered_as(str(answer["stream"]), written),
+            int(answer["seq"]),
+            bool(answer.get("duplicate", False)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"an answer that is no acknowledgement: {reply.data[:80]!r}", None, None, False

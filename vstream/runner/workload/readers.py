@@ -1,0 +1,323 @@
+"""Readers: Direct Get by the virtual name, and pull consumers on the region's read stream. Open loop, as publishers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from vstream.capture.records import Delivery, Kind, Operation, Outcome, identity
+from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
+from vstream.jetstream.direct import DirectMessage, api_error, last_by_subject, next_by_subject
+from vstream.jetstream.read_stream import AckSubject
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.jetstream.connection import Reply
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.runner.workload.recorder import Recorder
+    from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
+
+ACK = b"+ACK"
+BATCH = 1000
+"""Messages that one fetch asks for at most."""
+API = "$JS.API"
+_NS = 1_000_000_000
+_NO_MESSAGES = {404, 408}
+_NOBODY = 503
+_TICK = 0.001
+_MAKE = 5.0
+_PAUSE = 0.2
+_ACK_WAIT = 5.0
+"""Seconds after which a server delivers again what was not acknowledged. These clients acknowledge at once."""
+_LEFTOVERS = 10.0
+"""Seconds that consumers have in the end for what is left, beside what is to be delivered again."""
+
+
+def refusal(reply: Reply) -> str:
+    """What a status says of the fetch that it ended."""
+    # Where nobody listens, the headers say on which subject instead of why.
+    description = reply.headers.get("Description") if reply.status != _NOBODY else None
+    return f"{description or 'no responders'} ({reply.status})"
+
+
+def failed(error: VstreamError) -> tuple[Outcome, str]:
+    """What *error* says of the operation that it ended, in short."""
+    match error:
+        case NotConnectedError():
+            return Outcome.REJECTED, "not connected"
+        case NoRespondersError():
+            return Outcome.REJECTED, "no responders"
+        case NotReachableError():
+            return Outcome.INDETERMINATE, "no answer in time"
+        case ServerError():
+            return Outcome.REJECTED, f"{error.description} ({error.code}/{error.err_code})"
+        case _:
+            return Outcome.REJECTED, error.message
+
+
+class _Paced(ABC):
+    """Begins an operation at each moment that is due, until it is stopped."""
+
+    def __init__(self, rate: float, recorder: Recorder) -> None:
+        self._rate = rate
+        self.recorder = recorder
+        self._running: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing waits for an answer."""
+        return not self._running
+
+    def stop(self) -> None:
+        """No new operations."""
+        self._is_stopped = True
+
+    async def run(self, begin: int) -> None:
+        """Operate from *begin* on, in nanoseconds since the capture's start."""
+        number, period = 0, _NS / self._rate
+        while not self._is_stopped:
+            due = begin + round(number * period)
+            ahead = (due - self.recorder.now()) / _NS
+            if ahead > 0:
+                await asyncio.sleep(max(_TICK, min(ahead, 0.05)))
+                continue
+            self.begin(due, number)
+            number += 1
+        while self._running:
+            await asyncio.sleep(_TICK * 20)
+
+    def begin(self, due: int, number: int) -> None:
+        """Begin operation *number*."""
+        task = asyncio.create_task(self.operate(due, number))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    @abstractmethod
+    async def operate(self, due: int, number: int) -> None:
+        """One operation."""
+
+
+class DirectReader(_Paced):
+    """Reads by *spec*."""
+
+    def __init__(self, spec: ReaderSpec, connection: SteadyConnection, recorder: Recorder, seed: int) -> None:
+        super().__init__(spec.rate, recorder)
+        self._spec = spec
+        self._connection = connection
+        self._random = random.Random(f"{seed}/{spec.client}")  # noqa: S311 - the seed is what it is for
+        self._next = 1
+        self._begun = recorder.now()
+
+    async def operate(self, due: int, number: int) -> None:  # noqa: ARG002 - as every operation
+        """One Direct Get. That there is no such message is an answer too."""
+        sent, timeout = self.recorder.now(), self._spec.timeout / _NS
+        subject, message, error, outcome = None, None, None, Outcome.OK
+        try:
+            if self._spec.is_sequential:
+                message = await next_by_subject(self._connection, self._spec.stream, ">", self._next, timeout=timeout)
+            else:
+                subject = self._any_subject()
+                message = await last_by_subject(self._connection, self._spec.stream, subject, timeout=timeout)
+        except VstreamError as problem:
+            outcome, error = failed(problem)
+        done = self.recorder.now()
+        self._record(due, sent, None if outcome is Outcome.INDETERMINATE else done, outcome, error, subject, message)
+
+    def _any_subject(self) -> str:
+        subject, keys, rate = self._random.choice(self._spec.subjects)
+        published = max(1, round((self.recorder.now() - self._begun) / _NS * rate))
+        return subject.replace("{key}", str(self._random.randrange(keys))).replace(
+            "{n}", str(self._random.randrange(published))
+        )
+
+    def _record(
+        self,
+        due: int,
+        sent: int,
+        done: int | None,
+        outcome: Outcome,
+        error: str | None,
+        subject: str | None,
+        message: DirectMessage | None,
+    ) -> None:
+        if message is not None:
+            self._next = max(self._next, message.seq + 1)
+        self.recorder.operation(
+            Operation(
+                client=self._spec.client,
+                region=self.recorder.region,
+                kind=Kind.READ,
+                stream=self._spec.stream,
+                due=due,
+                sent=sent,
+                done=done,
+                outcome=outcome,
+                id=None if message is None else identity(message.data),
+                subject=subject if message is None else message.subject,
+                acked_by=None if message is None else naming.answered_as(message.stream, self._spec.read),
+                seq=None if message is None else message.seq,
+                error=error,
+            )
+        )
+
+
+class Consumer(_Paced):
+    """Fetches by *spec*, and acknowledges every message. Each fetch takes what is there, up to BATCH messages."""
+
+    def __init__(self, spec: ConsumerSpec, connection: SteadyConnection, recorder: Recorder) -> None:
+        super().__init__(spec.rate, recorder)
+        self._spec = spec
+        self._connection = connection
+        self._inbox = connection.inbox()
+        self._fetches: dict[int, _Fetch] = {}
+
+    async def create(self, *, within: float) -> None:
+        """Make the consumer, by the physical name. Raises VstreamError if that is not possible *within* seconds."""
+        await self._connection.subscribe(f"{self._inbox}.*", self._arrived)
+        config = {
+            "durable_name": self._spec.name,
+            "name": self._spec.name,
+            "ack_policy": "explicit",
+            "ack_wait": round(_ACK_WAIT * _NS),
+            "deliver_policy": "all",
+            "max_ack_pending": 100 * BATCH,
+        }
+        subject = f"{API}.CONSUMER.DURABLE.CREATE.{self._spec.physical}.{self._spec.name}"
+        await make_consumer(
+            self._connection, subject, {"stream_name": self._spec.physical, "config": config}, within=within
+        )
+
+    async def finish(self) -> None:
+        """
+        Take what is left, and what is to be delivered again.
+
+        A delivery, or its acknowledgement, that went to a server which was killed is owed until `ack_wait` is over,
+        and meanwhile fetches are empty.
+        """
+        deadline = self.recorder.now() + round((_ACK_WAIT + _LEFTOVERS) * _NS)
+        number = -1
+        while self.recorder.now() < deadline:
+            if await self._fetch(self.recorder.now(), number) == (Outcome.OK, 0):
+                if not await self._is_owed():
+                    return
+                await asyncio.sleep(_PAUSE)
+            number -= 1
+
+    async def _is_owed(self) -> bool:
+        """Whether the server has something for it that is not acknowledged; also where it does not say."""
+        subject = f"{API}.CONSUMER.INFO.{self._spec.physical}.{self._spec.name}"
+        with suppress(VstreamError):
+            info = await self._connection.request_json(subject, timeout=_MAKE)
+            if api_error(info, subject) is None:
+                return bool(info["num_pending"] or info["num_ack_pending"])
+        return True
+
+    async def operate(self, due: int, number: int) -> None:
+        """One fetch."""
+        await self._fetch(due, number)
+
+    async def _fetch(self, due: int, number: int) -> tuple[Outcome, int]:
+        sent = self.recorder.now()
+        fetch = self._fetches[number] = _Fetch()
+        error, outcome = None, Outcome.OK
+        try:
+            await self._connection.publish(
+                f"{API}.CONSUMER.MSG.NEXT.{self._spec.physical}.{self._spec.name}",
+                json.dumps({"batch": BATCH, "no_wait": True}).encode(),
+                reply=f"{self._inbox}.{number}",
+            )
+            async with asyncio.timeout(self._spec.timeout / _NS):
+                error = await fetch.ended
+            outcome = Outcome.OK if error is None else Outcome.REJECTED
+        except NotConnectedError:
+            outcome, error = Outcome.REJECTED, "not connected"
+        except TimeoutError:
+            outcome, error = Outcome.INDETERMINATE, "no answer in time"
+        del self._fetches[number]
+        self.recorder.operation(
+            Operation(
+                client=self._spec.client,
+                region=self.recorder.region,
+                kind=Kind.FETCH,
+                stream=self._spec.stream,
+                due=due,
+                sent=sent,
+                done=None if outcome is Outcome.INDETERMINATE else self.recorder.now(),
+                outcome=outcome,
+                acked_by=self._spec.physical if outcome is Outcome.OK else None,
+                count=fetch.count,
+                error=error,
+            )
+        )
+        return outcome, fetch.count
+
+    async def _arrived(self, reply: Reply, subject: str) -> None:
+        if reply.reply.startswith("$JS.ACK."):
+            await self._delivered(reply)
+            return
+        fetch = self._fetches.get(int(subject.rpartition(".")[2]))
+        if fetch is None or fetch.ended.done():
+            return
+        if reply.status in _NO_MESSAGES:
+            fetch.ended.set_result(None)
+        elif reply.status is not None:
+            fetch.ended.set_result(refusal(reply))
+
+    async def _delivered(self, reply: Reply) -> None:
+        # It comes under its stored subject: which fetch it is for stands nowhere. Servers serve the oldest first.
+        fetch = next((one for one in self._fetches.values() if not one.ended.done()), None)
+        if fetch is not None:
+            fetch.count += 1
+            if fetch.count == BATCH:
+                fetch.ended.set_result(None)
+        said = AckSubject.parse(reply.reply)
+        self.recorder.delivery(
+            Delivery(
+                client=self._spec.client,
+                region=self.recorder.region,
+                stream=self._spec.stream,
+                id=identity(reply.data) or "",
+                seq=said.seq,
+                at=self.recorder.now(),
+                deliveries=said.deliveries,
+            )
+        )
+        with suppress(NotConnectedError):  # it will be delivered again
+            await self._connection.publish(reply.reply, ACK)
+
+
+async def make_consumer(
+    connection: SteadyConnection, subject: str, request: Mapping[str, Any], *, within: float
+) -> None:
+    """
+    Ask on *subject* until there is the consumer, which takes a meta leader and a leader of the stream.
+
+    Raises ServerError or NotReachableError if there is none after *within* seconds.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            answer = await connection.request_json(subject, request, timeout=_MAKE)
+            if (error := api_error(answer, subject)) is None:
+                return
+            raise error
+        except (ServerError, NotReachableError, NotConnectedError):
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+class _Fetch:
+    """One pull request under way."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.count = 0

@@ -1,0 +1,80 @@
+"""What a worker writes down, and what it tells the runner of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from vstream.capture.records import Delivery, Kind, Operation, Outcome
+from vstream.capture.store import Capture, Lines
+from vstream.runner.workload.spec import Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLUSH_EVERY = 0.5
+"""Seconds. A worker that is killed loses what it has recorded since."""
+
+
+class Recorder:
+    """The operations and deliveries of one region. *start* is the capture's, on the monotonic clock."""
+
+    def __init__(self, capture: Path, region: str, start: int) -> None:
+        directory = Capture(capture)
+        self.region = region
+        self._start = start
+        self._operations = Lines(directory.operations_file(region), Operation)
+        self._deliveries = Lines(directory.deliveries_file(region), Delivery)
+        self._counts = dict.fromkeys(Outcome, 0)
+        self._due = self._reads = self._answered = self._delivered = 0
+        self._late: list[int] = []
+
+    def now(self) -> int:
+        """Nanoseconds since the capture's start."""
+        return time.monotonic_ns() - self._start
+
+    def due(self, late: int) -> None:
+        """A publish was due *late* nanoseconds ago, and is being sent."""
+        self._due += 1
+        self._late.append(late)
+
+    def operation(self, operation: Operation) -> None:
+        """An operation is over."""
+        self._operations.write(operation)
+        if operation.kind is Kind.PUBLISH:
+            self._counts[operation.outcome] += 1
+        elif operation.kind is Kind.READ:
+            self._reads += 1
+            self._answered += operation.outcome is Outcome.OK
+
+    def delivery(self, delivery: Delivery) -> None:
+        """A consumer received a message."""
+        self._deliveries.write(delivery)
+        self._delivered += 1
+
+    def progress(self, *, is_drained: bool) -> Progress:
+        """Where things stand. Forgets the latenesses that it reports."""
+        late, self._late = sorted(self._late), []
+        return Progress(
+            at=self.now(),
+            due=self._due,
+            acked=self._counts[Outcome.OK],
+            rejected=self._counts[Outcome.REJECTED],
+            indeterminate=self._counts[Outcome.INDETERMINATE],
+            reads=self._reads,
+            answered=self._answered,
+            delivered=self._delivered,
+            late=late[len(late) * 99 // 100] if late else 0,
+            is_ready=True,
+            is_drained=is_drained,
+        )
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self._operations.flush()
+        self._deliveries.flush()
+
+    def close(self) -> None:
+        """Flush, and end."""
+        self._operations.close()
+        self._deliveries.close()

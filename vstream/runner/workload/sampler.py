@@ -1,0 +1,146 @@
+"""
+What every region says of itself, twice a second, from a process of its own.
+
+`python -m vstream.runner.workload.sampler` reads a SamplerSpec on standard input, and ends with
+it. Each sample waits for its answers by itself: a region that says nothing delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from vstream.capture.records import Sample
+from vstream.capture.store import Capture, Lines
+from vstream.errors import VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.direct import api_error
+from vstream.jetstream.reconnecting import open_steady
+from vstream.lab.identity import OwnServers
+from vstream.runner.workload import process
+from vstream.runner.workload.spec import SAMPLER, SamplerSpec, endpoint_of
+from vstream.topology import naming
+from vstream.topology.stream_config import taken_from
+
+if TYPE_CHECKING:
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.runner.workload.process import Words
+    from vstream.runner.workload.spec import SampledRegion
+
+PERIOD = 0.5
+DEADLINE = 2.0
+"""Seconds for each answer."""
+PATIENCE = 20.0
+_API = "$JS.API"
+_SAMPLE = TypeAdapter(Sample)
+_CONTROL = f"{_API}.STREAM.NAMES"
+"""Answered by the meta leader alone, and refused by every server that knows of none."""
+_NOBODY = "_vstream_nobody"
+
+
+class Sampler:
+    """Samples by *spec*."""
+
+    def __init__(self, spec: SamplerSpec) -> None:
+        self._spec = spec
+        self._lines = Lines(Capture(spec.capture).samples_file, Sample)
+
+    async def run(self, words: Words) -> None:
+        """Sample until nobody is there to work for."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._region(region)) for region in self._spec.regions]
+                while await words.next():
+                    pass
+                for task in running:
+                    task.cancel()
+        finally:
+            self._lines.close()
+
+    async def _region(self, region: SampledRegion) -> None:
+        connection = await open_steady(
+            endpoint_of(region.urls, region.login),
+            region.name,
+            name=f"{region.name}/sampler",
+            knows=OwnServers(self._spec.logs).knows,
+            within=PATIENCE,
+        )
+        under_way: asyncio.Queue[asyncio.Task[Sample]] = asyncio.Queue()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._written(under_way))
+            try:
+                while True:
+                    under_way.put_nowait(tasks.create_task(self._sample(region, connection)))
+                    await asyncio.sleep(PERIOD)
+            finally:
+                await connection.close()
+
+    async def _written(self, under_way: asyncio.Queue[asyncio.Task[Sample]]) -> None:
+        """Write samples in the order in which they were begun."""
+        while True:
+            sample = await (await under_way.get())
+            self._lines.write(sample)
+            self._lines.flush()
+            process.say(_SAMPLE.dump_json(sample, exclude_defaults=True))
+
+    async def _sample(self, region: SampledRegion, connection: SteadyConnection) -> Sample:
+        at = time.monotonic_ns() - self._spec.start
+        (took, error), links, *infos = await asyncio.gather(
+            _control_plane(connection), _links(region), *(_info(connection, stream) for stream in region.streams)
+        )
+        found = {stream: info for stream, info in zip(region.streams, infos, strict=True) if info is not None}
+        return Sample(
+            at=at,
+            region=region.name,
+            control_plane=took,
+            error=error,
+            last_seq={stream: int(info["state"]["last_seq"]) for stream, info in found.items()},
+            sourced={stream: cursors for stream, info in found.items() if (cursors := sourced(info, stream))},
+            links=links,
+        )
+
+
+def sourced(info: dict[str, Any], taker: str) -> dict[str, int]:
+    """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
+    return {taken_from(one, taker): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+
+
+async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str | None]:
+    began = time.monotonic_ns()
+    try:
+        answer = await connection.request_json(_CONTROL, {"subject": _NOBODY}, timeout=DEADLINE)
+    except VstreamError as error:
+        return None, error.message
+    failure = api_error(answer, _CONTROL)
+    return (time.monotonic_ns() - began, None) if failure is None else (None, str(failure))
+
+
+async def _info(connection: SteadyConnection, stream: str) -> dict[str, Any] | None:
+    try:
+        answer = await connection.request_json(naming.asked("STREAM.INFO", stream), timeout=DEADLINE)
+    except VstreamError:
+        return None
+    return answer if "state" in answer else None
+
+
+async def _links(region: SampledRegion) -> dict[str, int]:
+    async def one(url: str) -> frozenset[str]:
+        try:
+            return await monitoring.outbound_gateways(url, DEADLINE)
+        except VstreamError:
+            return frozenset()
+
+    found = await asyncio.gather(*(one(url) for url in region.monitor))
+    return dict(sorted(Counter(cluster for clusters in found for cluster in clusters).items()))
+
+
+async def _work(spec: SamplerSpec, words: Words) -> None:
+    await Sampler(spec).run(words)
+
+
+if __name__ == "__main__":
+    process.main(SAMPLER, _work)

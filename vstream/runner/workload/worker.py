@@ -1,0 +1,112 @@
+"""
+The clients of one region, in a process of their own: neither faults nor links may disturb them.
+
+`python -m vstream.runner.workload.worker` reads a WorkerSpec, and then words, on standard
+input, and says what it has done so far, twice a second, on standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from vstream.jetstream.reconnecting import open_steady
+from vstream.lab.identity import OwnServers
+from vstream.runner.workload import process
+from vstream.runner.workload.publisher import Publisher
+from vstream.runner.workload.readers import Consumer, DirectReader
+from vstream.runner.workload.recorder import FLUSH_EVERY, Recorder
+from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, endpoint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.runner.workload.process import Words
+    from vstream.runner.workload.spec import WorkerSpec
+
+PATIENCE = 20.0
+"""Seconds for the first connection, and for a consumer to be made."""
+
+
+class Worker:
+    """Does what *spec* says. Each client has a connection of its own, as in different programs."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._recorder = Recorder(spec.capture, spec.region, spec.start)
+        self._connections: list[SteadyConnection] = []
+        self._publishers: list[Publisher] = []
+        self._readers: list[DirectReader] = []
+        self._consumers: list[Consumer] = []
+
+    async def run(self, words: Words) -> None:
+        """Connect, say so, and follow *words* to the end."""
+        try:
+            await self._prepare()
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self._report())]
+                await self._follow(words, lambda work: running.append(tasks.create_task(work)))
+                for task in running:
+                    task.cancel()
+        finally:
+            for publisher in self._publishers:
+                publisher.abandon()
+            self._recorder.close()
+            await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    async def _prepare(self) -> None:
+        spec = self._spec
+        for publisher in spec.publishers:
+            made = Publisher(publisher, await self._connect(publisher.client), self._recorder, spec.seed)
+            await made.listen()
+            self._publishers.append(made)
+        for reader in spec.readers:
+            self._readers.append(DirectReader(reader, await self._connect(reader.client), self._recorder, spec.seed))
+        for consumer in spec.consumers:
+            self._consumers.append(Consumer(consumer, await self._connect(consumer.client), self._recorder))
+            await self._consumers[-1].create(within=PATIENCE)
+
+    async def _connect(self, client: str) -> SteadyConnection:
+        endpoint = endpoint_of(self._spec.urls, self._spec.login)
+        connection = await open_steady(
+            endpoint, self._spec.region, name=client, knows=OwnServers(self._spec.logs).knows, within=PATIENCE
+        )
+        self._connections.append(connection)
+        return connection
+
+    def _loads(self) -> Sequence[Publisher | DirectReader]:
+        return [*self._publishers, *self._readers]
+
+    async def _follow(self, words: Words, begin: Callable[[Coroutine[None, None, None]], None]) -> None:
+        """Return when all is done, or the runner is gone."""
+        while True:
+            match await words.next():
+                case []:
+                    return
+                case [word, nanoseconds] if word == GO:
+                    for client in (*self._loads(), *self._consumers):
+                        begin(client.run(int(nanoseconds)))
+                case [word] if word == STOP:
+                    for client in self._loads():
+                        client.stop()
+                case [word] if word == FINISH:
+                    for consumer in self._consumers:
+                        consumer.stop()
+                    await asyncio.gather(*(consumer.finish() for consumer in self._consumers))
+                    return
+
+    async def _report(self) -> None:
+        while True:
+            self._recorder.flush()
+            is_drained = all(client.is_drained for client in self._loads())
+            process.say(PROGRESS.dump_json(self._recorder.progress(is_drained=is_drained), exclude_defaults=True))
+            await asyncio.sleep(FLUSH_EVERY)
+
+
+async def _work(spec: WorkerSpec, words: Words) -> None:
+    await Worker(spec).run(words)
+
+
+if __name__ == "__main__":
+    process.main(WORKER, _work)

@@ -1,0 +1,222 @@
+"""A document of the right shape → a scenario: every default filled in, every bound an expectation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from vstream.scenario import subject
+from vstream.scenario.actions import ACTIONS, OPTIONS, Aim, actions_of
+from vstream.scenario.document import PublishersDocument, ReadersDocument
+from vstream.scenario.expectations import expectations
+from vstream.scenario.model import (
+    Action,
+    Converge,
+    FaultSpec,
+    Heal,
+    Inject,
+    LabSpec,
+    Publishers,
+    ReaderKind,
+    Readers,
+    Resync,
+    Retry,
+    Scenario,
+    Step,
+    Try,
+    Wait,
+    Workload,
+)
+from vstream.topology import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.diagnostics import Span
+    from vstream.scenario.document import ScenarioDocument, StepDocument, WorkloadDocument
+    from vstream.syntax.yaml import Path, SourceMap
+    from vstream.topology.model import Topology, VirtualStream
+
+_SECOND = 10**9
+_RATE = 50.0
+_SIZE = (128, 128)
+_KEYS = 50
+_TIMEOUT = 2 * _SECOND
+_GIVE_UP = 60 * _SECOND
+_READ_RATE = 10.0
+_WITHIN = 60 * _SECOND
+
+T = TypeVar("T")
+
+
+def resolve(
+    document: ScenarioDocument, source: SourceMap, topology: Topology, *, text: str, topology_text: str, directory: str
+) -> Scenario:
+    """
+    Fill in everything that *document* leaves open. *directory* is that of the file: paths are relative to it.
+
+    Every step has to have one action; the rules see to that. Names that mean nothing stay as they are.
+    """
+    is_inline = not isinstance(document.topology, str)
+    steps = tuple(_steps(document, source, topology))
+    templates = document.lab.templates
+    return Scenario(
+        name=document.name,
+        description=document.description.strip(),
+        seed=document.seed,
+        topology_file=source.file if is_inline else joined(directory, str(document.topology)),
+        topology_text=topology_text,
+        lab=LabSpec(
+            versions=document.lab.versions,
+            links=document.lab.links or ("proxy" if len(topology.regions) > 1 else "none"),
+            templates=None if templates is None else joined(directory, templates),
+        ),
+        workload=_workload(document.workload, source, topology),
+        steps=steps,
+        expectations=tuple(expectations(document, source, topology)),
+        text=text,
+    )
+
+
+def joined(directory: str, path: str) -> str:
+    """*path* as seen from where *directory* is seen."""
+    return path if path.startswith("/") or not directory else f"{directory}/{path}"
+
+
+# Workload
+
+
+def _workload(workload: WorkloadDocument, source: SourceMap, topology: Topology) -> Workload:
+    place: Path = ("workload",)
+    streams = {stream.name: stream for stream in topology.streams}
+
+    def chosen(name: str | None) -> list[VirtualStream]:
+        return list(topology.streams) if name is None else [streams[name]] if name in streams else []
+
+    if workload.publishers is None:
+        span, everything = source.key(place), PublishersDocument()
+        publishers = [_publishers(workload, everything, stream, topology, span) for stream in topology.streams]
+    else:
+        publishers = [
+            _publishers(workload, one, stream, topology, source.value((*place, "publishers", index)))
+            for index, one in enumerate(workload.publishers)
+            for stream in chosen(one.stream)
+        ]
+    if workload.readers is None:
+        both = (ReadersDocument(by="consumer"), ReadersDocument(by="direct"))
+        span = source.key(place)
+        readers = [_readers(one, stream, topology, span) for stream in topology.streams for one in both]
+    else:
+        readers = [
+            _readers(one, stream, topology, source.value((*place, "readers", index)))
+            for index, one in enumerate(workload.readers)
+            for stream in chosen(one.stream)
+        ]
+    return Workload(publishers=tuple(publishers), readers=tuple(readers))
+
+
+def _publishers(
+    workload: WorkloadDocument, one: PublishersDocument, stream: VirtualStream, topology: Topology, span: Span
+) -> Publishers:
+    return Publishers(
+        stream=stream.name,
+        subject=one.subject or subject.default(stream.subjects[0]),
+        regions=_regions(one.regions, stream, topology),
+        rate=_first(one.rate, workload.rate, _RATE),
+        size=_first(one.size, workload.size, _SIZE),
+        keys=_first(one.keys, workload.keys, _KEYS),
+        retry=Retry(_first(one.retry, workload.retry, "none")),
+        timeout=_first(one.timeout, workload.timeout, _TIMEOUT),
+        give_up=_first(one.give_up, workload.give_up, _GIVE_UP),
+        span=span,
+    )
+
+
+def _first(one: T | None, other: T | None, default: T) -> T:
+    return one if one is not None else other if other is not None else default
+
+
+def _readers(one: ReadersDocument, stream: VirtualStream, topology: Topology, span: Span) -> Readers:
+    return Readers(
+        stream=stream.name,
+        kind=ReaderKind(one.by),
+        regions=_regions(one.regions, stream, topology),
+        rate=one.rate or _READ_RATE,
+        timeout=one.timeout or _TIMEOUT,
+        span=span,
+    )
+
+
+def _regions(wanted: tuple[str, ...] | str, stream: VirtualStream, topology: Topology) -> tuple[str, ...]:
+    return tuple(
+        region.name
+        for region in topology.regions
+        if region.name in stream.regions and (wanted == "all" or region.name in wanted)
+    )
+
+
+# Steps
+
+
+def _steps(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Step]:
+    names = {step.as_ for step in document.steps if step.as_}
+    free = (f"f{number}" for number in range(1, len(document.steps) + len(names) + 2))
+    ids = (name for name in free if name not in names)
+    for index, step in enumerate(document.steps):
+        found = actions_of(step)
+        if len(found) != 1:
+            continue
+        yield Step(
+            action=_action(step, found[0], step.as_ or next(ids), topology),
+            span=source.value(("steps", index)),
+            name=step.as_,
+            at=step.at,
+        )
+
+
+def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) -> Action:
+    value = getattr(step, name)
+    match name:
+        case "wait":
+            return Wait(nanoseconds=value)
+        case "heal":
+            return Heal(ids=value or None)
+        case "resync":
+            return Resync()
+        case "converge":
+            return Converge(within=_WITHIN if value is None else value)
+        case "try_":
+            return Try(regions=value or tuple(region.name for region in topology.regions))
+        case _:
+            return Inject(fault=fault(step, name, topology), id=fault_id, lasting=step.for_)
+
+
+def fault(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
+    """The fault that the field *name* of *step* stands for."""
+    action = ACTIONS[name]
+    assert action.fault is not None
+    value = getattr(step, name)
+    match action.aim:
+        case Aim.NOTHING:
+            targets: tuple[str, ...] = ()
+        case Aim.STREAM:
+            targets = (value,)
+        case Aim.SIDES:
+            targets = tuple(",".join(side) for side in value)
+        case Aim.ENDS:
+            targets = ends(value, topology)
+        case _:
+            targets = value or ()
+    options = {
+        option: getattr(step, option)
+        for option in OPTIONS
+        if option != "for_" and option in action.options and getattr(step, option) is not None
+    }
+    return FaultSpec(kind=action.fault, targets=targets, options=options)
+
+
+def ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
+    """The two regions of a link; as they are written, if these are not the ends of one link of the topology."""
+    if len(value) != 1:
+        return value
+    found = naming.link_ends(value[0], [region.name for region in topology.regions])
+    return found[0] if len(found) == 1 else value

@@ -1,0 +1,324 @@
+"""
+The scenario language as it is written: pydantic models, and from them the JSON Schema.
+
+Shape only. What spans several places (unknown regions, windows that no step opens,
+options that a fault does not have) is checked by `vstream.lint.rules.scenarios`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from vstream.scenario.fields import (
+    AllMachines,
+    AllRegions,
+    CountBound,
+    CountBounds,
+    CountPairs,
+    Edition,
+    Ends,
+    Faults,
+    Keys,
+    Lasting,
+    Machines,
+    MaybeLasting,
+    Nothing,
+    Rate,
+    Regions,
+    SameOrder,
+    Seed,
+    ServerNames,
+    ServerVersion,
+    ShareBounds,
+    Sides,
+    Sizes,
+    Time,
+    TimeBound,
+    TimeBounds,
+    TimePairs,
+    TopologySource,
+    Trials,
+    Versions,
+)
+from vstream.syntax.quoting import shown
+from vstream.topology.document import close
+from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
+from vstream.topology.fields import Rate as LinkRate
+
+
+def spelled(name: str) -> str:
+    """How a field is written: `kill_region` as `kill-region`, `for_` as `for`."""
+    return name.rstrip("_").replace("_", "-")
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True, alias_generator=spelled
+    )
+
+
+_MAY_BE_EMPTY = frozenset(
+    {"kill_meta_leader", "step_down_meta", "rolling_restart", "upgrade", "heal", "resync", "converge", "try_"}
+)
+
+
+class _Written(_Closed):
+    @field_validator("*", mode="before")
+    @classmethod
+    def _something(cls, value: object, info: ValidationInfo) -> object:
+        """A key with nothing behind it is a mistake, not the same as no key."""
+        if value is None and info.field_name not in _MAY_BE_EMPTY:
+            raise PydanticCustomError("scenario", "nothing is written here", {"hint": "write something, or remove it"})
+        return value
+
+
+class LabDocument(_Written):
+    """The servers that the scenario runs on."""
+
+    versions: Versions = {}
+    """nats-server for all servers (`2.15.1`), or by region or server, `*` for the others. Default: what `vstream lab up` takes."""
+    links: Literal["proxy", "netns", "none"] | None = None
+    """What carries the links between regions. Default: `proxy` where there are any."""
+    templates: Text | None = None
+    """A directory, relative to this file, of templates that win over the built-in ones: another layout of streams."""
+
+
+class PublishDocument(_Written):
+    """How publishers publish."""
+
+    rate: Rate | None = None
+    """Messages in each region, such as `100/s`. Default: `50/s`."""
+    size: Sizes | None = None
+    """Bytes of payload, such as `64B` or `64B..1KiB`. Default: `128B`."""
+    keys: Keys | None = None
+    """How many different values `{key}` takes. Default: 50."""
+    retry: Literal["none", "same-id"] | None = None
+    """same-id: again, with the same `Nats-Msg-Id`, until acknowledged or given up. Default: none."""
+    timeout: Lasting | None = None
+    """Without an answer for so long, it is not known what became of the message. Default: `2s`."""
+    give_up: Lasting | None = None
+    """When `same-id` stops trying. Default: `60s`."""
+
+
+class PublishersDocument(PublishDocument):
+    """An open-loop publisher in each of several regions: a slow answer does not slow it down."""
+
+    stream: Text | None = None
+    """The virtual stream. Default: each that there is."""
+    subject: Text | None = None
+    """May hold `{region}`, `{key}` and `{n}`, the number of the message. Default: made of the stream's first subject."""
+    regions: RegionNames = "all"
+
+
+class ReadersDocument(_Written):
+    """A reader in each of several regions."""
+
+    by: Literal["consumer", "direct", "sequence"]
+    """consumer: a pull consumer; direct: Direct Get of the last message of a random key; sequence: Direct Get by sequence."""
+    stream: Text | None = None
+    """The virtual stream. Default: each that there is."""
+    regions: RegionNames = "all"
+    rate: Rate | None = None
+    """Reads in each region, for a consumer fetches. Default: `10/s`."""
+    timeout: Lasting | None = None
+    """Default: `2s`."""
+
+
+class WorkloadDocument(PublishDocument):
+    """What clients do meanwhile. What is said here is for all publishers that do not say otherwise."""
+
+    publishers: list[PublishersDocument] | None = None
+    """Default: one in every region for each virtual stream."""
+    readers: list[ReadersDocument] | None = None
+    """Default: a consumer and a direct reader in every region for each virtual stream."""
+
+
+class StepDocument(_Written):
+    """One step: one action, its options, and a name. Steps run one after the other."""
+
+    wait: Lasting | None = None
+    """Let the load run for so long."""
+    kill_region: Regions | None = None
+    """Kill every server of a region, as `kill -9`."""
+    kill_server: ServerNames | None = None
+    """Kill a server."""
+    kill_leader: Text | None = None
+    """Kill the server that leads a physical stream, or with `region` the write stream of a virtual one."""
+    kill_meta_leader: Nothing | None = None
+    """Kill the server that leads the meta group."""
+    restart_region: Regions | None = None
+    """Kill every server of a region and start them again at once."""
+    pause: Machines | None = None
+    """Stop a server's process, or a region's, without ending it."""
+    partition: Sides | None = None
+    """Cut the links between sides: `west | central,east`."""
+    isolate: Regions | None = None
+    """Cut a region off from all others."""
+    link: Ends | None = None
+    """Make the link between two regions slow or lossy: `west-east`, or `all`."""
+    disk_full: Machines | None = None
+    """Fill the disk of a server, or of a region's servers."""
+    power_loss: Machines | None = None
+    """Take the power of a server, or of a region: what was not flushed is gone."""
+    step_down: Text | None = None
+    """Make the leader of a physical stream hand over, or with `region` that of the write stream of a virtual one."""
+    step_down_meta: Nothing | None = None
+    """Make the meta leader hand over."""
+    rolling_restart: AllRegions | None = None
+    """End and start one server after the other, in all regions or some."""
+    upgrade: AllMachines | None = None
+    """The same with another nats-server: `to`."""
+    heal: Faults | None = None
+    """Undo all open faults, or those with these names, and wait until the servers are healthy."""
+    resync: Nothing | None = None
+    """What `vstream resync` does."""
+    converge: MaybeLasting = None
+    """Wait until every read stream holds all that the write streams hold, at most so long. Default: `60s`."""
+    try_: AllRegions | None = None
+    """Try every client operation once in these regions."""
+
+    as_: Name | None = None
+    """Names the step: expectations speak of it as a window, `heal` as a fault."""
+    at: Time | None = None
+    """When the step begins, counted from the start of the load, but not before the step in front has ended."""
+    for_: Lasting | None = None
+    """Heal the fault after so long; the next step waits for that. Without it, the fault stays open until `heal`."""
+
+    how: Literal["reset", "drop"] | None = None
+    """Of a cut: connections are reset, or packets vanish."""
+    one_way: bool | None = None
+    """Of a partition: only what the first side sends is cut."""
+    region: Text | None = None
+    """Of a leader: where the virtual stream is meant."""
+    rtt: LinkTime | None = None
+    """Of a link: the round-trip time."""
+    jitter: LinkTime | None = None
+    """Of a link: by how much that varies."""
+    loss: Share | None = None
+    """Of a link: `5%`."""
+    rate: LinkRate | None = None
+    """Of a link: `200mbit`."""
+    lose: Lasting | None = None
+    """Of a power loss: what was written in the last so long is gone."""
+    to: ServerVersion | None = None
+    """Of an upgrade: the nats-server to run."""
+    lame_duck: bool | None = None
+    """Of a rolling restart: send clients away before a server ends."""
+
+
+class ExpectDocument(_Written):
+    """
+    What must hold, in one window or over the whole run.
+
+    Bounds are texts such as `">= 99.9%"`, `"<= 60s"`, `"== 0"`. For each region by itself, or a map of regions and bounds.
+    """
+
+    in_: Name | None = None
+    """The window: the name of a step. Without it, the whole run."""
+    stream: Text | None = None
+    """Only for this virtual stream."""
+    published: ShareBounds = ()
+    """Share of publishes that were acknowledged."""
+    read: ShareBounds = ()
+    """Share of reads that were answered."""
+    delivered: CountBounds = ()
+    """Messages that consumers received."""
+    control_plane: ShareBounds = ()
+    """Share of time in which requests that need the meta leader were answered."""
+    publish_time: TimeBounds = ()
+    """Median time of acknowledged publishes."""
+    publish_gap: TimeBounds = ()
+    """The longest time in which publishes failed and none was acknowledged."""
+    read_time: TimeBounds = ()
+    """Median time of answered reads."""
+    propagation: TimePairs = ()
+    """Median time from publishing in a region until a consumer in another has it: `west -> east: "<= 100ms"`."""
+    visible: CountPairs = ()
+    """Messages acknowledged in a region in the window that another had stored before it ended: `west -> east: 0`."""
+    works: Trials = ()
+    """Of a `try` step: which operations work, in all its regions or by region."""
+    converged: TimeBound | None = None
+    """How long the `converge` step took."""
+    lost: CountBound | None = None
+    """Acknowledged messages that a read stream does not hold in the end. Expected to be 0 unless something, or `any`, is said."""
+    duplicated: CountBound | None = None
+    """Copies beyond the first. Expected to be 0 unless something is said."""
+    unexpected: CountBound | None = None
+    """Stored messages that nobody published. Expected to be 0 unless something is said."""
+    reordered: CountBound | None = None
+    """Messages that overtook an earlier one of the same origin. Expected to be 0 unless something is said."""
+    diverged: CountBound | None = None
+    """Messages that one stream holds and another does not, without being lost: that nobody acknowledged. Expected to be 0
+    unless something, or `any`, is said of it; or of `lost`, that some may be."""
+    same_order: SameOrder | None = None
+    """All read streams hold the same sequence. Expected of all but `virtual` streams unless something is said."""
+
+
+BARE = ("heal", "resync", "converge", "try", "kill-meta-leader", "step-down-meta", "rolling-restart", "upgrade")
+"""Steps that may be written without a colon."""
+
+
+def _bare(value: object) -> object:
+    """`- heal` for `- heal:`."""
+    if not isinstance(value, str):
+        return value
+    if value not in BARE:
+        raise PydanticCustomError(
+            "scenario",
+            "{step} is no step",
+            {"step": shown(value), "hint": "a step is an action and what it is for, such as `wait: 20s`"},
+        )
+    return {value: None}
+
+
+Step = Annotated[StepDocument, BeforeValidator(_bare)]
+
+
+class ScenarioDocument(_Closed):
+    """A scenario: servers, what clients do, what is broken when, and what is expected of it."""
+
+    scenario: Edition
+    """The version of this language."""
+    name: Name
+    description: str = ""
+    """One line for `vstream scenario list`, more below it."""
+    seed: Seed = 1
+    """What is random about the workload follows from it."""
+    topology: TopologySource
+    """The file of the topology, relative to this one; or the topology itself."""
+    lab: LabDocument = LabDocument()
+    workload: WorkloadDocument = WorkloadDocument()
+    steps: Annotated[list[Step], Field(min_length=1)]
+    expect: list[ExpectDocument] = []
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a scenario file, for editors."""
+    schema = ScenarioDocument.model_json_schema(by_alias=True)
+    steps = schema["properties"]["steps"]
+    steps["items"] = {"anyOf": [steps["items"], {"enum": list(BARE)}]}
+    for model in schema["$defs"].values():
+        for key, value in model.get("properties", {}).items():
+            if key not in {spelled(name) for name in _MAY_BE_EMPTY}:
+                _without_null(value)
+    close(schema)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "vstream scenario",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """Pydantic's schema of an optional field allows null, which `_Written` refuses."""
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    if len(choices) == 1:
+        del schema["anyOf"]
+        schema.update(choices[0])
+    elif choices:
+        schema["anyOf"] = choices
+    if schema.get("default", 0) is None:
+        del schema["default"]

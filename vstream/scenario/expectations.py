@@ -1,0 +1,123 @@
+"""What is expected, each bound by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.scenario.fields import Bound, pair
+from vstream.scenario.model import Compare, Expectation, Measure
+from vstream.topology.model import Consistency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.scenario.document import ExpectDocument, ScenarioDocument
+    from vstream.scenario.fields import Bounds
+    from vstream.syntax.yaml import Path, SourceMap
+    from vstream.topology.model import Topology, VirtualStream
+
+SAFETY: Final = {one.value: one for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
+"""Expected to be 0 unless a scenario says something else."""
+
+_ANYTHING: Final = Bound(Compare.AT_LEAST, 0.0)
+"""`any`. It has to be said: what nobody speaks of must be 0."""
+
+_BY_REGION: Final = (
+    Measure.PUBLISHED,
+    Measure.READ,
+    Measure.DELIVERED,
+    Measure.CONTROL_PLANE,
+    Measure.PUBLISH_TIME,
+    Measure.PUBLISH_GAP,
+    Measure.READ_TIME,
+)
+_BY_PAIR: Final = (Measure.PROPAGATION, Measure.VISIBLE)
+_WHOLE: Final = (Measure.CONVERGED, *SAFETY.values(), Measure.DIVERGED)
+
+
+def expectations(document: ScenarioDocument, source: SourceMap, topology: Topology) -> Iterator[Expectation]:
+    """Those that are written, in their order, and then those that hold unless something else is written."""
+    for index, group in enumerate(document.expect):
+        yield from _group(group, source, ("expect", index), _tried(document, group.in_, topology))
+    span = source.key(("expect",)) if document.expect else source.key(("steps",))
+    for word, measure in SAFETY.items():
+        if not _is_said(document, word, None):
+            for stream in _unsaid(document, word, topology):
+                yield Expectation(measure=measure, compare=Compare.EQUAL, value=0, span=span, stream=stream)
+    for one in topology.streams:
+        if has_one_order(one) and not _is_said(document, "same_order", None) | _is_said(
+            document, "same_order", one.name
+        ):
+            yield Expectation(measure=Measure.SAME_ORDER, compare=Compare.EQUAL, value=1, span=span, stream=one.name)
+
+
+def has_one_order(stream: VirtualStream) -> bool:
+    """Whether all read streams of *stream* promise the same sequence."""
+    return stream.consistency is not Consistency.VIRTUAL
+
+
+def _is_said(document: ScenarioDocument, word: str, stream: str | None) -> bool:
+    return any(word in group.model_fields_set and group.stream == stream for group in document.expect)
+
+
+def _unsaid(document: ScenarioDocument, word: str, topology: Topology) -> tuple[str | None, ...]:
+    """The streams of which *word* says nothing; None for all."""
+    quiet = tuple(one.name for one in topology.streams if not _is_said(document, word, one.name))
+    return quiet if len(quiet) < len(topology.streams) else (None,)
+
+
+def _group(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
+    def expected(
+        measure: Measure, bound: Bound, *inside: str, region: str | None = None, origin: str | None = None
+    ) -> Expectation:
+        return Expectation(
+            measure=measure,
+            compare=bound.compare,
+            value=bound.value,
+            span=source.value((*path, measure.value, *inside)),
+            window=group.in_,
+            region=region,
+            stream=group.stream,
+            origin=origin,
+        )
+
+    for measure in _BY_REGION:
+        for region, bound in _bounds(group, measure):
+            yield expected(measure, bound, *([region] if region else []), region=region)
+    for measure in _BY_PAIR:
+        for name, bound in _bounds(group, measure):
+            origin, region = pair(str(name))
+            yield expected(measure, bound, str(name), region=region, origin=origin)
+    for measure in _WHOLE:
+        if measure.value in group.model_fields_set:
+            yield expected(measure, getattr(group, measure.value) or _ANYTHING)
+    if "same_order" in group.model_fields_set:
+        is_one = group.same_order
+        yield expected(Measure.SAME_ORDER, _ANYTHING if is_one is None else Bound(Compare.EQUAL, float(is_one)))
+    yield from _trials(group, source, path, tried)
+
+
+def _bounds(group: ExpectDocument, measure: Measure) -> Iterator[tuple[str | None, Bound]]:
+    bounds: Bounds = getattr(group, measure.value.replace("-", "_"))
+    return ((name, bound) for name, bound in bounds if bound is not None)
+
+
+def _trials(group: ExpectDocument, source: SourceMap, path: Path, tried: tuple[str, ...]) -> Iterator[Expectation]:
+    for region, operation, works in group.works:
+        for one in (region,) if region is not None else tried:
+            yield Expectation(
+                measure=Measure.WORKS,
+                compare=Compare.EQUAL,
+                value=float(works),
+                span=source.value((*path, "works", *([region] if region else []), operation)),
+                window=group.in_,
+                region=one,
+                stream=group.stream,
+                operation=operation,
+            )
+
+
+def _tried(document: ScenarioDocument, window: str | None, topology: Topology) -> tuple[str, ...]:
+    """The regions in which the step called *window* tries operations."""
+    everywhere = tuple(region.name for region in topology.regions)
+    return next((step.try_ or everywhere for step in document.steps if window and step.as_ == window), everywhere)

@@ -1,0 +1,420 @@
+"""
+The single values of the scenario language: what is accepted, and its JSON Schema.
+
+An error in a list or a map names the item by its index or key (`ctx["index"]`), so that it is shown there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from vstream.scenario.model import Compare
+from vstream.syntax.quoting import shown
+from vstream.topology import units
+from vstream.topology.naming import LINK_SEPARATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALL = "all"
+ANY = "any"
+"""Nothing is expected, on purpose."""
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m)")
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)%")
+_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[A-Za-z0-9.]+)?")
+_BOUND = re.compile(r"\s*(==|>=|<=)?\s*(.*\S)\s*", re.DOTALL)
+_PAIR = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
+_TIME = f"^{units.TIME_PATTERN}$"
+_MOST_RATE = 100_000
+_MOST_SIZE = 2**20 - 2**12
+"""Bytes of a message: servers take 1 MiB with its headers, unless `max_payload` says otherwise."""
+_MOST_KEYS = 1_000_000
+
+
+def _refuse(message: str, hint: str | None = None, index: str | int | None = None, **context: Any) -> NoReturn:
+    if hint is not None:
+        context["hint"] = hint
+    if index is not None:
+        context["index"] = index
+    raise PydanticCustomError("scenario", "{reason}", {"reason": message, **context})
+
+
+def is_number(value: object) -> bool:
+    """Whether *value* is a number: YAML's true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# Times, rates and sizes
+
+
+def _time(value: object) -> int:
+    if is_number(value):
+        _refuse(f"a time needs a unit: `{value}s` or `{value}ms`?")
+    if not isinstance(value, str) or value == units.UNLIMITED:
+        _refuse("a time is a text such as `20s`, `500ms` or `1m30s`")
+    try:
+        return units.parse_duration(value)
+    except ValueError as error:
+        _refuse(str(error).replace(f", `30d` or `{units.UNLIMITED}`", " or `500ms`"))
+
+
+def _lasting(value: object) -> int:
+    time = _time(value)
+    if time == 0:
+        _refuse("this would end as it begins", "give it a time, such as `20s`")
+    return time
+
+
+def _rate(value: object) -> float:
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        hint = f"`{value}/s`?" if is_number(value) else None
+        _refuse(f"{shown(value)} is no rate: write it like `100/s` or `30/m`", hint)
+    rate = float(match[1]) / (60 if match[2] == "m" else 1)
+    if not 0 < rate <= _MOST_RATE:
+        _refuse(f"a rate is above 0 and at most {_MOST_RATE:,}/s")
+    return rate
+
+
+def _message_size(value: object) -> int:
+    if not isinstance(value, str) and not is_number(value):
+        _refuse("a size is a number of bytes or a text such as `1KiB`")
+    try:
+        size = units.parse_size(str(value))
+    except ValueError as error:
+        _refuse(str(error).replace(f", `10GB` or `{units.UNLIMITED}`", " or `1KiB`").replace("512MiB", "64B"))
+    if not 0 < size <= _MOST_SIZE:
+        _refuse("a message has 1B to 1020KiB: servers take 1MiB, headers included")
+    return size
+
+
+def _sizes(value: object) -> tuple[int, int]:
+    if isinstance(value, str) and ".." in value:
+        low, _, high = value.partition("..")
+        sizes = _message_size(low.strip()), _message_size(high.strip())
+        if sizes[0] > sizes[1]:
+            _refuse(f"{shown(value)} begins above its end", f"`{high.strip()}..{low.strip()}`?")
+        return sizes
+    size = _message_size(value)
+    return size, size
+
+
+def _keys(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_KEYS:
+        _refuse(f"a number of keys is a whole number from 1 to {_MOST_KEYS:,}")
+    return value
+
+
+def _edition(value: object) -> int:
+    """The version of the language. Python takes `true` and `1.0` for 1."""
+    if type(value) is not int or value != 1:
+        _refuse(f"must be `1`, not {shown(value)}")
+    return value
+
+
+def _seed(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= units.MAX_INT64:
+        _refuse("a seed is a whole number, 0 or above")
+    return value
+
+
+def _version(value: object) -> str:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value):
+        _refuse(f"{shown(value)} is no server version: write all of it, such as `2.15.1`")
+    return value
+
+
+def _versions(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {"*": _version(value)}
+    found: dict[str, str] = {}
+    for name, one in value.items():
+        if not isinstance(one, str) or not _VERSION.fullmatch(one):
+            _refuse(f"{shown(one)} is no server version: write all of it, such as `2.15.1`", index=name)
+        found[name] = one
+    return found
+
+
+# Names
+
+
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        _refuse(f"expected {what}, or a list of them")
+    for index, one in enumerate(value):
+        if not isinstance(one, str) or not one:
+            _refuse(f"{shown(one)} is no name", index=index)
+        if one in value[:index]:
+            _refuse(f"{shown(one)} is named twice", index=index)
+    return tuple(value)
+
+
+def _targets(what: str) -> Callable[[object], tuple[str, ...]]:
+    def check(value: object) -> tuple[str, ...]:
+        return _texts(value, what)
+
+    return check
+
+
+def _all_or_targets(what: str) -> Callable[[object], tuple[str, ...]]:
+    """Names, or none for all of them: `all`, or nothing at all."""
+
+    def check(value: object) -> tuple[str, ...]:
+        return () if value in (None, ALL) else _texts(value, f"`{ALL}`, {what}")
+
+    return check
+
+
+def _nothing(value: object) -> bool:
+    if value is not None:
+        _refuse("this takes nothing", "remove what follows the colon")
+    return True
+
+
+def _sides(value: object) -> tuple[tuple[str, ...], ...]:
+    """`west | central,east`, or a list with an item for each side."""
+    if isinstance(value, str):
+        value = [[name.strip() for name in side.split(",")] for side in value.split("|")]
+    if not isinstance(value, list) or len(value) < 2:  # noqa: PLR2004 - sides
+        _refuse("a partition has two sides or more: `west | central,east`")
+    sides: list[tuple[str, ...]] = []
+    for index, side in enumerate(value):
+        names = [side] if isinstance(side, str) else side
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+            _refuse("a side is a region or a list of regions", index=index)
+        sides.append(tuple(names))
+    return tuple(sides)
+
+
+def _ends(value: object) -> tuple[str, ...]:
+    """The two regions that a link connects, or a text `west-east`, or none for all links."""
+    if value == ALL:
+        return ()
+    if isinstance(value, str) and any(separator in value.strip("-") for separator in LINK_SEPARATORS):
+        return (value,)
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) and one for one in value):  # noqa: PLR2004
+        return tuple(value)
+    _refuse("a link is named by its two regions: `west-east`, or `[west, east]`, or `all`")
+
+
+def _topology(value: object) -> object:
+    if not isinstance(value, dict) and not (isinstance(value, str) and value):
+        _refuse("the path of a topology file, or the topology itself")
+    return value
+
+
+# Expectations
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How a measured value must relate to a stated one."""
+
+    compare: Compare
+    value: float
+
+
+Bounds = tuple[tuple[str | None, Bound | None], ...]
+"""By region, None for each by itself. No bound: anything is fine."""
+
+
+def _bound(value: object, unit: Callable[[str], float], *, is_exact: Callable[[float], bool], example: str) -> Bound:
+    text = str(value) if is_number(value) else value
+    match = _BOUND.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        _refuse(f"{shown(value)} is no bound: write it like `{example}`")
+    if match[2][0] in "<>=!":
+        _refuse(f"{shown(value)} is no bound: one of `>=`, `<=` and `==`, such as `{example}`")
+    amount = unit(match[2])
+    if match[1] is None and not is_exact(amount):
+        _refuse(f"`{match[2]}` exactly would hardly ever be met", f"write `{example}`")
+    return Bound(Compare(match[1] or "=="), amount)
+
+
+def _share_amount(text: str) -> float:
+    match = _PERCENT.fullmatch(text)
+    if match is None and text != "0":
+        hint = f"write `{(Decimal(text) * 100).normalize():f}%`" if re.fullmatch(r"[01]\.[0-9]+", text) else None
+        _refuse(f"`{text}` is no share: write it in percent, like `99.9%`", hint)
+    share = float(Decimal(match[1]) / 100) if match else 0.0
+    if share > 1:
+        _refuse(f"`{text}` is more than there is")
+    return share
+
+
+def _count_amount(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        _refuse(f"`{text}` is no count: a whole number")
+    return float(text)
+
+
+def _time_amount(text: str) -> float:
+    try:
+        return float(units.parse_duration(text))
+    except ValueError:
+        _refuse(f"`{text}` is no time: write it like `60s` or `5ms`")
+
+
+def _share_bound(value: object) -> Bound:
+    return _bound(value, _share_amount, is_exact=lambda share: share in (0, 1), example='">= 99.9%"')
+
+
+def _count_bound(value: object) -> Bound | None:
+    if value == ANY:
+        return None
+    return _bound(value, _count_amount, is_exact=lambda _: True, example='">= 1"')
+
+
+def _time_bound(value: object) -> Bound:
+    return _bound(value, _time_amount, is_exact=lambda _: False, example='"<= 60s"')
+
+
+def _by_name(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+    """A bound for each region by itself, or a map of regions and bounds."""
+
+    def check(value: object) -> Bounds:
+        if not isinstance(value, dict):
+            return ((None, one(value)),)
+        if not value:
+            _refuse("nothing is expected here", 'such as `{west: ">= 99.9%"}`, or remove it')
+        return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
+
+    return check
+
+
+def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds]:
+    """A map of `west -> east` and bounds."""
+
+    def check(value: object) -> Bounds:
+        if not isinstance(value, dict) or not value:
+            _refuse('a map such as `west -> east: ">= 1"`')
+        for name in value:
+            if not _PAIR.fullmatch(name):
+                _refuse(f"{shown(name)} names no two regions: write `west -> east`", index=name)
+        return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
+
+    return check
+
+
+def _inside(one: Callable[[object], Bound | None], value: object, index: str) -> Bound | None:
+    """The bound *value*; an error is shown at *index*."""
+    try:
+        return one(value)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        _refuse(str(context["reason"]), context.get("hint"), index)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """The two regions in `west -> east`."""
+    match = _PAIR.fullmatch(text)
+    assert match is not None
+    return match[1], match[2]
+
+
+def _same_order(value: object) -> bool | None:
+    if value == ANY:
+        return None
+    if not isinstance(value, bool):
+        _refuse(f"`true`, `false` or `{ANY}`, not {shown(value)}")
+    return value
+
+
+Works = tuple[tuple[str | None, str, bool], ...]
+"""By region (None for each by itself) and operation: whether it has to work."""
+
+
+def _works(value: object) -> Works:
+    """A map of operations and whether they work, or such a map for each region."""
+    if not isinstance(value, dict) or not value:
+        _refuse("a map such as `{publish: true, create-consumer: false}`")
+    found: list[tuple[str | None, str, bool]] = []
+    for key, one in value.items():
+        rows = {key: one} if isinstance(one, bool) else one
+        if not isinstance(rows, dict) or not all(isinstance(works, bool) for works in rows.values()):
+            _refuse("`true` or `false`, or for a region a map of operations", index=key)
+        found += [(None if isinstance(one, bool) else key, operation, works) for operation, works in rows.items()]
+    return tuple(found)
+
+
+# What fields are annotated with
+
+_NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+_TEXT = {"type": "string"}
+_AMOUNT = {"type": ["string", "integer"]}
+
+
+def _annotated(check: Callable[[object], Any], schema: dict[str, Any]) -> Any:
+    return (BeforeValidator(check), WithJsonSchema(schema))
+
+
+def _mapped(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "object", "additionalProperties": schema}]}
+
+
+_TIME_SCHEMA = {"type": "string", "pattern": _TIME}
+_ALL_SCHEMA = {"anyOf": [{"type": "null"}, *_NAMES["anyOf"]]}
+
+Time = Annotated[int, *_annotated(_time, _TIME_SCHEMA)]
+Lasting = Annotated[int, *_annotated(_lasting, _TIME_SCHEMA)]
+MaybeLasting = Annotated[
+    int | None,
+    *_annotated(lambda value: None if value is None else _lasting(value), {"anyOf": [{"type": "null"}, _TIME_SCHEMA]}),
+]
+Rate = Annotated[float, *_annotated(_rate, {"type": "string", "pattern": f"^{_RATE.pattern}$"})]
+Sizes = Annotated[tuple[int, int], *_annotated(_sizes, _AMOUNT)]
+Edition = Annotated[int, *_annotated(_edition, {"const": 1})]
+Keys = Annotated[int, *_annotated(_keys, {"type": "integer", "minimum": 1, "maximum": _MOST_KEYS})]
+Seed = Annotated[int, *_annotated(_seed, {"type": "integer", "minimum": 0, "maximum": units.MAX_INT64})]
+ServerVersion = Annotated[str, *_annotated(_version, {"type": "string", "pattern": f"^{_VERSION.pattern}$"})]
+Versions = Annotated[
+    dict[str, str],
+    *_annotated(_versions, _mapped({"type": "string", "pattern": f"^{_VERSION.pattern}$"})),
+]
+Regions = Annotated[tuple[str, ...], *_annotated(_targets("a region"), _NAMES)]
+ServerNames = Annotated[tuple[str, ...], *_annotated(_targets("a server"), _NAMES)]
+Machines = Annotated[tuple[str, ...], *_annotated(_targets("a region, a server"), _NAMES)]
+AllRegions = Annotated[tuple[str, ...], *_annotated(_all_or_targets("a region"), _ALL_SCHEMA)]
+AllMachines = Annotated[tuple[str, ...], *_annotated(_all_or_targets("a region, a server"), _ALL_SCHEMA)]
+Faults = Annotated[tuple[str, ...], *_annotated(_all_or_targets("the name of a fault"), _ALL_SCHEMA)]
+Nothing = Annotated[bool, *_annotated(_nothing, {"type": "null"})]
+Sides = Annotated[
+    tuple[tuple[str, ...], ...],
+    *_annotated(_sides, {"anyOf": [_TEXT, {"type": "array", "items": _NAMES, "minItems": 2}]}),
+]
+Ends = Annotated[
+    tuple[str, ...],
+    *_annotated(_ends, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}]}),
+]
+TopologySource = Annotated[
+    str | dict[str, Any], *_annotated(_topology, {"anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}]})
+]
+ShareBounds = Annotated[Bounds, *_annotated(_by_name(_share_bound), _mapped(_AMOUNT))]
+CountBounds = Annotated[Bounds, *_annotated(_by_name(_count_bound), _mapped(_AMOUNT))]
+TimeBounds = Annotated[Bounds, *_annotated(_by_name(_time_bound), _mapped(_TEXT))]
+CountPairs = Annotated[Bounds, *_annotated(_by_pair(_count_bound), {"type": "object", "additionalProperties": _AMOUNT})]
+TimePairs = Annotated[Bounds, *_annotated(_by_pair(_time_bound), {"type": "object", "additionalProperties": _TEXT})]
+CountBound = Annotated[Bound | None, *_annotated(_count_bound, _AMOUNT)]
+TimeBound = Annotated[Bound, *_annotated(_time_bound, _TEXT)]
+SameOrder = Annotated[bool | None, *_annotated(_same_order, {"enum": [True, False, ANY]})]
+Trials = Annotated[
+    Works,
+    *_annotated(
+        _works,
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": "boolean"}, {"type": "object", "additionalProperties": {"type": "boolean"}}]
+            },
+        },
+    ),
+]

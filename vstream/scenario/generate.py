@@ -1,0 +1,278 @@
+"""
+A seed → a scenario: random faults at random times, never more than what virtual streams promise to survive.
+
+Processes are killed and stopped, links cut and shaped, leaders moved, in any overlap: nothing that was acknowledged may
+be lost or doubled by that. Power losses and full disks are left out, and so is what cannot be said beforehand to
+bite, such as a leader's kill in a region that may have no leader.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from vstream.scenario.timeline import servers_by_region
+from vstream.topology.naming import physical_name
+from vstream.topology.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import Topology
+
+Data = dict[str, Any]
+"""A scenario as its file has it."""
+
+_MS: Final = 10**6
+_MOST_OPEN = 3
+_QUORUM_SERVERS = 3
+"""From so many on, there is a meta leader besides one that is killed."""
+_UNKNOWN = "?"
+"""A server of which nobody knows beforehand which it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A fault that is open, the servers that it takes, by region, whether it cuts links, and whether in one direction."""
+
+    name: str
+    taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    is_cut: bool = False
+    is_one_way: bool = False
+
+
+def compose(topology: Topology, written: Json, seed: int, *, has_links: bool = True) -> Data:
+    """
+    The scenario of *seed* for *topology*, which is *written* into it. The same seed gives the same scenario.
+
+    Without *has_links* no link between regions is touched.
+    """
+    return {
+        "scenario": 1,
+        "name": f"explored-{seed}",
+        "description": f"Composed at random from seed {seed}: whatever happens, nothing is lost or doubled.",
+        "seed": seed,
+        "topology": written,
+        **_Composer(topology, random.Random(seed), has_links=has_links).compose(),  # noqa: S311 - it has to be repeatable
+    }
+
+
+def to_yaml(data: Data) -> str:
+    """The text of a scenario's file."""
+    # `- resync` says the same as `- resync: null`.
+    steps = [next(iter(step)) if list(step.values()) == [None] else step for step in data["steps"]]
+    return yaml.safe_dump({**data, "steps": steps}, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Composer:
+    def __init__(self, topology: Topology, chance: random.Random, *, has_links: bool) -> None:
+        self._topology = topology
+        self._chance = chance
+        self._servers = servers_by_region(topology)
+        self._regions = list(self._servers)
+        self._has_links = has_links and len(self._regions) > 1
+        self._open: list[_Open] = []
+        self._count = 0
+        self._steps: list[Data] = []
+
+    def compose(self) -> Data:
+        workload = self._workload()
+        self._wait(1_000, 3_000)
+        for _ in range(self._chance.randint(2, 7)):
+            self._move()
+            self._wait(200, 5_000)
+        if self._open:
+            self._steps.append({"heal": "all"})
+        if self._chance.random() < 0.8:  # noqa: PLR2004 - mostly: regions agree much later by themselves
+            self._steps.append({"resync": None})
+        self._steps.append({"converge": "3m", "as": "back"})
+        return {
+            "workload": workload,
+            "steps": self._steps,
+            "expect": [{"in": "back", "converged": "<= 3m"}],
+        }
+
+    def _workload(self) -> Data:
+        chance = self._chance
+        return {
+            "rate": f"{chance.choice((20, 50, 100, 200))}/s",
+            "size": chance.choice(("64B", "128B..1KiB", "16B..8KiB")),
+            "keys": chance.choice((1, 10, 100)),
+            "retry": chance.choice(("none", "same-id")),
+            "readers": [{"by": "consumer"}, {"by": "direct"}][: chance.randint(0, 2)],
+        }
+
+    def _wait(self, least: int, most: int) -> None:
+        time = self._chance.randrange(least, most, 100) * _MS
+        if self._steps and "wait" in self._steps[-1]:
+            # Nothing could be done in between.
+            time += parse_duration(self._steps.pop()["wait"])
+        self._steps.append({"wait": format_duration(time)})
+
+    def _move(self) -> None:
+        """Open a fault, or heal one."""
+        if self._open and (len(self._open) >= _MOST_OPEN or self._chance.random() < 0.35):  # noqa: PLR2004
+            # Servers that come back are healthy when they have all links, but for those that are cut both ways.
+            first = [one for one in self._open if one.is_one_way]
+            healed = self._chance.choice(first or self._open)
+            self._open.remove(healed)
+            self._steps.append({"heal": healed.name})
+            return
+        moves: list[Callable[[], bool]] = [
+            self._kill_region, self._kill_server, self._kill_server, self._kill_leader, self._kill_meta_leader,
+            self._restart_region, self._pause, self._partition, self._isolate, self._isolate, self._link,
+            self._step_down, self._step_down_meta, self._rolling_restart,
+        ]  # fmt: skip
+        self._chance.shuffle(moves)
+        for move in moves:
+            if move():
+                return
+
+    # What each fault needs
+
+    def _taken(self, region: str) -> frozenset[str]:
+        return frozenset(server for one in self._open for server in one.taken.get(region, ()))
+
+    def _untouched(self) -> list[str]:
+        """Regions of which no open fault takes a server."""
+        return [region for region in self._regions if not self._taken(region)]
+
+    def _known(self) -> list[str]:
+        """Servers of which it is known that they run."""
+        return [
+            server
+            for region, members in self._servers.items()
+            if _UNKNOWN not in self._taken(region)
+            for server in members
+            if server not in self._taken(region)
+        ]
+
+    def _inject(self, step: Data, taken: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False) -> bool:
+        self._count += 1
+        name = f"fault-{self._count}"
+        self._open.append(_Open(name, taken or {}, is_cut, "one-way" in step))
+        self._steps.append({**step, "as": name})
+        return True
+
+    def _region_of(self, server: str) -> str:
+        return next(region for region, members in self._servers.items() if server in members)
+
+    def _kill_region(self) -> bool:
+        untouched = self._untouched()
+        if not untouched:
+            return False
+        region = self._chance.choice(untouched)
+        return self._inject({"kill-region": region}, {region: frozenset(self._servers[region])})
+
+    def _kill_server(self) -> bool:
+        known = self._known()
+        if not known:
+            return False
+        server = self._chance.choice(known)
+        return self._inject({"kill-server": server}, {self._region_of(server): frozenset({server})})
+
+    def _pause(self) -> bool:
+        known, untouched = self._known(), self._untouched()
+        if untouched and self._chance.random() < 0.3:  # noqa: PLR2004 - now and then a whole region
+            region = self._chance.choice(untouched)
+            return self._inject({"pause": region}, {region: frozenset(self._servers[region])})
+        if not known:
+            return False
+        server = self._chance.choice(known)
+        return self._inject({"pause": server}, {self._region_of(server): frozenset({server})})
+
+    def _led(self) -> list[tuple[str, str]]:
+        """Physical streams that certainly have a leader, and would have another: their places and names."""
+        regions = set(self._untouched())
+        # Where the members of the stretch cluster stand, any open fault may have taken one.
+        places = regions if self._open else {*regions, *self._topology.clusters}
+        return [
+            (part.place, physical_name(stream, part.role, part.place))
+            for stream in self._topology.streams
+            for part in stream.physical
+            if part.place in places and part.settings.fields.get("num_replicas") != 1
+        ]
+
+    def _kill_leader(self) -> bool:
+        led = self._led()
+        if not led:
+            return False
+        place, name = self._chance.choice(led)
+        regions = [place] if place in self._regions else self._regions
+        return self._inject({"kill-leader": name}, {region: frozenset({_UNKNOWN}) for region in regions})
+
+    def _step_down(self) -> bool:
+        led = self._led()
+        if led:
+            self._steps.append({"step-down": self._chance.choice(led)[1]})
+        return bool(led)
+
+    def _has_meta_quorum_to_lose(self) -> bool:
+        # In domains there is a meta leader for each region: none is the one that is meant.
+        return (
+            self._topology.hubs is None and not self._open and sum(map(len, self._servers.values())) >= _QUORUM_SERVERS
+        )
+
+    def _kill_meta_leader(self) -> bool:
+        if not self._has_meta_quorum_to_lose():
+            return False
+        return self._inject({"kill-meta-leader": None}, {region: frozenset({_UNKNOWN}) for region in self._regions})
+
+    def _step_down_meta(self) -> bool:
+        if self._has_meta_quorum_to_lose():
+            self._steps.append({"step-down-meta": None})
+            return True
+        return False
+
+    def _restart_region(self) -> bool:
+        untouched = self._untouched()
+        if untouched:
+            self._steps.append({"restart-region": self._chance.choice(untouched)})
+        return bool(untouched)
+
+    def _rolling_restart(self) -> bool:
+        # The next server waits until all are healthy: with anything open it would wait for ever.
+        if self._open:
+            return False
+        self._steps.append({"rolling-restart": self._chance.choice(self._regions)})
+        return True
+
+    def _can_touch_links(self) -> bool:
+        """Whether all links carry messages: what is done to one is seen by those."""
+        return (
+            self._has_links
+            and not any(len(self._taken(region)) >= len(members) for region, members in self._servers.items())
+            and not any(one.is_cut for one in self._open)
+        )
+
+    def _partition(self) -> bool:
+        if not self._can_touch_links():
+            return False
+        shuffled = self._chance.sample(self._regions, len(self._regions))
+        border = self._chance.randint(1, len(shuffled) - 1)
+        sides = [",".join(shuffled[:border]), ",".join(shuffled[border:])]
+        step: Data = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
+        if self._chance.random() < 0.25:  # noqa: PLR2004 - now and then
+            step["one-way"] = True
+        return self._inject(step, is_cut=True)
+
+    def _isolate(self) -> bool:
+        if not self._can_touch_links():
+            return False
+        region = self._chance.choice(self._regions)
+        return self._inject({"isolate": region, "how": self._chance.choice(("reset", "drop"))}, is_cut=True)
+
+    def _link(self) -> bool:
+        if not self._can_touch_links():
+            return False
+        ends = self._chance.sample(self._regions, 2)
+        step: Data = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
+        if self._chance.random() < 0.5:  # noqa: PLR2004 - half of them
+            step["jitter"] = f"{self._chance.choice((1, 10, 50))}ms"
+        if self._chance.random() < 0.3:  # noqa: PLR2004 - now and then
+            step["loss"] = f"{self._chance.choice((0.5, 2, 5))}%"
+        return self._inject(step)

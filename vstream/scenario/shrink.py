@@ -1,0 +1,163 @@
+"""
+A scenario that fails → a short one that fails as well: fewer steps, shorter times, less load.
+
+Delta debugging (Zeller's ddmin) over the steps, then one change after the other, each kept if the scenario still fails.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS, written
+from vstream.topology.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from vstream.scenario.generate import Data
+
+    Fails = Callable[[Data], Awaitable[bool]]
+
+_SHORTEST: Final = 500 * 10**6
+_LOWEST_RATE: Final = 10
+_ACTIONS: Final = {written(name): action for name, action in ACTIONS.items()}
+_BESIDE: Final = {written(name) for name in (*COMMON, *OPTIONS)}
+
+
+async def shrink(data: Data, fails: Fails, *, is_valid: Callable[[Data], bool], most: int) -> Data:
+    """
+    The shortest scenario found that still *fails*, which is asked *most* times at most, of valid scenarios only.
+
+    *data* is known to fail. In every candidate nothing is healed that is not open, and nothing is expected of a
+    window that is gone.
+    """
+    budget = _Budget(fails, is_valid, most)
+    smallest = await _fewer_steps(data, budget)
+    return await _less(smallest, budget)
+
+
+class _Budget:
+    """Asks whether a scenario fails, each only once, and no more often than is allowed."""
+
+    def __init__(self, fails: Fails, is_valid: Callable[[Data], bool], most: int) -> None:
+        self._fails = fails
+        self._is_valid = is_valid
+        self._left = most
+        self._known: dict[str, bool] = {}
+
+    async def fails(self, data: Data) -> bool:
+        key = repr(data)
+        if key not in self._known:
+            if self._left <= 0 or not self._is_valid(data):
+                return False
+            self._left -= 1
+            self._known[key] = await self._fails(data)
+        return self._known[key]
+
+
+async def _fewer_steps(data: Data, budget: _Budget) -> Data:
+    """Try ever smaller pieces: to leave out each."""
+    pieces = 2
+    while len(data["steps"]) > 1:
+        steps = data["steps"]
+        size = -(-len(steps) // pieces)
+        for start in range(0, len(steps), size):
+            candidate = with_steps(data, [*steps[:start], *steps[start + size :]])
+            if candidate is not None and len(candidate["steps"]) < len(steps) and await budget.fails(candidate):
+                data, pieces = candidate, max(pieces - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            pieces = min(pieces * 2, len(steps))
+    return data
+
+
+async def _less(data: Data, budget: _Budget) -> Data:
+    """Make one thing smaller after the other, as long as that helps."""
+    progress = True
+    while progress:
+        progress = False
+        for candidate in smaller(data):
+            if await budget.fails(candidate):
+                data, progress = candidate, True
+                break
+    return data
+
+
+def with_steps(data: Data, steps: list[Data]) -> Data | None:
+    """*data* with *steps* only, and what no longer makes sense left out; None if nothing is left."""
+    kept = list(_sensible(steps))
+    if not kept:
+        return None
+    windows = {step["as"] for step in kept if "as" in step}
+    expect = [group for group in data.get("expect", ()) if "in" not in group or group["in"] in windows]
+    changed = {**data, "steps": kept, "expect": expect}
+    if not expect:
+        del changed["expect"]
+    return changed
+
+
+def _sensible(steps: list[Data]) -> Iterator[Data]:
+    """*steps* without the healing of faults that are not open, and with waits in a row put together."""
+    opened: list[str] = []
+    waited: Data | None = None
+    for step in steps:
+        name = action(step)
+        if name == "wait" and waited is not None and not {"as", "at"} & (step.keys() | waited.keys()):
+            total = parse_duration(waited["wait"]) + parse_duration(step["wait"])
+            waited["wait"] = format_duration(total)
+            continue
+        waited = dict(step) if name == "wait" else None
+        if name == "heal":
+            healed = opened if step["heal"] in (None, "all") else _listed(step["heal"])
+            left = [one for one in healed if one in opened]
+            if not left:
+                continue
+            opened = [one for one in opened if one not in left]
+            yield step if step["heal"] in (None, "all") else {**step, "heal": left[0] if len(left) == 1 else left}
+            continue
+        if _ACTIONS[name].stays and "for" not in step:
+            opened.append(step.get("as", ""))
+        yield waited if waited is not None else step
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def action(step: Data) -> str:
+    """The word that says what *step* does."""
+    return next(key for key in step if key not in _BESIDE)
+
+
+def smaller(data: Data) -> Iterator[Data]:
+    """*data* with one thing made smaller: the workload first, since that shortens what has to be read."""
+    workload = data.get("workload", {})
+    for key in ("readers", "size", "keys", "retry"):
+        simple: Any = {"readers": [], "size": "64B", "keys": 1, "retry": "none"}[key]
+        if workload.get(key, simple) != simple:
+            yield _changed(data, ("workload", key), simple)
+    rate = _rate(workload.get("rate"))
+    if rate is not None and rate > _LOWEST_RATE:
+        yield _changed(data, ("workload", "rate"), f"{max(rate // 2, _LOWEST_RATE)}/s")
+    for index, step in enumerate(data["steps"]):
+        for key in ("wait", "for"):
+            time = parse_duration(step[key]) if key in step else 0
+            if time > _SHORTEST:
+                half = max(time // 2 // 10**8 * 10**8, _SHORTEST)
+                yield _changed(data, ("steps", index, key), format_duration(half))
+
+
+def _rate(text: Any) -> int | None:
+    return int(text.removesuffix("/s")) if isinstance(text, str) and text.removesuffix("/s").isdecimal() else None
+
+
+def _changed(data: Data, path: tuple[str | int, ...], value: Any) -> Data:
+    changed = deepcopy(data)
+    place: Any = changed
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return changed

@@ -1,0 +1,92 @@
+"""Which faults are open when, as far as a scenario's text tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.scenario.actions import ACTIONS, Action, Aim, actions_of
+from vstream.scenario.model import FaultKind, Inject, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.scenario.document import ScenarioDocument, StepDocument
+    from vstream.scenario.model import Scenario
+    from vstream.topology.model import Topology
+
+_ENDS_PROCESSES = frozenset({FaultKind.KILL_REGION, FaultKind.KILL_SERVER, FaultKind.PAUSE})
+CUTS = frozenset({FaultKind.PARTITION, FaultKind.ISOLATE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A fault that is open. *down* are the servers that it takes away, as far as they are known beforehand."""
+
+    index: int
+    kind: FaultKind
+    name: str | None
+    targets: tuple[str, ...]
+    down: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One step that has one action, the *index*-th, and the faults that are open as it begins."""
+
+    index: int
+    step: StepDocument
+    field: str
+    action: Action
+    open: tuple[Open, ...]
+
+
+def moments(document: ScenarioDocument, topology: Topology) -> Iterator[Moment]:
+    """Every step with one action, in their order."""
+    opened: tuple[Open, ...] = ()
+    for index, step in enumerate(document.steps):
+        fields = actions_of(step)
+        if len(fields) != 1:
+            continue
+        field, action = fields[0], ACTIONS[fields[0]]
+        yield Moment(index=index, step=step, field=field, action=action, open=opened)
+        if field == "heal":
+            opened = tuple(one for one in opened if step.heal and one.name not in step.heal)
+        elif action.fault is not None and action.stays and step.for_ is None:
+            value = getattr(step, field)
+            down = servers(topology, value) if action.fault in _ENDS_PROCESSES else frozenset()
+            targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
+            opened = (
+                *opened,
+                Open(index=index, kind=action.fault, name=step.as_, targets=targets, down=down),
+            )
+
+
+def servers(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:
+    """The servers that *names*, of regions and servers, stand for; all if there are none."""
+    by_region = servers_by_region(topology)
+    everyone = [server for members in by_region.values() for server in members]
+    if not names:
+        return frozenset(everyone)
+    return frozenset(server for name in names for server in by_region.get(name, (name,) if name in everyone else ()))
+
+
+def servers_by_region(topology: Topology) -> Mapping[str, tuple[str, ...]]:
+    """The names of all servers by the region that they stand in: members of a stretch cluster share its fate."""
+    return {
+        region.name: tuple(seat.server.name for seat in topology.seats if seat.region == region.name)
+        for region in topology.regions
+    }
+
+
+def least(scenario: Scenario) -> int:
+    """Nanoseconds that the steps take at least: waiting, and faults that last."""
+    total = 0
+    for step in scenario.steps:
+        total = max(total, step.at or 0)
+        match step.action:
+            case Wait(nanoseconds=waiting):
+                total += waiting
+            case Inject(lasting=int(lasting)):
+                total += lasting
+    return total

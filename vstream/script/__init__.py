@@ -1,1 +1,0 @@
-"""The scenario language: what may be written, and what it means."""

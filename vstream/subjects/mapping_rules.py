@@ -1,0 +1,226 @@
+"""
+One mapping, checked and made ready as the server does it when it loads a file.
+
+Source: `server/accounts.go` (AddWeightedMappings), `server/opts.go`
+(parseAccountMappings, parseAccountMapDest).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.subjects.algebra import SEPARATOR, is_valid
+from vstream.subjects.transform import ErrorKind, SubjectTransform, TransformError, mapping_transform, markers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping as Map
+
+    from vstream.subjects.mapping import Destination, Mapping
+
+_ALL = 100
+_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_ESCAPES |= {'"': '\\"', "\\": "\\\\"}
+_LAST_ASCII_CONTROL = 0x7F
+_RAW_BYTES = range(0xDC80, 0xDD00)
+_BMP = 0xFFFF
+
+
+class MappingErrorKind(Enum):
+    """What is wrong with a mapping."""
+
+    INVALID_SOURCE = "invalid-source"
+    INVALID_WEIGHT = "invalid-weight"
+    DUPLICATE_DESTINATION = "duplicate-destination"
+    TOTAL_WEIGHT = "total-weight"
+    INVALID_DESTINATION = "invalid-destination"
+    INVALID_REMAINDER = "invalid-remainder"
+    """The weights leave a remainder, and the source cannot be its own destination: it contains a function."""
+    PANICS = "panics"
+    """No destination subject: `nats-server -t` takes it, the first publish that it hits kills the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingError:
+    """
+    One thing wrong with *mapping*, at *destination* unless the mapping as a whole is meant.
+
+    *message* is ours. *server_message* is the reason the server prints, without
+    its prefix `Error adding mapping for … :`. Of each mapping it prints all
+    invalid weights, and only the first of the other errors (none after an
+    invalid weight, if the destination is written without brackets). *transform*
+    is set for an invalid destination or remainder.
+    """
+
+    kind: MappingErrorKind
+    mapping: Mapping
+    message: str
+    server_message: str
+    destination: Destination | None = None
+    transform: TransformError | None = None
+
+    @property
+    def rejected(self) -> bool:
+        """Whether `nats-server -t` refuses the file for it."""
+        return self.kind is not MappingErrorKind.PANICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A share of *weight* percent: *destination* is None for the remainder, *transform* None if it panics."""
+
+    weight: int
+    transform: SubjectTransform | None
+    destination: Destination | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledMapping:
+    """
+    A mapping that the server accepts, with its routes by cluster; "" is for every other cluster.
+
+    Where the weights of the routes add up to less than 100, the rest is lost.
+    """
+
+    mapping: Mapping
+    routes: Map[str, tuple[Route, ...]]
+
+
+def compile_mapping(mapping: Mapping) -> tuple[CompiledMapping | None, list[MappingError]]:
+    """The mapping made ready, None if the server refuses it, and all that is wrong with it, in the server's order."""
+    if not is_valid(mapping.source):
+        message = f"`{mapping.source}` is not a valid subject"
+        wording = f"Subject {go_quote(mapping.source)} is not a valid subject"
+        return None, [_error(MappingErrorKind.INVALID_SOURCE, mapping, message, wording)]
+    errors = [_weight_error(mapping, one) for one in mapping.destinations if not _is_weight(one.weight)]
+    weighed = [one for one in mapping.destinations if _is_weight(one.weight)]
+    transforms = [mapping_transform(mapping.source, one.subject) for one in weighed]
+    set_errors = list(_set_errors(mapping, weighed, transforms))
+    routes: dict[str, list[Route]] = {"": []}
+    for destination, transform in zip(weighed, transforms, strict=True):
+        route = Route(
+            weight=destination.weight,
+            transform=None if isinstance(transform, TransformError) else transform,
+            destination=destination,
+        )
+        routes.setdefault(destination.cluster or "", []).append(route)
+    if not any(error.rejected for error in set_errors):
+        set_errors += _add_remainders(mapping, routes)
+    errors += set_errors
+    if any(error.rejected for error in errors):
+        return None, errors
+    ready = {cluster: tuple(some) for cluster, some in routes.items()}
+    return CompiledMapping(mapping=mapping, routes=ready), errors
+
+
+def go_quote(text: str) -> str:
+    """*text* as Go prints it with %q (strconv.Quote)."""
+    return '"' + "".join(_quoted(character) for character in text) + '"'
+
+
+def _quoted(character: str) -> str:
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    if code in _RAW_BYTES:
+        return f"\\x{code - _RAW_BYTES.start + 0x80:02x}"
+    if code <= _LAST_ASCII_CONTROL:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _BMP else f"\\U{code:08x}"
+
+
+def _is_weight(weight: int) -> bool:
+    return 0 <= weight <= _ALL
+
+
+def _error(
+    kind: MappingErrorKind, mapping: Mapping, message: str, server_message: str, destination: Destination | None = None
+) -> MappingError:
+    return MappingError(
+        kind=kind, mapping=mapping, message=message, server_message=server_message, destination=destination
+    )
+
+
+def _weight_error(mapping: Mapping, destination: Destination) -> MappingError:
+    return _error(
+        MappingErrorKind.INVALID_WEIGHT,
+        mapping,
+        f"weight {destination.weight} of `{destination.subject}` is not within 0 and 100",
+        f"Invalid weight {destination.weight} for mapping destination",
+        destination,
+    )
+
+
+def _set_errors(
+    mapping: Mapping, destinations: Sequence[Destination], transforms: Sequence[SubjectTransform | TransformError]
+) -> Iterator[MappingError]:
+    """
+    What is wrong with destinations, each by itself and as a set.
+
+    The server adds up weights in a uint8, which cannot overflow: the sum so far
+    and the next weight are both at most 100.
+    """
+    seen: set[str] = set()
+    totals: defaultdict[str, int] = defaultdict(int)
+    for destination, transform in zip(destinations, transforms, strict=True):
+        subject, cluster = destination.subject, destination.cluster or ""
+        if subject in seen:
+            message = f"`{subject}` is a destination twice, which is refused even for two clusters"
+            wording = f"duplicate entry for {go_quote(subject)}"
+            yield _error(MappingErrorKind.DUPLICATE_DESTINATION, mapping, message, wording, destination)
+            continue
+        seen.add(subject)
+        before = totals[cluster]
+        totals[cluster] += destination.weight
+        if before <= _ALL < totals[cluster]:
+            where = f"cluster `{cluster}`" if cluster else "no cluster in particular"
+            message = f"the weights for {where} add up to more than 100"
+            wording = "total weight needs to be <= 100"
+            yield _error(MappingErrorKind.TOTAL_WEIGHT, mapping, message, wording, destination)
+        if isinstance(transform, TransformError):
+            yield from _destination_errors(mapping, destination, transform)
+
+
+def _destination_errors(mapping: Mapping, destination: Destination, found: TransformError) -> Iterator[MappingError]:
+    if found.kind is not ErrorKind.EMPTY_DESTINATION:
+        kind = MappingErrorKind.INVALID_DESTINATION
+        error = _error(kind, mapping, found.message, found.server_message, destination)
+        yield replace(error, transform=found)
+    elif destination.weight:
+        message = f"a publish to `{mapping.source}` kills the server: the mapping has no destination subject"
+        yield _error(MappingErrorKind.PANICS, mapping, message, "", destination)
+
+
+def _identity(source: str) -> SubjectTransform | TransformError:
+    if "*" not in source and "{{" not in source and "$" not in source.removeprefix("$JS."):
+        # Nothing can be wrong with it, and every rule that names clusters has one.
+        return SubjectTransform(source=source, destination=source, steps=tuple(source.split(SEPARATOR)))
+    return SubjectTransform.parse(source, markers(source))
+
+
+def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator[MappingError]:
+    """
+    Give what the weights of each cluster leave back to the source.
+
+    Not if the source is a destination itself, in whatever cluster: the user
+    wants loss, says the server.
+    """
+    source = mapping.source
+    if any(route.destination and route.destination.subject == source for some in routes.values() for route in some):
+        return
+    for some in routes.values():
+        remainder = _ALL - sum(route.weight for route in some)
+        if not remainder:
+            continue
+        identity = _identity(source)
+        if isinstance(identity, TransformError):
+            message = f"weights leave {remainder} % to the source, which cannot be a destination: {identity.message}"
+            kind = MappingErrorKind.INVALID_REMAINDER
+            yield replace(_error(kind, mapping, message, identity.server_message), transform=identity)
+            return
+        some.append(Route(weight=remainder, transform=identity, destination=None))

@@ -1,0 +1,261 @@
+"""
+The shape of a document: keys that exist, values of the right kind. Each error has a place and a way out.
+
+A `Language` is a pydantic model and what is worth saying about mistakes in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.syntax.quoting import shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from vstream.syntax.yaml import Document, Path
+
+M = TypeVar("M", bound=BaseModel)
+
+MOST = 200
+"""Errors that are listed: a file with more is another kind of file."""
+
+Wording = Callable[["Path", "ErrorDetails"], tuple[str, str | None]]
+"""A message and a hint about one of pydantic's errors."""
+
+
+def did_you_mean(word: str, known: list[str]) -> str | None:
+    """The known word that was meant, if one is close."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language(Generic[M]):
+    """What may be written in one kind of file."""
+
+    noun: str
+    """What such a file is."""
+    model: type[M]
+    starter: str
+    """The way out for a file without content."""
+    is_needed: Callable[[Path], bool]
+    """Whether too much hangs on the value at a path: everything that names it would look wrong without it."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Hints, by the key that is missing."""
+    wordings: Mapping[str, Wording] = field(default_factory=dict)
+    """How some of pydantic's errors are said."""
+    unknown_key: Callable[[str, list[str]], str | None] = did_you_mean
+    """A hint about a key that is none of those that are known there."""
+
+
+def where(path: Path) -> str:
+    """A path as messages name it."""
+    return shown(".".join(str(part) for part in path) or "the document").strip("`")
+
+
+def shape(document: Document, language: Language[M]) -> tuple[M | None, tuple[Diagnostic, ...]]:
+    """The document as the language has it, None if there are errors (VS005, VS006); and these, in the file's order."""
+    try:
+        return language.model.model_validate(document.data), ()
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    found = [_diagnostic(document, language, details) for details in errors[:MOST]]
+    if len(errors) > MOST:
+        whole = document.source.value(())
+        found.append(
+            Diagnostic(
+                code="VS005",
+                severity=Severity.ERROR,
+                message=f"{len(errors) - MOST:,} more errors are not listed",
+                span=Span.point(document.source.file, whole.end_line, whole.end_column),
+                hint=f"is this a {language.noun}?",
+            )
+        )
+    return None, tuple(sorted(found, key=Diagnostic.sort_key))
+
+
+def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[Path, ...]] | None:
+    """
+    What is left of a document with wrong values when they are taken out, and the paths that were taken out.
+
+    It is for checking the rest, so that all errors of a file come at once. None if what is wrong
+    is something that the rest depends on.
+    """
+    data = deepcopy(document.data)
+    taken: list[Path] = []
+    for _ in range(_ROUNDS):
+        try:
+            return language.model.model_validate(data), tuple(taken)
+        except ValidationError as error:
+            paths = {_removable(data, language, details) for details in error.errors(include_url=False)}
+        if None in paths:
+            return None
+        for path in sorted((path for path in paths if path is not None), key=len, reverse=True):
+            _remove(data, path)
+            taken.append(path)
+    return None
+
+
+_ROUNDS = 3
+"""Taking out a value can leave its map without something that it needs, twice at most."""
+
+
+def _removable(data: Any, language: Language[M], details: ErrorDetails) -> Path | None:
+    """The smallest part that can go without moving others; None if too much hangs on it."""
+    path: Path = details["loc"]
+    if details["type"] == "missing" or (path and path[-1] == "[key]"):
+        path = path[:-1]
+    while path and not isinstance(_at(data, path[:-1]), dict):
+        # An item of a list of maps can be emptied. Any other would move those behind it.
+        if isinstance(path[-1], int) and _is_list_of_maps(_at(data, path[:-1]), path[-1]):
+            break
+        path = path[:-1]
+    return None if not path or language.is_needed(path) else path
+
+
+def _is_list_of_maps(value: Any, index: int) -> bool:
+    return isinstance(value, list) and any(isinstance(one, dict) for number, one in enumerate(value) if number != index)
+
+
+def _at(data: Any, path: Path) -> Any:
+    """The value at *path*, None if there is none."""
+    for part in path:
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def _remove(data: Any, path: Path) -> None:
+    parent = _at(data, path[:-1])
+    if isinstance(parent, dict):
+        parent.pop(path[-1], None)
+    elif isinstance(parent, list) and isinstance(path[-1], int):
+        parent[path[-1]] = {}
+
+
+def _diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Diagnostic:
+    path: Path = details["loc"]
+    kind = details["type"]
+    is_key = bool(path) and path[-1] == "[key]" and kind.startswith("string_")
+    if is_key:
+        path = path[:-1]
+    if "index" in details.get("ctx", {}):
+        path = (*path, details["ctx"]["index"])
+    code, span = "VS005", document.source.value(path)
+    wordings = {**_WORDINGS, **language.wordings}
+    if kind == "extra_forbidden":
+        code, span = "VS006", document.source.key(path)
+        message, hint = f"unknown key {shown(path[-1])}", _unknown_key_hint(language, path)
+    elif kind == "missing":
+        message, hint = f"`{where(path)}` is missing", language.missing.get(str(path[-1]))
+        span = document.source.key(path[:-1])
+    elif kind == "too_short":
+        message, hint = f"`{where(path)}` is empty", language.missing.get(str(path[-1]))
+    elif kind in {"model_type", "dict_type"} and not path and details["input"] is None:
+        message, hint = "the file has no content", language.starter
+    elif kind in wordings:
+        message, hint = wordings[kind](path, details)
+        span = document.source.key(path) if is_key else span
+    else:
+        message, hint = f"`{where(path)}`: {details['msg']}", details.get("ctx", {}).get("hint")
+    return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
+
+
+def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    """What is said of something that should be a map."""
+    if details["input"] is not None:
+        return f"`{where(path)}` must be a map of keys and values", None
+    return f"`{where(path)}` has nothing below it", "indent its keys below it, or remove it"
+
+
+def _list(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    if details["input"] is not None:
+        return f"`{where(path)}` must be a list", "begin each item with `- `"
+    return f"`{where(path)}` has nothing below it", "indent its items below it, or remove it"
+
+
+def _literal(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    expected, written = str(details["ctx"]["expected"]), details["input"]
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    if isinstance(written, str) and written == expected:
+        return f"`{where(path)}` must be the number {expected}", "remove the quotes"
+    listed = ", ".join(f"`{choice}`" for choice in choices)
+    return f"`{where(path)}` must be {listed}, not {shown(written)}", did_you_mean(str(written), choices)
+
+
+def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    is_scalar = isinstance(details["input"], (int, float))
+    return f"`{where(path)}` must be text", "put it in quotes" if is_scalar else None
+
+
+def no_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    """What is said of a text that is no name."""
+    start = ", beginning with a letter or digit" if str(details["ctx"]["pattern"]).startswith("^[A-Za-z0-9][") else ""
+    return f"{shown(details['input'])} is no name", f"letters, digits, `-` and `_` only{start}"
+
+
+def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    return (
+        f"{shown(details['input'])} is longer than {details['ctx']['max_length']} characters",
+        "choose a shorter name",
+    )
+
+
+_WORDINGS: dict[str, Wording] = {
+    "model_type": a_map,
+    "dict_type": a_map,
+    "list_type": _list,
+    "literal_error": _literal,
+    "string_type": _text,
+    "string_pattern_mismatch": no_name,
+    "string_too_long": _too_long,
+    "string_too_short": lambda path, _: (f"`{where(path)}` is empty", "remove it, or write something"),
+    "bool_type": lambda path, _: (f"`{where(path)}` must be `true` or `false`", None),
+}
+
+
+def _unknown_key_hint(language: Language[M], path: Path) -> str | None:
+    known = known_keys(language.model, path[:-1])
+    return language.unknown_key(str(path[-1]), known) or f"known here: {', '.join(f'`{key}`' for key in known)}"
+
+
+def known_keys(model: type[BaseModel], path: Path) -> list[str]:
+    """The keys that the language of *model* allows at *path*, which is a map with fixed keys."""
+    kind: Any = model
+    for part in path:
+        kind = _inner(kind, part)
+    return sorted(one.alias or name for name, one in kind.model_fields.items())
+
+
+def _inner(kind: Any, part: str | int) -> Any:
+    """The type of what is called *part* in a value of type *kind*: a model, a dict or a list."""
+    if _is_model(kind):
+        fields = {one.alias or name: one for name, one in kind.model_fields.items()}
+        return _container(fields[str(part)].annotation)
+    arguments = get_args(kind)
+    return _container(arguments[1] if get_origin(kind) is dict else arguments[0])
+
+
+def _container(annotation: Any) -> Any:
+    """The model, the dict or the list in `X`, `X | None` and `Annotated[X, …]`."""
+    if get_origin(annotation) in {dict, tuple, list} or _is_model(annotation):
+        return annotation
+    return (
+        next(one for one in map(_container, get_args(annotation)) if one is not None) if get_args(annotation) else None
+    )
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)

@@ -1,0 +1,188 @@
+"""What rendering produces: files, each with the place in the topology that caused it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vstream.topology.accounts import (
+    HUB_PASSWORDS,
+    NO_LEAF,
+    PASSWORDS,
+    REGIONAL_PASSWORDS,
+    SYSTEM_PASSWORDS,
+    no_passwords,
+)
+from vstream.topology.model import Security
+
+if TYPE_CHECKING:
+    from vstream.subjects.mapping import Mapping as SubjectMapping
+    from vstream.topology.accounts import Account
+    from vstream.topology.consumer_config import ConsumerConfig
+    from vstream.topology.model import Role, Server, Topology
+    from vstream.topology.stream_config import StreamConfig
+
+
+MAPPINGS_PATH = "mappings.cfg"
+"""With `routing: mapped`, what every server includes in the account that holds the streams, if vstream does not write that."""
+ACCOUNTS_PATH = "accounts.cfg"
+"""Where vstream writes accounts as a whole, what every server that stores includes."""
+OPERATOR_PATH = "operator.cfg"
+"""In operator mode, what every server includes: the operator's token, and those of accounts that it begins with."""
+HUBS_PATH = "hubs.cfg"
+"""With `routing: domains`, what every hub includes."""
+PASSWORDS_PATH = "passwords.cfg"
+"""What that includes: the passwords of its users, which vstream makes up for labs only. Never in a bundle."""
+HUB_PASSWORDS_PATH = "hub-passwords.cfg"
+"""The same for hubs."""
+SYSTEM_PASSWORD_PATH = "system-password.cfg"
+"""With `routing: regional`, the password of the system account; those of users are in a file for each region."""
+TLS_PATH = "tls.cfg"
+"""Where users have certificates, what every server includes: where its own is. It is not in a bundle."""
+
+
+def passwords_path(region: str) -> str:
+    """With `routing: regional`, the passwords of the users of *region*. Never in a bundle."""
+    return f"passwords-{region}.cfg"
+
+
+def leaf_path(region: str) -> str:
+    """What the servers of *region* include to reach their hub: its URL, with a password. Never in a bundle."""
+    return f"leaf-{region}.cfg"
+
+
+def is_secret(path: str) -> bool:
+    """Whether the file at *path* holds passwords."""
+    return stand_in(path) is not None
+
+
+def stand_in(path: str) -> str | None:
+    """What stands for the file with passwords at *path* where a configuration is only read; None for another file."""
+    name = path.rpartition("/")[2]
+    whole = {PASSWORDS_PATH: PASSWORDS, HUB_PASSWORDS_PATH: HUB_PASSWORDS, SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS}
+    if name in whole:
+        return no_passwords(whole[name])
+    if name.startswith("passwords-") and name.endswith(".cfg"):
+        return no_passwords(REGIONAL_PASSWORDS)
+    return NO_LEAF if name.startswith("leaf-") and name.endswith(".cfg") else None
+
+
+def is_private(path: str) -> bool:
+    """Whether nobody else needs to read the file at *path*: it holds passwords, or tokens."""
+    return is_secret(path) or path.rpartition("/")[2] == OPERATOR_PATH
+
+
+def loaded_path(topology: Topology) -> str:
+    """What of a bundle every server that stores loads; it loads it again while it runs, but for tokens, which are pushed."""
+    if topology.security is Security.OPERATOR:
+        return OPERATOR_PATH
+    return ACCOUNTS_PATH if topology.has_accounts else MAPPINGS_PATH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One file of a bundle. *path* is relative, with forward slashes."""
+
+    path: str
+    text: str
+    origin: tuple[str | int, ...] = ()
+    """The path in the topology document that this file comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalStream:
+    """A stream that will exist on servers, parsed back from its artifact."""
+
+    config: StreamConfig
+    virtual: str
+    region: str
+    """Where it lives: a region, or the stretch cluster's name."""
+    role: Role
+    path: str
+    account: str | None = None
+    """The hidden account, or the domain, that it lives in; None where all streams share the account of clients."""
+    takes_over: str | None = None
+    """A plain stream that it sources besides, until it has everything of it."""
+    subjects: tuple[str, ...] = ()
+    """What clients publish on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalConsumer:
+    """A durable that will exist on a physical stream, parsed back from its artifact."""
+
+    config: ConsumerConfig
+    virtual: str
+    region: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAddress:
+    """Where one server listens, and where it stores."""
+
+    server: Server
+    region: str
+    """Where it stands. A member of the stretch cluster stands in a region too, and is lost with it."""
+    cluster_name: str
+    """The NATS cluster that it belongs to: the region's own, or the stretch cluster."""
+    host: str
+    client: int
+    monitor: int
+    cluster: int
+    gateway: int
+    store_dir: str
+    log_file: str | None = None
+    pid_file: str | None = None
+    is_stretch: bool = False
+    """Whether it is a member of the stretch cluster."""
+    is_hub: bool = False
+    """Whether it stores nothing, and joins its region to the others: its region's servers reach it at *cluster*."""
+    link_host: str | None = None
+    """Where other servers reach it, if not at *host*: in a lab whose regions are networks of their own."""
+    gateway_front: int | None = None
+    """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
+    route_front: int | None = None
+    """The port at which the other members of the stretch cluster reach it, in the same way."""
+
+    @property
+    def peer_host(self) -> str:
+        """Where it listens for other servers."""
+        return self.link_host or self.host
+
+    @property
+    def gateway_url(self) -> str:
+        """Where other clusters dial it."""
+        return f"nats://{self.peer_host}:{self.gateway_front or self.gateway}"
+
+    @property
+    def leaf_address(self) -> str:
+        """Where a hub is reached by the servers of its region."""
+        return f"{self.peer_host}:{self.cluster}"
+
+    @property
+    def route_url(self) -> str:
+        """Where the other members of its cluster dial it."""
+        return f"nats://{self.peer_host}:{self.route_front or self.cluster}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Everything a topology renders to, sorted by path, and what it means."""
+
+    artifacts: tuple[Artifact, ...]
+    streams: tuple[PhysicalStream, ...]
+    mappings: tuple[SubjectMapping, ...]
+    accounts: tuple[Account, ...]
+    """What they share, without their users. None with `routing: mapped`."""
+    servers: tuple[ServerAddress, ...]
+    consumers: tuple[PhysicalConsumer, ...] = ()
+    claims: tuple[dict[str, Any], ...] = ()
+    """In operator mode, those of its accounts, the system account included."""
+
+    def text(self, path: str) -> str:
+        """The text of the artifact at *path*. Raises KeyError if there is none."""
+        for artifact in self.artifacts:
+            if artifact.path == path:
+                return artifact.text
+        raise KeyError(path)

@@ -1,0 +1,64 @@
+"""Durable consumers as the JetStream API speaks them: whose they are, on which physical stream, and how far they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.topology.stream_config import TOPOLOGY_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.syntax.json_types import Json
+
+FAILOVER_KEY = "vstream.failover"
+"""Metadata of a consumer that was given the position of another: whose, and when. Where it began is no drift."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """A durable consumer. *stream* is the physical stream that it is on, with its account where it has one."""
+
+    stream: str
+    durable: str
+    fields: Mapping[str, Json]
+    """Every field as sent or received, in the API's spelling; durations in nanoseconds."""
+
+    @property
+    def name(self) -> str:
+        """What it is called among all consumers and streams: `foo-read-west > reader`."""
+        return f"{self.stream} > {self.durable}"
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata, empty if there is none."""
+        metadata = self.fields.get("metadata")
+        return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+
+    @property
+    def owner(self) -> str | None:
+        """The topology that created this consumer, None if vstream did not."""
+        return self.metadata.get(TOPOLOGY_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedConsumer:
+    """A consumer as the servers report it. Sequences are those of its stream."""
+
+    config: ConsumerConfig
+    created: str
+    """RFC 3339, as the server wrote it."""
+    leader: str | None
+    """None while none is elected, and on servers that are not clustered."""
+    delivered: int
+    """The last sequence that was delivered."""
+    ack_floor: int
+    """Up to here everything that it takes was acknowledged."""
+    unacknowledged: int
+    """Delivered messages that nobody has acknowledged yet."""
+    redelivered: int
+    waiting: int
+    """Pull requests that wait for messages: clients that use it now."""
+    pending: int
+    """Messages that were not delivered yet."""

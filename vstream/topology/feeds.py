@@ -1,0 +1,90 @@
+"""Which physical streams feed which: the pairs that a picture measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vstream.topology import naming
+from vstream.topology.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vstream.topology.model import Topology, VirtualStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A physical stream: its name, and the region, or the stretch cluster, that it lives in."""
+
+    virtual: str
+    name: str
+    place: str
+    role: Role
+    limits: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """Its fields, as the topology has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """One physical stream that takes everything from another."""
+
+    virtual: str
+    origin: Part
+    reader: Part
+
+
+def parts(stream: VirtualStream) -> tuple[Part, ...]:
+    """The physical streams of *stream*."""
+    return tuple(
+        Part(
+            virtual=stream.name,
+            name=naming.physical_name(stream, part.role, part.place),
+            place=part.place,
+            role=part.role,
+            limits=part.settings.fields,
+        )
+        for part in stream.physical
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durable:
+    """A consumer that the topology has: the physical stream that it is on, its name, and its region."""
+
+    virtual: str
+    stream: str
+    name: str
+    region: str
+
+
+def durables(topology: Topology) -> tuple[Durable, ...]:
+    """The consumers of all virtual streams, region by region."""
+    return tuple(
+        Durable(virtual=stream.name, stream=naming.read_in(stream, region), name=one.name, region=region)
+        for stream in topology.streams
+        for one in stream.consumers
+        for region in one.regions
+    )
+
+
+def all_parts(topology: Topology) -> tuple[Part, ...]:
+    """The physical streams of all virtual streams."""
+    return tuple(part for stream in topology.streams for part in parts(stream))
+
+
+def feeds(stream: VirtualStream) -> Iterator[Feed]:
+    """Every pair of physical streams of which one takes from the other."""
+    own = parts(stream)
+    by_name = {part.name: part for part in own}
+    mirrored = naming.mirrored(stream)
+    for reader in own:
+        if reader.role in {Role.WRITE, Role.ORIGIN}:
+            continue
+        if reader.role is Role.READ and mirrored is not None:
+            origins = [by_name[mirrored]]
+        else:
+            origins = [part for part in own if part.role is Role.WRITE]
+        for origin in origins:
+            yield Feed(virtual=stream.name, origin=origin, reader=reader)

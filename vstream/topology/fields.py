@@ -1,0 +1,376 @@
+"""
+The single values of the topology language: what is accepted, and its JSON Schema.
+
+An error in a list names the item by its index (`ctx["index"]`), so that it is shown there.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import AddressValueError, IPv6Address
+from typing import TYPE_CHECKING, Annotated, Literal, LiteralString, TypeVar
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from vstream.syntax.quoting import shown
+from vstream.topology import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+STREAM_PATTERN = r"^[A-Za-z0-9_-]+$"
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+HOST_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])$"
+TAG_PATTERN = r"^[^\s,]+$"
+
+SMALLEST_AGE = 100 * 10**6
+"""100 ms: the shortest max_age and duplicate window that servers accept (server/stream.go, checkStreamCfg)."""
+MAX_SERVERS = 99
+_OLDEST_MINOR = 10
+_SECOND = 10**9
+_MAX_INT32 = 2**31 - 1
+
+_VERSION = re.compile(r"2\.([0-9]{1,2})(?:\.[0-9]+)?")
+_SYNC_INTERVAL = r"^(always|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_T = TypeVar("_T", int, float)
+
+
+def _parsed(kind: LiteralString, parse: Callable[[str], _T], text: str) -> _T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise PydanticCustomError(kind, "{reason}", {"reason": str(error)}) from None
+
+
+def _duration(value: object) -> int:
+    if _is_number(value):
+        raise PydanticCustomError(
+            "duration", "a duration needs a unit: `{n}s`, `{n}m`, `{n}h` or `{n}d`?", {"n": value}
+        )
+    if not isinstance(value, str):
+        raise PydanticCustomError("duration", "a duration is a text such as `90s`, `1h30m` or `30d`")
+    return _parsed("duration", units.parse_duration, value)
+
+
+def _age(value: object) -> int:
+    age = _duration(value)
+    if age == 0 and value != units.UNLIMITED:
+        raise PydanticCustomError(
+            "duration", "to a server, no time at all means no limit: write `unlimited` if you mean it"
+        )
+    if 0 < age < SMALLEST_AGE:
+        raise PydanticCustomError("duration", "servers accept no max_age below 100ms")
+    return age
+
+
+def _window(value: object) -> int:
+    if value == units.UNLIMITED:
+        raise PydanticCustomError("duration", "a window has an end: write it like `2m`, or `0s` for none")
+    return _duration(value)
+
+
+def _wait(value: object) -> int:
+    if value == units.UNLIMITED:
+        raise PydanticCustomError("duration", "a wait has an end: write it like `30s`")
+    wait = _duration(value)
+    if wait == 0:
+        raise PydanticCustomError("duration", "to a server, no time at all means its default: leave it out")
+    return wait
+
+
+def _marker_time(value: object) -> int:
+    time = _wait(value)
+    if time < _SECOND:
+        raise PydanticCustomError("duration", "servers accept no marker that stands for less than 1s")
+    return time
+
+
+def _waits(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("waits", "expected a list of durations, such as `[1s, 5s, 30s]`")
+    return tuple(value)
+
+
+def _link_time(value: object) -> int:
+    return _parsed("duration", units.parse_link_time, value) if isinstance(value, str) else _duration(value)
+
+
+def _rate(value: object) -> int:
+    if not isinstance(value, str):
+        raise PydanticCustomError("rate", "a rate needs a unit: write it like `200mbit`")
+    return _parsed("rate", units.parse_rate, value)
+
+
+def _share(value: object) -> float:
+    if not isinstance(value, str):
+        raise PydanticCustomError("share", "a loss is a percentage such as `1%`")
+    return _parsed("share", units.parse_share, value)
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, str) and not _is_number(value):
+        raise PydanticCustomError("size", "a size is a number of bytes or a text such as `512MiB`")
+    return _parsed("size", units.parse_size, str(value))
+
+
+def _limit(value: object) -> int:
+    size = _size(value)
+    if size == 0:
+        raise PydanticCustomError(
+            "size", "to a server, no bytes at all means no limit: write `unlimited` if you mean it"
+        )
+    return size
+
+
+def _message_size(value: object) -> int:
+    size = _limit(value)
+    if size > _MAX_INT32:
+        raise PydanticCustomError(
+            "size", "a server counts the bytes of one message in 32 bits: at most 2GiB less one byte"
+        )
+    return size
+
+
+def _count(value: object) -> int:
+    if value == units.UNLIMITED:
+        return -1
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= units.MAX_INT64:
+        return value
+    raise PydanticCustomError("count", "a count is a whole number above 0, or `unlimited`")
+
+
+def _version(value: object) -> tuple[int, int]:
+    match = _VERSION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        is_bare = isinstance(value, float)
+        why = (
+            "in quotes, since YAML reads 2.10 as 2.1" if is_bare else "2.10 is the oldest that can run virtual streams"
+        )
+        raise PydanticCustomError("version", 'a server version is written `"2.12"`: {why}', {"why": why})
+    if int(match[1]) < _OLDEST_MINOR:
+        raise PydanticCustomError(
+            "version", "cluster-scoped mappings and source transforms need nats-server 2.10 or newer"
+        )
+    return (2, int(match[1]))
+
+
+def _servers(value: object) -> tuple[str | None, ...]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MAX_SERVERS:
+            raise PydanticCustomError("servers", "a region has 1 to {most} servers", {"most": MAX_SERVERS})
+        return (None,) * value
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("servers", "servers are a number (`3`) or a list of host names")
+    for index, host in enumerate(value):
+        _check_host(index, host)
+    if len(value) > MAX_SERVERS:
+        raise PydanticCustomError("servers", "a region has 1 to {most} servers", {"most": MAX_SERVERS})
+    _refuse_repeated([host.lower() for host in value], "host")
+    return tuple(value)
+
+
+def _check_host(index: int | str, host: object) -> None:
+    if isinstance(host, str) and re.fullmatch(HOST_PATTERN, host) and (host[0] != "[" or _is_ipv6(host[1:-1])):
+        return
+    if isinstance(host, str) and _is_ipv6(host):
+        raise PydanticCustomError(
+            "servers", 'an IPv6 address stands in brackets and quotes: `"[{host}]"`', {"host": host, "index": index}
+        )
+    raise PydanticCustomError(
+        "servers",
+        "{host} is no host name; ports are given once per region, under `ports`",
+        {"host": shown(host), "index": index},
+    )
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _refuse_repeated(values: Sequence[str], noun: str) -> None:
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            raise PydanticCustomError(
+                "repeated", "the {noun} {value} is listed twice", {"noun": noun, "value": shown(value), "index": index}
+            )
+        seen.add(value)
+
+
+def _listed(kind: str, what: str) -> Callable[[object], Sequence[str]]:
+    """A check that a value is a list of texts; *kind* and *what* name the value in its error."""
+
+    def check(value: object) -> Sequence[str]:
+        if not isinstance(value, list):
+            raise PydanticCustomError(kind, "{what}", {"what": what})
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                raise PydanticCustomError(
+                    kind, "{item} is no text: put it in quotes", {"item": shown(item), "index": index}
+                )
+        return value
+
+    return check
+
+
+_region_list = _listed("regions", "regions are `all` or a list of region names")
+_name_list = _listed("names", "expected a text or a list of texts")
+
+
+def _regions(value: object) -> tuple[str, ...] | Literal["all"]:
+    if value == "all":
+        return "all"
+    names = _region_list(value)
+    if not names:
+        raise PydanticCustomError("regions", "name at least one region, or write `all`")
+    _refuse_repeated(names, "region")
+    return tuple(names)
+
+
+def _members(value: object) -> dict[str, str | None] | Literal["all"]:
+    if value == "all":
+        return "all"
+    if isinstance(value, dict) and value:
+        hosts = list(value.values())
+        for region, host in value.items():
+            _check_host(region, host)
+        for region, host in value.items():
+            if [one.lower() for one in hosts].count(host.lower()) > 1:
+                raise PydanticCustomError(
+                    "repeated",
+                    "the host {value} is listed twice",
+                    {"value": shown(host), "index": region},
+                )
+        return dict(value)
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError(
+            "members",
+            "members are `all`, a list of regions, or a map of regions to host names (`west: w9.example.net`)",
+        )
+    names = _region_list(value)
+    _refuse_repeated(names, "region")
+    return dict.fromkeys(names)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(_name_list(value))
+
+
+def _tags(value: object) -> tuple[tuple[str, ...], ...]:
+    if not isinstance(value, list):
+        raise PydanticCustomError("tags", "one entry for each server: a tag (`az:a`) or a list of tags")
+    return tuple(_tag_row(index, row) for index, row in enumerate(value))
+
+
+def _tag_row(index: int, row: object) -> tuple[str, ...]:
+    tags = tuple(row) if isinstance(row, list) else (row,)
+    for tag in tags:
+        # Servers trim tags, and placement compares them as text.
+        if not isinstance(tag, str) or not re.fullmatch(TAG_PATTERN, tag) or not tag.isprintable():
+            raise PydanticCustomError(
+                "tags",
+                "{tag} is no tag: a text without spaces and commas, such as `az:a`",
+                {"tag": shown(tag), "index": index},
+            )
+    return tags
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_TAG = {"type": "string", "pattern": TAG_PATTERN}
+_INTEGER = {"type": "integer", "minimum": 1, "maximum": units.MAX_INT64}
+_UNLIMITED = {"const": units.UNLIMITED}
+_BYTES = [{"type": "string", "pattern": units.SIZE_PATTERN}, {**_INTEGER, "minimum": 0}]
+
+Age = Annotated[int, BeforeValidator(_age), WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN})]
+Window = Annotated[
+    int, BeforeValidator(_window), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+]
+Wait = Annotated[int, BeforeValidator(_wait), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})]
+MarkerTime = Annotated[
+    int, BeforeValidator(_marker_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+]
+Waits = Annotated[tuple[Wait, ...], BeforeValidator(_waits)]
+LinkTime = Annotated[
+    int, BeforeValidator(_link_time), WithJsonSchema({"type": "string", "pattern": f"^{units.TIME_PATTERN}$"})
+]
+Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "pattern": units.RATE_PATTERN})]
+Share = Annotated[float, BeforeValidator(_share), WithJsonSchema({"type": "string", "pattern": units.SHARE_PATTERN})]
+Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": _BYTES})]
+Limit = Annotated[int, BeforeValidator(_limit), WithJsonSchema({"anyOf": [_BYTES[0], _INTEGER]})]
+MessageSize = Annotated[
+    int,
+    BeforeValidator(_message_size),
+    WithJsonSchema({"anyOf": [_BYTES[0], {**_INTEGER, "maximum": _MAX_INT32}]}),
+]
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"anyOf": [_UNLIMITED, _INTEGER]})]
+Version = Annotated[
+    tuple[int, int],
+    BeforeValidator(_version),
+    WithJsonSchema({"type": "string", "pattern": r"^2\.[1-9][0-9](\.[0-9]+)?$"}),
+]
+Servers = Annotated[
+    tuple[str | None, ...],
+    BeforeValidator(_servers),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_SERVERS},
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": HOST_PATTERN},
+                    "minItems": 1,
+                    "maxItems": MAX_SERVERS,
+                    "uniqueItems": True,
+                },
+            ]
+        }
+    ),
+]
+Members = Annotated[
+    dict[str, str | None] | Literal["all"],
+    BeforeValidator(_members),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "all"},
+                {**_TEXTS, "minItems": 1, "uniqueItems": True},
+                {
+                    "type": "object",
+                    "patternProperties": {NAME_PATTERN: {"type": "string", "pattern": HOST_PATTERN}},
+                    "minProperties": 1,
+                },
+            ]
+        }
+    ),
+]
+RegionNames = Annotated[
+    tuple[str, ...] | Literal["all"],
+    BeforeValidator(_regions),
+    WithJsonSchema({"anyOf": [{"const": "all"}, {**_TEXTS, "minItems": 1, "uniqueItems": True}]}),
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS]})]
+Tags = Annotated[
+    tuple[tuple[str, ...], ...],
+    BeforeValidator(_tags),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [_TAG, {"type": "array", "items": _TAG}]}}),
+]
+SyncInterval = Annotated[str, StringConstraints(pattern=_SYNC_INTERVAL)]
+Variable = Annotated[str, StringConstraints(pattern=VARIABLE_PATTERN)]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=64)]
+StreamName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=128)]
+BucketName = Annotated[str, StringConstraints(pattern=STREAM_PATTERN, max_length=124)]
+"""Its stream is called so after `KV_` or `OBJ_`."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+Text = Annotated[str, StringConstraints(min_length=1)]

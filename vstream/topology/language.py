@@ -1,0 +1,98 @@
+"""What is worth saying about mistakes in the shape of a topology."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.syntax.quoting import shown
+from vstream.syntax.schema import Language, a_map, did_you_mean, known_keys, no_name, where
+from vstream.topology import derived_fields
+from vstream.topology.document import TopologyDocument
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from vstream.syntax.yaml import Path
+
+_DEEP_ENOUGH = 3
+"""`regions.west` is too much to take out: everything that names the region would look wrong. `regions.west.tags` is not."""
+
+
+_FEW = 8
+"""Keys that are worth listing to somebody who wrote none."""
+_APART = {("streams",), ("kv",), ("objects",), ("defaults",)}
+"""What of one entry can be taken out: nothing else names it."""
+
+
+def _is_needed(path: Path) -> bool:
+    return path in _APART or (len(path) < _DEEP_ENOUGH and path[:1] not in _APART)
+
+
+def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    pattern = str(details["ctx"]["pattern"])
+    if "always" in pattern:
+        return f"{shown(details['input'])} is no interval", "write `always`, or a time such as `10s` or `2m`"
+    if pattern.startswith("^[A-Za-z_]["):
+        # Perhaps the secret itself: it is not shown.
+        return f"`{where(path)}` must be the name of an environment variable", "the secret itself never stands here"
+    return no_name(path, details)
+
+
+def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    most = {"replicas": "5", "history": "64"}.get(str(path[-1]), "65535")
+    hint = "remove the quotes" if isinstance(details["input"], str) and details["input"].isdecimal() else None
+    return f"`{where(path)}` must be a whole number from 1 to {most}", hint
+
+
+def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
+    message, hint = a_map(path, details)
+    known = known_keys(TopologyDocument, path)
+    if hint is None and len(known) <= _FEW:
+        hint = f"known there: {', '.join(f'`{key}`' for key in known)}"
+    return message, hint
+
+
+_CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "profile": "routing", "layout": "routing"}
+"""What people call keys, whose spelling is not close."""
+
+
+def _unknown_key(key: str, known: list[str]) -> str | None:
+    is_stream = {"max_age", "config"} <= set(known)
+    cannot = (
+        derived_fields.OF_STREAMS
+        if is_stream
+        else derived_fields.OF_CONSUMERS
+        if {"ack_wait", "config"} <= set(known)
+        else {}
+    )
+    if key in cannot:
+        return f"{cannot[key]}; {derived_fields.way_out(key)}"
+    if _CALLED.get(key) in known:
+        return f"did you mean `{_CALLED[key]}`?"
+    return did_you_mean(key, known) or (
+        "a setting of the JetStream API that vstream has no word for goes under `config`" if is_stream else None
+    )
+
+
+LANGUAGE: Final = Language(
+    noun="topology",
+    model=TopologyDocument,
+    starter="`vstream init` writes a commented starter",
+    is_needed=_is_needed,
+    missing={
+        "version": "write `version: 1`, the version of the topology language",
+        "name": "name the topology: streams are marked with it as their owner",
+        "server_version": 'state the oldest nats-server that must be able to run this, such as `server_version: "2.12"`',
+        "subjects": "state what clients publish on, such as `subjects: [foo.>]`",
+        "servers": "give a number (`servers: 3`) or host names",
+        "regions": "name at least one region, such as `west: {servers: 3}`",
+    },
+    wordings={
+        "model_type": _map,
+        "string_pattern_mismatch": _pattern,
+        "int_type": _whole_number,
+        "greater_than_equal": _whole_number,
+        "less_than_equal": _whole_number,
+    },
+    unknown_key=_unknown_key,
+)

@@ -1,0 +1,409 @@
+"""A topology, decoded: every default filled in, every preset resolved, every value in JetStream's own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vstream.syntax.json_types import Json
+
+ServerVersion = tuple[int, int]
+COUNTERS_SINCE: ServerVersion = (2, 12)
+"""The first nats-server whose streams can count."""
+DEDUPE_OFF_SINCE: ServerVersion = (2, 14)
+"""From here on a `duplicate_window` of 0 turns deduplication of sourced messages off; before, it meant 2 minutes."""
+"""Major and minor, such as (2, 12): features arrive with minor versions."""
+
+
+class Role(Enum):
+    """What a physical stream does for its virtual stream."""
+
+    WRITE = "write"
+    """Takes what is published in one region."""
+    ORIGIN = "origin"
+    """Takes what is published everywhere, and carries the virtual name."""
+    ORDER = "order"
+    """Sources all write streams, and so decides on one order."""
+    READ = "read"
+    """Answers reads in one region: it sources all write streams, or mirrors the one stream that decides."""
+    CATALOG = "catalog"
+    """With `routing: accounts`, stands beside write streams for a stream with an origin, so that it is found by subject."""
+
+
+class Consistency(Enum):
+    """What a virtual stream promises, and with it, which physical streams it has."""
+
+    VIRTUAL = "virtual"
+    """Local writes and reads; regions agree eventually, each in an order of its own."""
+    ORDERED = "ordered"
+    """Local writes and reads; one order everywhere, decided in the stretch cluster."""
+    STRETCH = "stretch"
+    """One stream across regions in the stretch cluster; local, possibly stale, reads from mirrors."""
+    HOMED = "homed"
+    """One stream in one region; local, possibly stale, reads from mirrors."""
+
+    @property
+    def has_origin(self) -> bool:
+        """Whether one physical stream takes all publishes under the virtual name, so that nothing is mapped."""
+        return self in {Consistency.STRETCH, Consistency.HOMED}
+
+    @property
+    def needs_stretch(self) -> bool:
+        """Whether a physical stream lives in the stretch cluster."""
+        return self in {Consistency.STRETCH, Consistency.ORDERED}
+
+    @property
+    def has_mirrors(self) -> bool:
+        """Whether the read streams are mirrors."""
+        return self is not Consistency.VIRTUAL
+
+
+class Routing(Enum):
+    """How clients reach the physical streams, and with it, which accounts there are."""
+
+    MAPPED = "mapped"
+    """One account; mapping rules for each stream send requests to streams with names of their own."""
+    ACCOUNTS = "accounts"
+    """One account for clients, and hidden ones for each region, in which streams carry the virtual name."""
+    DOMAINS = "domains"
+    """A JetStream domain for each region, in which read streams carry the virtual name; hubs join the regions."""
+    REGIONAL = "regional"
+    """An account for each region, with users of its own, in which read streams carry the virtual name."""
+
+    @property
+    def is_written_aside(self) -> bool:
+        """Whether a region's write stream stands beside its read stream: rules lead publishes away from the latter."""
+        return self in {Routing.DOMAINS, Routing.REGIONAL}
+
+
+class Security(Enum):
+    """Where accounts and users are written down."""
+
+    PASSWORDS = "passwords"
+    """In configuration files, which every server includes; users log in with a password."""
+    NKEYS = "nkeys"
+    """In the same files; users log in with a key, of which servers know the public half."""
+    CERTIFICATES = "certificates"
+    """In the same files; users are who their TLS certificate says."""
+    OPERATOR = "operator"
+    """In tokens that an operator signs (JWTs), which are pushed to servers while they run."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether vstream keeps keys for it, in a directory that nobody else can read."""
+        return self in {Security.NKEYS, Security.OPERATOR}
+
+
+class Naming(Enum):
+    """Where physical subjects live."""
+
+    ISOLATED = "isolated"
+    """`_vs.<stream>.<region>.<subject>`: outside the virtual space, so that nothing is mapped twice."""
+    BLOG = "blog"
+    """`<first token>.<region>.<rest>`: for those who already run the published recipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How a client reaches a region: a nats CLI context, or addresses with credentials. Holds no secret itself."""
+
+    context: str | None = None
+    urls: tuple[str, ...] = ()
+    creds: str | None = None
+    nkey: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_env: str | None = None
+    token: str | None = field(default=None, repr=False)
+    token_env: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    monitor: tuple[str, ...] = ()
+    """HTTP monitoring addresses of every server of the region: where loaded mappings are read back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """TCP ports of one server."""
+
+    client: int
+    monitor: int
+    cluster: int
+    gateway: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JetStreamLimits:
+    """What one server may store, in bytes, and where."""
+
+    max_file: int
+    max_memory: int
+    store_dir: str | None
+    sync_interval: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One nats-server. *host* is None where the topology gives only a number of servers."""
+
+    name: str
+    host: str | None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """One cluster of the super-cluster."""
+
+    name: str
+    cluster: str
+    servers: tuple[Server, ...]
+    ports: Ports
+    jetstream: JetStreamLimits
+    endpoint: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The network between two regions of a lab. None says nothing: it is as good as it gets."""
+
+    between: tuple[str, str]
+    """Two regions, in the order of the topology."""
+    rtt: int | None = None
+    """Nanoseconds there and back."""
+    jitter: int | None = None
+    """Nanoseconds, at most, that some traffic is later than that, there and back."""
+    rate: int | None = None
+    """Bits per second in each direction; 0 for no limit."""
+    loss: float | None = None
+    """The share of packets that is lost in each direction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """The cluster that has one server in each of several regions."""
+
+    cluster: str
+    members: Mapping[str, Server]
+    """By region, in the order of the topology's regions."""
+    ports: Ports
+    jetstream: JetStreamLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A server, the region that it stands in, and the cluster that it belongs to."""
+
+    server: Server
+    region: str
+    cluster: str
+    ports: Ports
+    jetstream: JetStreamLimits
+    is_stretch: bool = False
+    """Whether the cluster is the stretch cluster: such a server shares its region's fate, and is none of its cluster."""
+    is_hub: bool = False
+    """Whether it stores nothing, and joins its region to the others: it is none of its region's cluster either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """What the topology says of one physical stream: fields of the JetStream API, in its spelling and units."""
+
+    fields: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalPart:
+    """One physical stream of a virtual stream. *place* is a region's name, or the stretch cluster's."""
+
+    role: Role
+    place: str
+    settings: StreamSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """A durable that a virtual stream has in each of *regions*, on the stream that is read there."""
+
+    name: str
+    regions: tuple[str, ...]
+    fields: Mapping[str, Json]
+    """Fields of the JetStream API, in its spelling and units, without its names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualStream:
+    """A stream that clients know by *name* in every region of *regions*."""
+
+    name: str
+    subjects: tuple[str, ...]
+    regions: tuple[str, ...]
+    write: Mapping[str, StreamSettings]
+    """By region; empty where there is an origin."""
+    read: Mapping[str, StreamSettings]
+    """By region; the home of a homed stream has none."""
+    origin: Mapping[str, StreamSettings] = field(default_factory=dict)
+    """By place, one at most: its home region, or the stretch cluster."""
+    order: Mapping[str, StreamSettings] = field(default_factory=dict)
+    """By place, one at most: the stretch cluster."""
+    consistency: Consistency = Consistency.VIRTUAL
+    is_order_named: bool = False
+    """Whether the ordering stream carries the virtual name, instead of nobody: with `routing: mapped` alone."""
+    routing: Routing = Routing.MAPPED
+    """As of the whole topology: what its physical streams are called depends on it."""
+    is_former: bool = False
+    """Whether it is in the layout that the topology moves away from, which clients do not reach any more."""
+    follows_former: bool = False
+    """Whether its read streams source those of the layout that the topology moves away from, besides."""
+    canary: str | None = None
+    """The subject that probes may publish on; a `*` in it stands for the region of origin."""
+    consumers: tuple[Consumer, ...] = ()
+    takes_over: str | None = None
+    """A plain stream that the read streams source besides."""
+    core_subscribers: bool = False
+    """Whether clients hear what is published without JetStream too."""
+    is_bucket: bool = False
+    """Whether it is a key-value bucket or an object store, from which clients purge what was deleted."""
+
+    @property
+    def has_namesake(self) -> bool:
+        """Whether one physical stream is what all regions mean by the virtual name, and mirrors answer Direct Get for it."""
+        return self.consistency.has_origin or self.is_order_named
+
+    @property
+    def physical(self) -> tuple[PhysicalPart, ...]:
+        """Every physical stream, place by place: the regions in order, then the stretch cluster."""
+        by_role = {Role.WRITE: self.write, Role.ORIGIN: self.origin, Role.ORDER: self.order, Role.READ: self.read}
+        places = dict.fromkeys((*self.regions, *self.origin, *self.order))
+        return tuple(
+            PhysicalPart(role=role, place=place, settings=settings[place])
+            for place in places
+            for role, settings in by_role.items()
+            if place in settings
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hubs:
+    """With `routing: domains`, one server without JetStream in each region, which the region's servers join as leafs."""
+
+    members: Mapping[str, Server]
+    """By region, in the order of the topology's regions."""
+    ports: Ports
+    """At `cluster` it listens for the servers of its region."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The whole declaration."""
+
+    name: str
+    server_version: ServerVersion
+    naming: Naming
+    regions: tuple[Region, ...]
+    streams: tuple[VirtualStream, ...]
+    stretch: Stretch | None = None
+    hubs: Hubs | None = None
+    routing: Routing = Routing.MAPPED
+    account: str | None = None
+    """The account of clients if vstream writes it: with `mapped` only where it was named."""
+    moves_to: Routing | None = None
+    """Another layout that is made beside this one, in which clients still are."""
+    moves_from: Routing | None = None
+    """A layout that clients have left, and that still hands on what it has."""
+    security: Security = Security.PASSWORDS
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    """By user, what its certificate says, where that is not the user's name."""
+    roots: tuple[str, ...] = ()
+    """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
+    links: tuple[Link, ...] = ()
+    """Those that are not as good as it gets."""
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether vstream writes accounts as a whole, and not only mappings for somebody else's."""
+        is_named = self.account is not None or self.security is Security.OPERATOR
+        return self.routing is not Routing.MAPPED or is_named
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of all clusters: those of the regions, then the stretch cluster."""
+        return (*(region.cluster for region in self.regions), *((self.stretch.cluster,) if self.stretch else ()))
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Every server that stores: those of the regions' own clusters, then the members of the stretch cluster."""
+        own = [
+            Seat(
+                server=server,
+                region=region.name,
+                cluster=region.cluster,
+                ports=region.ports,
+                jetstream=region.jetstream,
+            )
+            for region in self.regions
+            for server in region.servers
+        ]
+        stretch = self.stretch
+        members = (
+            [
+                Seat(
+                    server=server,
+                    region=region,
+                    cluster=stretch.cluster,
+                    ports=stretch.ports,
+                    jetstream=stretch.jetstream,
+                    is_stretch=True,
+                )
+                for region, server in stretch.members.items()
+            ]
+            if stretch
+            else []
+        )
+        return (*own, *members)
+
+    @property
+    def processes(self) -> tuple[Seat, ...]:
+        """Every server that has to run: those that store, then the hubs between regions."""
+        hubs = self.hubs
+        if hubs is None:
+            return self.seats
+        nothing = JetStreamLimits(max_file=0, max_memory=0, store_dir=None, sync_interval=None)
+        return (
+            *self.seats,
+            *(
+                Seat(
+                    server=server,
+                    region=region,
+                    cluster=server.name,
+                    ports=hubs.ports,
+                    jetstream=nothing,
+                    is_hub=True,
+                )
+                for region, server in hubs.members.items()
+            ),
+        )
+
+    def servers_at(self, place: str) -> tuple[Server, ...]:
+        """The servers that a stream at *place*, a region or the stretch cluster, can live on. Raises KeyError."""
+        if self.stretch is not None and place == self.stretch.cluster:
+            return tuple(self.stretch.members.values())
+        return self.region(place).servers
+
+    def cluster_at(self, place: str) -> str:
+        """The cluster of *place*, a region or the stretch cluster. Raises KeyError."""
+        if self.stretch is not None and place == self.stretch.cluster:
+            return place
+        return self.region(place).cluster
+
+    def region(self, name: str) -> Region:
+        """The region called *name*. Raises KeyError if there is none."""
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise KeyError(name)

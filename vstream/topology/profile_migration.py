@@ -1,0 +1,43 @@
+"""
+A topology that moves from `routing: mapped` to `accounts`: both layouts of its streams, side by side.
+
+First clients are in the old one (`moves_to`), then in the new one (`moves_from`). The read streams of the new one source
+those of the old one besides, each that of its own region.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.topology import naming
+from vstream.topology.model import Role, Routing
+
+if TYPE_CHECKING:
+    from vstream.topology.model import Topology, VirtualStream
+
+
+def beside(topology: Topology) -> Topology | None:
+    """*topology* in the layout that its clients are not in: the one that they will be in, or were in. None if it does not move."""
+    if topology.moves_to is not None:
+        streams = tuple(replace(one, routing=topology.moves_to, follows_former=True) for one in topology.streams)
+        return replace(topology, routing=topology.moves_to, streams=streams)
+    if topology.moves_from is not None:
+        former = tuple(
+            replace(one, routing=topology.moves_from, is_former=True, follows_former=False) for one in topology.streams
+        )
+        return replace(topology, routing=topology.moves_from, streams=former)
+    return None
+
+
+def layouts(topology: Topology) -> tuple[Topology, ...]:
+    """*topology*, and what is beside it."""
+    other = beside(topology)
+    return (topology,) if other is None else (topology, other)
+
+
+def followed(stream: VirtualStream, role: Role, place: str) -> str | None:
+    """The stream of the old layout that a read stream of the new one sources besides."""
+    if not stream.follows_former or role is not Role.READ:
+        return None
+    return naming.physical_name(replace(stream, routing=Routing.MAPPED, is_former=True), role, place)

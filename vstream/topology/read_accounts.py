@@ -1,0 +1,86 @@
+"""The accounts of a parsed NATS configuration: what each exports and imports (server/opts.go, parseAccounts)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
+from vstream.topology.accounts import Account, Export, Import, Shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNSAID = ("users", "default_permissions", "exports")
+"""What servers do not tell of an account that they have loaded: its users, and how long answers may take."""
+_SECRETS = frozenset({"password", "pass"})
+_DIGITS = 16
+
+
+def read_accounts(block: ConfMap) -> tuple[Account, ...]:
+    """The accounts of an `accounts { … }` block, in the order written, without their users and the system account."""
+    return tuple(
+        Account(
+            name=name,
+            purpose="",
+            has_jetstream=_text(node.get_folded("jetstream")) not in {None, "", "disabled", "False"},
+            exports=tuple(_exports(node.get_folded("exports"))),
+            imports=tuple(_imports(node.get_folded("imports"))),
+        )
+        for name, node in block.items()
+        if isinstance(node, ConfMap) and not name.startswith("$")
+    )
+
+
+def unsaid(block: ConfMap) -> str:
+    """A digest of what servers do not tell of an `accounts { … }` block. No password is in it."""
+    said = {
+        name: {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
+        for name, node in block.items()
+        if isinstance(node, ConfMap)
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+def _without_secrets(node: ConfNode | None) -> object:
+    if isinstance(node, ConfMap):
+        return {key: _without_secrets(one) for key, one in node.items() if key.lower() not in _SECRETS}
+    if isinstance(node, ConfArray):
+        return [_without_secrets(one) for one in node.items]
+    return None if node is None else to_python(node)
+
+
+def _exports(node: ConfNode | None) -> Iterator[Export]:
+    for one in _maps(node):
+        for shared in Shared:
+            subject = _text(one.get_folded(shared.value))
+            if subject is not None:
+                takers = one.get_folded("accounts")
+                yield Export(
+                    shared=shared,
+                    subject=subject,
+                    accounts=tuple(str(_text(name)) for name in takers.items) if isinstance(takers, ConfArray) else (),
+                    threshold=_text(one.get_folded("threshold")),
+                )
+
+
+def _imports(node: ConfNode | None) -> Iterator[Import]:
+    for one in _maps(node):
+        for shared in Shared:
+            taken = one.get_folded(shared.value)
+            if isinstance(taken, ConfMap):
+                yield Import(
+                    shared=shared,
+                    account=_text(taken.get_folded("account")) or "",
+                    subject=_text(taken.get_folded("subject")) or "",
+                    to=_text(one.get_folded("to")),
+                )
+
+
+def _maps(node: ConfNode | None) -> Iterator[ConfMap]:
+    return (one for one in (node.items if isinstance(node, ConfArray) else ()) if isinstance(one, ConfMap))
+
+
+def _text(node: ConfNode | None) -> str | None:
+    return str(node.value) if isinstance(node, ConfScalar) else None

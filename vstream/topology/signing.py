@@ -1,0 +1,48 @@
+"""Who signs in operator mode, as a value: names of keys, and what signs with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from vstream.syntax.json_types import Json
+
+OPERATOR = "operator"
+"""Whom servers trust. Signs nothing but itself."""
+SIGNER = "signer"
+"""What the operator lets sign accounts."""
+SYSTEM_ACCOUNT = "SYS"
+
+
+CA_FILE, SERVER_CERTIFICATE, SERVER_KEY = "ca.pem", "server.pem", "server.key"
+"""Where users have certificates: what a lab's servers have."""
+
+
+def account_key(account: str) -> str:
+    """The name of the key that *account* is known by."""
+    return f"account-{account}"
+
+
+def role_key(user: str) -> str:
+    """The name of the key that signs users of the role *user*: what they may do stands with it, in the account."""
+    return f"role-{user}"
+
+
+def user_key(user: str) -> str:
+    """The name of the key that *user* logs in with, where configuration files say the public half of it."""
+    return f"user-{user}"
+
+
+def certificate_files(user: str) -> tuple[str, str]:
+    """The certificate of *user*, and its key."""
+    return f"user-{user}.pem", f"user-{user}.key"
+
+
+class Signer(Protocol):
+    """Knows keys by their names."""
+
+    def public(self, name: str) -> str:
+        """The public key called *name*. Raises VstreamError if there is none."""
+
+    def sign(self, claims: dict[str, Json], name: str) -> str:
+        """*claims* as a token, signed with the key called *name*. The same claims give the same token."""
