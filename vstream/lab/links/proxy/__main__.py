@@ -13,7 +13,7 @@ from pathlib import Path
 
 if __package__ is None or not __package__:
     # Started by its path, in a Python that looks for no packages: that takes half of the time.
-    sys.path.insert(0, str(Path(__file__).parents[3]))
+    sys.path.insert(0, str(Path(__file__).parents[4]))
 
 import asyncio
 import json
