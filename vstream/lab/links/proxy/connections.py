@@ -25,7 +25,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Half(asyncio.Protocol):
-    """One of the two sockets. What it reads goes into *out*, once there is one."""
+    """One of the two sockets. What it reads goes into *out*; what comes before there is one is kept until then."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -37,6 +37,8 @@ class Half(asyncio.Protocol):
         self.has_been_told = False
         """Whether it has got everything that the other has sent, and knows it."""
         self._has_finished = False
+        self._early: list[bytes] = []
+        """What was read before there was a lane for it: in Python 3.11.2 nothing stops a new transport from reading."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's."""
@@ -45,8 +47,19 @@ class Half(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's."""
-        if self.out is not None:
+        if self.out is None:
+            self._early.append(data)
+        else:
             self.out.feed(data)
+
+    def join(self, out: Lane, other: Half) -> None:
+        """Send what is read into *out*, beginning with what was read already; *other* is at its end."""
+        self.out, self.other = out, other
+        for data in self._early:
+            out.feed(data)
+        self._early.clear()
+        if self._has_finished:
+            out.finish()
 
     def eof_received(self) -> bool:
         """Asyncio's. The other direction stays open."""
@@ -193,8 +206,8 @@ class Connection:
         lane_there = Lane(there, self._dialed.write, self.dialer.throttle)
         lane_back = Lane(back, self.dialer.write, self._dialed.throttle)
         self._lanes = (lane_there, lane_back)
-        self.dialer.out, self._dialed.out = lane_there, lane_back
-        self.dialer.other, self._dialed.other = self._dialed, self.dialer
+        self._dialed.join(lane_back, self.dialer)
+        self.dialer.join(lane_there, self._dialed)
         # Read on while it is not through: only so it is seen when the server gives up.
         self.dialer.throttle()
         if not await self._is_through(there, back):
