@@ -11,6 +11,8 @@ from hypothesis import settings
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
 
+pytest_plugins = ["tests.support.lab_fixtures", "tests.support.spark_fixtures"]
+
 settings.register_profile("vstream", derandomize=True, deadline=None, print_blob=False)
 settings.load_profile("vstream")
 

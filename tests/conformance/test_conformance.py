@@ -10,9 +10,10 @@ import pytest
 
 from tests.conformance import matrix, results, table
 from tests.support.labs import running_in
+from tests.support.paths import ROOT
 
 VERSION = "2.15.1"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+DOCUMENT = ROOT / "docs" / "compatibility.md"
 PLACES = {
     "mapped": [("virtual", "west"), ("homed", "central"), ("ordered", "east"), ("named", "west")],
     "accounts": [("virtual", "east"), ("ordered", "west"), ("stretch", "central"), ("homed", "west")],

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.mappings import Generator
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-ROOT = Path(__file__).resolve().parents[2]
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
 GOLDEN = tuple(
     {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from hypothesis import strategies as st
 
+from tests.support.paths import ROOT
 from vstream.cli.views import diagnostics, findings, mapping
 from vstream.lint.engine import Report, Surroundings, lint
 from vstream.lint.fixes import diff, fixed
@@ -20,7 +20,6 @@ from vstream.lint.manual import PAGES
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
 
-ROOT = Path(__file__).resolve().parents[2]
 BLOG = (ROOT / "tests/fixtures/blog-mappings.cfg").read_text()
 TOPOLOGY = """\
 version: 1

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.paths import TESTS
 from vstream.diagnostics import Diagnostic
 from vstream.lint.load_topology import load
 from vstream.lint.read import Source, gather
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion
 
-FIXTURES = Path(__file__).parent.parent / "rules"
+FIXTURES = TESTS / "rules"
 RULES = (*streams.RULES, *servers.RULES)
 """The rules that look at streams and at servers."""
 

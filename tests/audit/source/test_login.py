@@ -1,0 +1,187 @@
+"""Every way in that a server may ask for, and what is said where it does not open."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from pathlib import Path
+
+import pytest
+from nacl.signing import SigningKey
+
+from tests.support.jetstream import JetStreamServer
+from tests.support.paths import TESTS
+from tests.support.ports import free_port
+from vstream.audit.source.client import api, connect
+from vstream.audit.source.login import login
+from vstream.audit.source.values import Access
+from vstream.errors import NotReachableError, VstreamError
+from vstream.jetstream import monitoring
+from vstream.jetstream.connection import open_connection
+from vstream.topology.model import Endpoint
+
+pytestmark = [pytest.mark.server]
+
+
+def nkey(kind: int, raw: bytes, *, seed: bool) -> str:
+    """As `nk` writes it: *kind* is 20 << 3 for users."""
+    prefix = bytes([(18 << 3) | (kind >> 5), (kind & 31) << 3]) if seed else bytes([kind])
+    body = prefix + raw
+    return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
+
+
+USER = 20 << 3
+
+
+def works(server: JetStreamServer, access: Access) -> bool:
+    with connect(access) as client:
+        return "memory" in api(client, access, "INFO")
+
+
+async def is_let_in(endpoint: Endpoint) -> bool:
+    """The same for every command that is not the audit."""
+    connection = await open_connection(endpoint, "west")
+    await connection.close()
+    return True
+
+
+def test_a_password_from_a_file_a_variable_or_a_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pa ss\n")
+    server = JetStreamServer(
+        tmp_path,
+        more='authorization { users: [{ user: reader, password: "pa ss" }] }',
+        access=Access(user="reader", password_file=str(secret)),
+    )
+    server.start()
+    try:
+        servers = (server.url,)
+        assert works(server, Access(servers=servers, user="reader", password_file=str(secret)))
+        monkeypatch.setenv("READER", "pa ss")
+        assert works(server, Access(servers=servers, user="reader", password_env="READER"))
+        context = tmp_path / "context.json"
+        context.write_text(f'{{"url": "{server.url}", "user": "reader", "password": "pa ss"}}')
+        assert works(server, Access(context=str(context)))
+        for wrong in (Access(servers=servers), Access(servers=servers, user="reader", password_file=str(context))):
+            with pytest.raises(VstreamError, match="refuses the connection: 'Authorization Violation'"):
+                works(server, wrong)
+    finally:
+        server.stop()
+
+
+def test_a_token(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("t0ken")
+    access = Access(token_file=str(secret))
+    server = JetStreamServer(tmp_path, more='authorization { token: "t0ken" }', access=access)
+    server.start()
+    try:
+        assert works(server, Access(servers=(server.url,), token_file=str(secret)))
+    finally:
+        server.stop()
+
+
+def test_an_nkey_signs_what_the_server_asks(tmp_path: Path) -> None:
+    key = SigningKey.generate()
+    seed = tmp_path / "reader.nk"
+    seed.write_text(nkey(USER, bytes(key), seed=True) + "\n")
+    public = nkey(USER, bytes(key.verify_key), seed=False)
+    assert public.startswith("U")
+    server = JetStreamServer(
+        tmp_path, more=f"authorization {{ users: [{{ nkey: {public} }}] }}", access=Access(nkey=str(seed))
+    )
+    server.start()
+    try:
+        assert works(server, Access(servers=(server.url,), nkey=str(seed)))
+        assert asyncio.run(is_let_in(Endpoint(urls=(server.url,), nkey=str(seed))))
+        seed.write_text(nkey(USER, bytes(SigningKey.generate()), seed=True))
+        with pytest.raises(VstreamError, match="refuses the connection"):
+            works(server, Access(servers=(server.url,), nkey=str(seed)))
+    finally:
+        server.stop()
+
+
+def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
+    seed = nkey(USER, bytes(SigningKey.generate()), seed=True)
+    file = tmp_path / "reader.creds"
+    parts = (("NATS USER JWT", "eyJ0.eyJq.c2ln"), ("USER NKEY SEED", seed))
+    file.write_text(
+        "\n\n*** IMPORTANT ***\n\n".join(f"-----BEGIN {n}-----\n{v}\n------END {n}------\n" for n, v in parts)
+    )
+    said = login(Access(servers=("nats://a",), creds=str(file))).options("nonce")
+    assert said["jwt"] == "eyJ0.eyJq.c2ln"
+    signature = base64.urlsafe_b64decode(said["sig"] + "==")
+    SigningKey(base64.b32decode(seed + "======")[2:34]).verify_key.verify(b"nonce", signature)
+    file.write_text("nothing")
+    with pytest.raises(VstreamError, match="is no credentials file"):
+        login(Access(servers=("nats://a",), creds=str(file)))
+
+
+def test_tls_is_checked(tmp_path: Path) -> None:
+    # Made for these tests, for 127.0.0.1 and a hundred years.
+    directory = TESTS / "fixtures" / "tls"
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
+    access = Access(tls_ca=str(certificate))
+    server = JetStreamServer(tmp_path, more=f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}', access=access)
+    server.start()
+    try:
+        assert works(server, Access(servers=(server.url,), tls_ca=str(certificate)))
+        assert works(server, Access(servers=(server.url.replace("nats://", "tls://"),), tls_ca=str(certificate)))
+        with pytest.raises(NotReachableError, match="certificate verify failed"):
+            works(server, Access(servers=(server.url,)))
+    finally:
+        server.stop()
+
+
+def test_an_address_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    server = JetStreamServer(tmp_path)
+    server.start()
+    try:
+        assert works(server, Access(servers=("nats://127.0.0.1:1", server.url)))
+        with pytest.raises(NotReachableError, match=r"127\.0\.0\.1:1: Connection refused"):
+            works(server, Access(servers=("nats://127.0.0.1:1",)))
+    finally:
+        server.stop()
+
+
+def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
+    directory = TESTS / "fixtures" / "tls"
+    key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
+    server = JetStreamServer(
+        tmp_path,
+        more=f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{certificate}", verify: true }}',
+        access=Access(tls_ca=certificate, tls_cert=certificate, tls_key=key),
+    )
+    server.start()
+    try:
+        urls = (server.url,)
+        assert asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate, tls_cert=certificate, tls_key=key)))
+        with pytest.raises(NotReachableError):
+            asyncio.run(is_let_in(Endpoint(urls=urls, tls_ca=certificate)))
+        with pytest.raises(NotReachableError, match="certificate"):
+            asyncio.run(is_let_in(Endpoint(urls=urls)))
+    finally:
+        server.stop()
+
+
+def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path) -> None:
+    directory = TESTS / "fixtures" / "tls"
+    key, certificate = str(directory / "key.pem"), str(directory / "certificate.pem")
+    https = free_port()
+    server = JetStreamServer(
+        tmp_path,
+        more=f'https: "127.0.0.1:{https}"\ntls {{ cert_file: "{certificate}", key_file: "{key}" }}',
+        access=Access(tls_ca=certificate),
+    )
+    server.start()
+    try:
+        url = f"https://127.0.0.1:{https}"
+        with pytest.raises(NotReachableError, match="certificate verify failed"):
+            asyncio.run(monitoring.varz(url))
+        with pytest.raises(VstreamError, match="cannot be read"):
+            monitoring.trust([url], str(tmp_path / "nothing.pem"))
+        monitoring.trust([url], certificate)
+        assert asyncio.run(monitoring.varz(url)).version.startswith("2.")
+    finally:
+        server.stop()

@@ -1,0 +1,174 @@
+"""Hidden accounts, accounts of regions, and domains, audited as the user that may read them and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.command import vstream
+from tests.support.labs import running_in
+from vstream.audit import frames
+from vstream.audit.context import Context
+from vstream.audit.extract import extent
+from vstream.audit.report import Report, Verdict
+from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
+from vstream.diagnostics import Severity
+from vstream.lab import lab
+from vstream.lint.load_topology import bundle, load
+from vstream.topology import naming
+from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
+from vstream.topology.model import Consistency, Routing, Topology
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+TOPOLOGY = """\
+version: 1
+name: audited
+server_version: "2.12"
+routing: {routing}
+roots: [v.>]
+regions: {{{regions}}}
+defaults: {{write: {{max_age: 1h}}}}
+streams:
+  foo: {{subjects: [v.foo.>]}}
+  prices: {{subjects: [prices.>]{homed}}}
+"""
+HOMED = ", consistency: homed, home: east"
+REGIONS = "west: {servers: 1}, east: {servers: 1}"
+ALL_MODELS = """  ledger: {subjects: [ledger.>], consistency: ordered}
+  stock: {subjects: [stock.>], consistency: stretch}
+  hits: {subjects: [v.hits.>], counters: true, write: {max_age: unlimited}}
+stretch: {members: all}
+"""
+"""With these, a lab has a stretch cluster, a region in which nothing is at home, and a counter that all regions add to."""
+COUNTER = "hits"
+EACH = 20
+
+
+@pytest.fixture(params=[Routing.ACCOUNTS, Routing.DOMAINS, Routing.REGIONAL], ids=lambda one: one.value)
+def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A lab whose streams hold what clients of each region published."""
+    routing: Routing = request.param
+    state = tmp_path / "state"
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(state))
+    file = tmp_path / "audited.yaml"
+    text = TOPOLOGY.format(
+        routing=routing.value,
+        regions=f"{REGIONS}, central: {{servers: 1}}" if routing is Routing.ACCOUNTS else REGIONS,
+        homed="" if routing is Routing.DOMAINS else HOMED,
+    )
+    file.write_text(text + ALL_MODELS if routing is Routing.ACCOUNTS else text)
+    try:
+        up = vstream("lab", "up", file)
+        assert up.code == 0, up.err
+        applied = vstream("apply", file, "--yes")
+        assert applied.code == 0, applied.out + applied.err
+        asyncio.run(everybody_publishes(load(file.read_bytes(), file.name).require()))
+        yield file
+    finally:
+        down = vstream("lab", "down", "audited", "--purge")
+    assert down.code == 0, down.err
+    assert running_in(state) == []
+
+
+async def as_user(region: str, user: str) -> Any:
+    endpoint = lab.endpoints("audited", user)[region]
+    return await nats.connect(list(endpoint.urls), user=endpoint.user, password=endpoint.password)
+
+
+async def everybody_publishes(wanted: Topology) -> None:
+    regions = [one.name for one in wanted.regions]
+    subjects = [one.subjects[0].removesuffix(".>") for one in wanted.streams if one.name != COUNTER]
+    for region in regions:
+        connection = await as_user(region, APP_USER)
+        js = connection.jetstream(timeout=30)
+        for subject in subjects:
+            await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"%d" % n) for n in range(EACH)))
+        if COUNTER in {one.name for one in wanted.streams}:
+            await asyncio.gather(*(js.publish(f"v.{COUNTER}.all", headers={"Nats-Incr": "+1"}) for _ in range(EACH)))
+        await connection.close()
+    deadline = time.monotonic() + 60
+    for region in regions:
+        connection = await as_user(region, APP_USER)
+        js = connection.jetstream(timeout=30)
+        for stream in wanted.streams:
+            while (await js.stream_info(stream.name)).state.messages < len(regions) * EACH:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        await connection.close()
+
+
+async def delete(name: str, seq: int) -> None:
+    connection = await as_user("west", VSTREAM_USER)
+    asked = naming.asked("STREAM.MSG.DELETE", name)
+    answer = json.loads((await connection.request(asked, json.dumps({"seq": seq}).encode(), timeout=30)).data)
+    await connection.close()
+    assert answer["success"], answer
+
+
+def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
+    wanted = load(file.read_bytes(), file.name).require()
+    streams = bundle(wanted, addresses=lab.addresses("audited")).streams
+    scratch.mkdir()
+    found = frames.live(spark, extent(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch)
+    models = {one.name: one.consistency.value for one in wanted.streams}
+    return Run(shelf=Shelf(spark), context=Context(subject="test", models=models))(found.messages, found.streams)
+
+
+def errors(report: Report) -> list[tuple[str, str | None, int]]:
+    return sorted((one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR)
+
+
+def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_in(
+    spark: SparkSession, topology: Path, tmp_path: Path
+) -> None:
+    wanted = load(topology.read_bytes(), topology.name).require()
+    report = audited(spark, topology, tmp_path / "direct", path="direct")
+    # Not even pending: streams that hold nothing lack nothing either.
+    assert (report.verdict(), report.findings) == (Verdict.PASS, ()), report.as_dict()
+    regions = {one.name for one in wanted.regions}
+    held = defaultdict[tuple[str, str], dict[str, int]](dict)
+    for one in report.streams:
+        held[one.virtual, one.role][one.region] = one.rows
+    all_of = dict.fromkeys(regions, EACH * len(regions))
+    copies = {"write": dict.fromkeys(regions, EACH), "read": all_of}
+    expected: dict[tuple[str, str], dict[str, int]] = {}
+    for stream in wanted.streams:
+        match stream.consistency:
+            case Consistency.VIRTUAL:
+                roles = copies
+            case Consistency.ORDERED:
+                roles = {**copies, "order": {"stretch": EACH * len(regions)}}
+            case Consistency.STRETCH:
+                roles = {"origin": {"stretch": EACH * len(regions)}, "read": all_of}
+            case Consistency.HOMED:
+                roles = {
+                    "origin": {"east": all_of["east"]},
+                    "read": {name: all_of[name] for name in regions - {"east"}},
+                }
+        expected |= {(stream.name, role): rows for role, rows in roles.items()}
+    assert held == expected
+    removed = [naming.read_in(stream, "west") for stream in wanted.streams]
+    for name in removed:
+        asyncio.run(delete(name, 11))
+    report = audited(spark, topology, tmp_path / "consumer", path="consumer")
+    assert {one.name: report.verdict(one.name) for one in wanted.streams} == dict.fromkeys(
+        (one.name for one in wanted.streams), Verdict.FAIL
+    )
+    assert sorted((stream, count) for _, stream, count in errors(report)) == sorted((name, 1) for name in removed)

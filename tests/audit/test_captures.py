@@ -1,0 +1,274 @@
+"""Captures, audited: what clients were told is joined in, and everything can be judged again from what was kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.support.captures import SECOND, WALL, History, Shape, clean
+from vstream.audit import keys
+from vstream.audit.client_journal import journal
+from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
+from vstream.audit.frames import handed_over, read_tables, write_tables
+from vstream.audit.from_capture import captured
+from vstream.audit.publish import RESULTS, check, publish
+from vstream.audit.report import Report, Verdict
+from vstream.audit.spark_errors import explained
+from vstream.audit.stages import Run, Stage
+from vstream.audit.table_store import Shelf
+from vstream.capture.records import Outcome
+from vstream.diagnostics import Severity
+from vstream.errors import VstreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
+
+
+def audited(spark: SparkSession, history: History, path: Path) -> Report:
+    capture = history.write(path)
+    found = handed_over(spark, captured(capture))
+    context = Context(subject="test", models=capture.manifest().models, windows=WINDOWS)
+    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, capture))
+
+
+def kinds(report: Report) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for one in report.findings:
+        counts[one.name] += one.count * (one.severity is Severity.ERROR)
+    return +counts
+
+
+def test_publishes_without_an_answer_are_neither_lost_nor_failed(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
+    report = audited(spark, history, tmp_path)
+    assert report.verdict() is Verdict.PASS
+    indeterminate = [one for one in report.answers if one.outcome == "indeterminate"]
+    publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
+    assert publishes == len(history.of(Outcome.INDETERMINATE))
+    assert 0 < stored < publishes
+    assert {one.outcome: one.stored for one in report.answers if one.outcome == "rejected"} == {"rejected": 0}
+    assert {(one.window, one.region) for one in report.settled} == {
+        ("kill-region west", region) for region in ("west", "central", "east")
+    }
+    # What was written just before the fault was over arrived after it, in at most 200 ms.
+    assert 0 < max(one.settled_ns for one in report.settled) < SECOND // 5
+
+
+def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(rejected=0.1))
+    west, east = history.streams["foo-write-west"], history.streams["foo-write-east"]
+    # Acknowledged, and nowhere: the last message of a write stream, and all copies of it.
+    lost = west.pop()
+    # Acknowledged, and its sequence holds something else now; which nobody sent.
+    east[-1] = replace(east[-1], digest="00000000000000ff", id=None)
+    for name in history.reads():
+        rows = [row for row in history.streams[name] if (row.origin, row.origin_seq) != ("foo-write-west", lost.seq)]
+        history.streams[name] = [
+            replace(row, seq=number, digest=east[-1].digest if row.msg_id == east[-1].msg_id else row.digest)
+            for number, row in enumerate(rows, 1)
+        ]
+    # Refused, and stored all the same.
+    refused = history.of(Outcome.REJECTED)[0]
+    stored = next(row for row in east if row.msg_id is not None)
+    history.operations.remove(refused)
+    history.operations.append(replace(refused, digest=stored.digest))
+    report = audited(spark, history, tmp_path)
+    assert report.verdict() is Verdict.FAIL
+    found = kinds(report)
+    assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
+    assert [one.count for one in report.findings if one.name == "refused-stored"] == [1]
+
+
+def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(model="ordered"))
+    assert audited(spark, history, tmp_path / "clean").verdict() is Verdict.PASS
+    rows = history.streams["foo-read-east"]
+    place = next(place for place, row in enumerate(rows) if row.origin != rows[place + 1].origin)
+    first, second = rows[place], rows[place + 1]
+    rows[place : place + 2] = [
+        replace(second, seq=first.seq, time=first.time),
+        replace(first, seq=second.seq, time=second.time),
+    ]
+    report = audited(spark, history, tmp_path / "swapped")
+    assert kinds(report) == {"misordered": 2}
+    assert {one.stream for one in report.findings if one.name == "misordered"} == {"foo-read-east"}
+
+
+def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing in them says how far: what was mirrored, and how far that had come, was recorded."""
+    history = clean(Shape(model="ordered", consumers=False))
+    writes = {name: len(rows) for name, rows in history.streams.items() if history.is_published_to(name)}
+    history.samples = [replace(one, sourced={"foo-order-stretch": writes}) for one in history.samples]
+    for name in ("foo-order-stretch", *history.reads()):
+        history.streams[name].clear()
+        history.roles[name] = replace(history.roles[name], limits={"max_age": SECOND // 10})
+    report = audited(spark, history, tmp_path)
+    assert (report.verdict(), kinds(report)) == (Verdict.PASS, Counter())
+
+
+def again(spark: SparkSession, uri: str, stage: Stage) -> Report:
+    shelf, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
+    run = Run(shelf=shelf, context=read_context(shelf, "test"), begin=stage)
+    return run(kept.messages, kept.streams, read_journal(shelf))
+
+
+def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean()
+    del history.streams["foo-read-east"][5]
+    capture = history.write(tmp_path / "capture")
+    uri = (tmp_path / "tables").as_uri()
+    found, context = (
+        handed_over(spark, captured(capture)),
+        Context(subject="test", models={"foo": "virtual"}, windows=WINDOWS),
+    )
+    write_tables(found, uri)
+    shelf = Shelf(spark, uri)
+    save_context(shelf, context)
+    first = Run(shelf=shelf, context=context)(
+        found.messages, found.streams, save_journal(shelf, journal(spark, capture))
+    )
+    assert first.verdict() is Verdict.FAIL
+    for stage in (Stage.RECONCILE, Stage.JUDGE):
+        assert replace(again(spark, uri, stage), seconds={}) == replace(first, seconds={})
+    tables, whole = tmp_path / "tables", tmp_path / "whole"
+    shutil.copytree(tables, whole)
+
+    def refused(stage: Stage = Stage.JUDGE) -> tuple[str, str | None]:
+        with pytest.raises(VstreamError) as caught, explained():
+            again(spark, uri, stage)
+        assert "\n" not in caught.value.message
+        shutil.rmtree(tables)
+        shutil.copytree(whole, tables)
+        return caught.value.message, caught.value.hint
+
+    extract = "extract the tables again"
+    ways = {"faults": "`--from reconcile` makes it again", "copies": "`--from normalise` makes it again"}
+    # A file that is gone is no message that is, and a table that is gone is made by its stage.
+    for name, way in {**ways, "journal": extract, "messages": extract, "context": extract}.items():
+        next((tables / name).glob("part-*.parquet")).unlink()
+        message, hint = refused()
+        assert (f"`{uri}/{name}`" in message, hint) == (True, way)
+    for name, way in (("faults", ways["faults"]), ("messages", extract)):
+        spoil(tables / name, b"nothing of the kind")
+        assert refused()[1] == f"a file of the table `{name}` is damaged: {way}"
+    for text in (None, "no JSON", '{"subject": "test", "models": {"foo": "none of ours"}}'):
+        written = pa.BufferOutputStream()
+        parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
+        spoil(tables / "context", written.getvalue().to_pybytes())
+        assert refused(Stage.NORMALISE) == (
+            "the table `context` does not say what was audited: it is damaged, or of another version",
+            extract,
+        )
+    spoil(tables / "files", b"no JSON")
+    assert refused()[1] == extract
+    # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
+    write_tables(found, uri)
+    for stage in (Stage.RECONCILE, Stage.JUDGE):
+        with pytest.raises(VstreamError, match="/copies` is not among") as caught:
+            Run(shelf=Shelf(spark, reads=uri), context=context, begin=stage)(found.messages, found.streams)
+        assert caught.value.hint == ways["copies"]
+    assert refused(Stage.NORMALISE)[1] == extract
+
+
+def spoil(table: Path, data: bytes) -> None:
+    """Write *data* over the files of *table*, with nothing left that says what they were."""
+    for file in table.glob(".part-*"):
+        file.unlink()
+    for file in table.glob("part-*"):
+        file.write_bytes(data)
+
+
+def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean()
+    rows = history.streams["foo-read-east"]
+    again = [row for row in rows if row.origin == "foo-write-west"][:15]
+    rows += [replace(row, seq=rows[-1].seq + n, time=rows[-1].time + n) for n, row in enumerate(again, 1)]
+    report = audited(spark, history, tmp_path)
+    [found] = [one for one in report.findings if one.severity is Severity.ERROR]
+    assert (found.name, found.count, found.stream) == ("duplicated", 15, "foo-read-east")
+    assert "begun anew" in found.examples[0]
+
+
+def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(messages=5))
+    capture = history.write(tmp_path)
+    found = handed_over(spark, captured(capture))
+    context = Context(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
+    report = Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
+    assert report.verdict() is Verdict.UNKNOWN
+    assert {(one.name, one.virtual) for one in report.findings if one.leaves_open} == {
+        ("unfinished", "foo"),
+        ("unfinished", "bar"),
+        ("nothing-seen", "bar"),
+    }
+
+
+def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = handed_over(spark, captured(clean(Shape(messages=2)).write(tmp_path)))
+    is_begun, may_end = Event(), Event()
+
+    def endless(*_: object) -> None:
+        is_begun.set()
+        may_end.wait()
+
+    def stopped(*_: object) -> None:
+        assert is_begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keys, "twins", endless)
+    monkeypatch.setattr(Run, "reconciled", stopped)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Run(shelf=Shelf(spark), context=Context(subject="test"))(found.messages, found.streams)
+    finally:
+        may_end.set()
+
+
+def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
+    history = clean(Shape(messages=20))
+    history.streams["foo-read-east"].pop(4)
+    found = handed_over(spark, captured(history.write(tmp_path)))
+    shelf = Shelf(spark)
+    Run(shelf=shelf, context=Context(subject="test"))(found.messages, found.streams)
+    spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
+    try:
+        for _ in range(2):  # what is there is replaced
+            publish(shelf, "found", "parquet")
+        assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
+        lost = spark.sql("SELECT region, count(*) AS n FROM found.faults GROUP BY region").collect()
+        assert [(one.region, one.n) for one in lost] == [("east", 1)]
+        assert spark.table("found.answers").count() == 0
+        # What cannot be written is said before anything is read, and what is there is left alone.
+        check(spark, "found", "parquet")
+        assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
+        with pytest.raises(VstreamError, match="gone when the audit ends"):
+            check(spark, "default", "parquet")  # the one that a session of its own has
+        assert not spark.sql("SHOW TABLES IN default").collect()
+        for schema, kind, said in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
+            with pytest.raises(VstreamError, match=said):
+                check(spark, schema, kind)
+            with pytest.raises(VstreamError, match=said):
+                publish(shelf, schema, kind)
+    finally:
+        spark.sql("DROP SCHEMA found CASCADE")

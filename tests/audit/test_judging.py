@@ -1,0 +1,334 @@
+"""The audit against a reference in plain Python, on thousands of small histories: a virtual stream each, in one table."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.support import audit_reference as reference
+from tests.support.audit_histories import NOW, SECOND, History, Maker
+from vstream.audit.codes import BY_KIND
+from vstream.audit.context import Context
+from vstream.audit.local_frames import table
+from vstream.audit.report import Report, Verdict
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
+from vstream.diagnostics import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+BUCKET = 4
+"""So that a history of a dozen messages has several."""
+ABOUT_STREAMS = {BY_KIND[kind].name for kind in ("nothing", "unreadable", "incomplete")}
+WINDOWS = (
+    ("kill-region west", NOW + SECOND, NOW + 5 * SECOND),
+    ("kill-region west", NOW + 5 * SECOND // 2, NOW + 60 * SECOND),
+)
+
+
+def histories(seeds: Iterable[int], *, wild: bool = True) -> dict[str, History]:
+    return {f"v{seed}": Maker(seed, f"v{seed}", wild=wild).make() for seed in seeds}
+
+
+def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
+    messages = [tuple(row[name] for name in MESSAGES.names) for one in some.values() for row in one.messages]
+    streams = [tuple(row[name] for name in STREAMS.names) for one in some.values() for row in one.streams]
+    return table(spark, messages, MESSAGES), table(spark, streams, STREAMS)
+
+
+def audit(
+    spark: SparkSession, some: Mapping[str, History], place: Path | None = None, *, here: bool = False
+) -> tuple[Report, Shelf]:
+    """In Spark's memory, as small tables are audited (*here*), or as large ones are: with files at *place*."""
+    shelf = Shelf(spark, None if place is None else place.as_uri())
+    messages, streams = tables(spark, some)
+    if place is not None:
+        # As they are extracted: one stream after the other, several files of each.
+        messages = messages.repartitionByRange(5, "virtual", "stream", "seq").sortWithinPartitions(
+            "virtual", "stream", "seq"
+        )
+    models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
+    context = Context(subject="test", windows=WINDOWS, models=models)
+    run = Run(
+        shelf=shelf,
+        context=context,
+        bucket=BUCKET,
+        here_up_to=10**9 if here else 0,
+    )
+    return run(messages.persist(), streams.persist()), shelf
+
+
+def compare(spark: SparkSession, some: Mapping[str, History], place: Path | None = None, *, here: bool = False) -> None:
+    report, shelf = audit(spark, some, place, here=here)
+    expected = {name: reference.Audit(one.messages, one.streams) for name, one in some.items()}
+    told = {name: one.run() for name, one in expected.items()}
+    found = by_virtual(some, shelf, "faults", as_fault)
+    swapped = {
+        name: Counter({one: n for one, n in faults.items() if one.kind == "misordered"})
+        for name, faults in found.items()
+    }
+    assert told == {name: faults - swapped[name] for name, faults in found.items()}, "faults"
+    assert {name: reference.misordered(one) for name, one in expected.items() if is_ordered(name)} == {
+        name: dict(Counter(one.seq for one in faults.elements()))
+        for name, faults in swapped.items()
+        if is_ordered(name)
+    }
+    assert {name: reference.disputes(one) for name, one in expected.items()} == {
+        name: set(found) for name, found in by_virtual(some, shelf, "disputes", as_dispute).items()
+    }
+    assert {name: dict(reference.conflicts(one)) for name, one in expected.items()} == {
+        name: dict(list(found))
+        for name, found in by_virtual(some, shelf, "conflicts", lambda row: (row.key, row.number)).items()
+    }
+    assert {name: reference.twins(one) for name, one in expected.items()} == {
+        name: dict(list(found))
+        for name, found in by_virtual(some, shelf, "twins", lambda row: (row.msg_id, row.is_same)).items()
+    }
+    assert {name: delays_of(one) for name, one in expected.items()} == {
+        name: {
+            (one.origin_region, one.region, one.minute): (
+                one.messages, round(one.p50_ns), round(one.p90_ns), round(one.p99_ns), one.max_ns,
+            )
+            for one in report.delays
+            if one.virtual == name
+        }
+        for name in some
+    }  # fmt: skip
+    assert {name: reference.settling(one, WINDOWS) for name, one in expected.items()} == {
+        name: {
+            (one.begun_ns, one.origin_region, one.region): (one.messages, one.missing, one.settled_ns)
+            for one in report.settled
+            if one.virtual == name
+        }
+        for name in some
+    }
+    assert {name: reference.pairs(one) for name, one in expected.items()} == {
+        name: {(one.region, one.other): (one.neighbours, one.inverted) for one in report.orders if one.virtual == name}
+        for name in some
+    }
+    assert {name: findings_of(one, Counter(told[name] + Counter(swapped[name]))) for name, one in expected.items()} == {
+        name: Counter(
+            {
+                one.name: sum(other.count for other in some if other.name == one.name)
+                for one in some
+                if one.name not in ABOUT_STREAMS
+            }
+        )
+        for name, some in {name: report.of(name) for name in some}.items()
+    }
+    for name, faults in told.items():
+        is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
+        assert is_bad == (report.verdict(name) is Verdict.FAIL), name
+
+
+def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> Counter[str]:
+    """What the report has to say of messages and keys, by the names of findings, and how often."""
+    found: Counter[str] = Counter()
+    for fault, times in faults.items():
+        found[BY_KIND[fault.kind].name] += fault.number * times
+    found[BY_KIND["disputes"].name] = sum(one.is_settled for one in reference.disputes(audited))
+    found[BY_KIND["conflicts"].name] = len(reference.conflicts(audited))
+    for is_same in reference.twins(audited).values():
+        found[BY_KIND["twins-same" if is_same else "twins-other"].name] += 1
+    pairs = reference.late(audited).items()
+    found[BY_KIND["clocks"].name] = sum(minute is None and some[0] < 0 for (_, _, minute), some in pairs)
+    return +found
+
+
+def is_ordered(name: str) -> bool:
+    """Whether the virtual stream promises one order: some do, and whether they keep it is asked then."""
+    return int(name.removeprefix("v").partition("-")[0]) % 5 == 0
+
+
+def is_failing(faults: Iterable[reference.Fault]) -> bool:
+    return any(BY_KIND[fault.kind].severity is Severity.ERROR for fault in faults)
+
+
+def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
+    """Where streams keep one message of a subject, regions have to agree on it, and of a counter on the sum."""
+    is_compact = any((stream["limits"] or {}).get("max_msgs_per_subject") == 1 for stream in one.streams)
+    return (is_compact or audited.is_counter) and any(dispute.is_settled for dispute in reference.disputes(audited))
+
+
+def by_virtual(some: Mapping[str, History], shelf: Shelf, table: str, value: Callable[[Any], Any]) -> dict[str, Any]:
+    found: dict[str, Counter[Any]] = {name: Counter() for name in some}
+    for row in shelf.held(table).collect():
+        found[row.virtual][value(row)] += 1
+    return found
+
+
+def as_fault(row: Any) -> reference.Fault:
+    return reference.Fault(row.kind, row.stream, row.origin, row.former, row.origin_seq, row.seq, row.number)
+
+
+def as_dispute(row: Any) -> reference.Dispute:
+    last = frozenset((one.origin, one.former, one.origin_seq) for one in row.last)
+    return reference.Dispute(row.key, row.is_settled, last)
+
+
+def delays_of(audited: reference.Audit) -> dict[tuple[str, str, int | None], tuple[int, int, int, int, int]]:
+    shares = (0.5, 0.9, 0.99)
+    return {
+        pair: (len(some), *(round(reference.share(some, one)) for one in shares), some[-1])  # type: ignore[misc]
+        for pair, some in reference.late(audited).items()
+    }
+
+
+def test_thousands_of_histories_are_judged_as_the_reference_judges_them(spark: SparkSession) -> None:
+    compare(spark, histories(range(600)))
+
+
+def test_so_are_others_whose_rows_are_on_the_driver(spark: SparkSession) -> None:
+    compare(spark, histories(range(600, 1200)), here=True)
+
+
+@settings(
+    max_examples=1,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(seed=st.integers(min_value=10_000, max_value=2**40))
+def test_other_histories_each_time_and_in_files(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    compare(spark, histories(range(seed, seed + 300)), tmp_path)
+
+
+def test_every_kind_of_fault_is_planted_and_found() -> None:
+    """Else the comparison above would prove less than it says."""
+    found: Counter[str] = Counter()
+    for one in histories(range(1200)).values():
+        found.update(fault.kind for fault in reference.Audit(one.messages, one.streams).run())
+    elsewhere = {
+        "nothing", "unreadable", "absent", "incomplete", "unfinished", "acked-lost", "overwritten", "unpublished", "refused-stored",
+        "misordered", "disputes", "conflicts", "twins-other", "twins-same", "clocks",
+    }  # fmt: skip
+    assert set(BY_KIND) - elsewhere == set(found)
+
+
+def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_does_not(spark: SparkSession) -> None:
+    clean = {
+        name: one
+        for name, one in histories(range(180), wild=False).items()
+        # Each region of a clean one has an order of its own.
+        if any(row["role"] == "read" for row in one.messages) and not is_ordered(name)
+    }
+    changed: dict[str, History] = {}
+    for name, one in clean.items():
+        random = Random(name)
+        disguised = (replace_by_copy, give_to_another, rotate_headers, alter_everywhere)
+        for change in (delete, double, swap, *random.sample(disguised, 2)):
+            other = change(random, renamed(one, f"{name}-{change.__name__}"))
+            if other is not None:
+                changed[f"{name}-{change.__name__}"] = other
+    report, _ = audit(spark, clean | changed)
+    assert {name for name in clean if report.verdict(name) is not Verdict.PASS} == set()
+    assert {name for name in changed if report.verdict(name) is Verdict.PASS} == set()
+    assert len(changed) > 3 * len(clean)
+    # A row that is there twice cannot be: of a write stream it is told so, else that the table has more than the stream.
+    doubled = {one.virtual for one in report.findings if one.name in {"incomplete", "row-twice"}}
+    assert {name for name in changed if name.endswith("-double")} <= doubled
+    assert {one.virtual for one in report.findings if one.severity is Severity.ERROR} <= changed.keys()
+
+
+def renamed(one: History, name: str) -> History:
+    return History(
+        messages=[row | {"virtual": name} for row in one.messages],
+        streams=[row | {"virtual": name} for row in one.streams],
+    )
+
+
+def delete(random: Random, one: History) -> History:
+    one.messages.remove(random.choice(one.messages))
+    return one
+
+
+def double(random: Random, one: History) -> History:
+    one.messages.append(dict(random.choice(one.messages)))
+    return one
+
+
+def swap(random: Random, one: History) -> History | None:
+    """Two messages of one origin in one reader."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in one.messages:
+        if row["source"] is not None:
+            groups[row["stream"], row["subject"] if row["source"] is None else origin(row)].append(row)
+    several = [some for some in groups.values() if len(some) > 1]
+    if not several:
+        return None
+    first, second = random.sample(random.choice(several), 2)
+    first["seq"], second["seq"] = second["seq"], first["seq"]
+    return one
+
+
+def replace_by_copy(random: Random, one: History) -> History | None:
+    """One message of a reader is gone, and another there twice in its place: numbers of messages are the same everywhere."""
+    rows = random.choice(readers(one))
+    if len(rows) < 2:
+        return None
+    gone, twice = random.sample(rows, 2)
+    gone.update(twice | {name: gone[name] for name in ("seq", "time_ns")})
+    return one
+
+
+def give_to_another(random: Random, one: History) -> History | None:
+    """One message of a reader says that it is one of another write stream."""
+    rows = random.choice(readers(one))
+    pairs = [(row, other) for row in rows for other in rows if origin(row) != origin(other)]
+    if not pairs:
+        return None
+    row, other = random.choice(pairs)
+    row["source"] = other["source"]
+    return one
+
+
+def rotate_headers(random: Random, one: History) -> History | None:
+    """Each message of an origin in a reader says that it is the next one, and the last that it is the first."""
+    rows = random.choice(readers(one))
+    of = origin(random.choice(rows))
+    some = [row for row in rows if origin(row) == of]
+    if len(some) < 2:
+        return None
+    headers = [row["source"] for row in some]
+    for row, header in zip(some, [*headers[1:], headers[0]], strict=True):
+        row["source"] = header
+    return one
+
+
+def alter_everywhere(random: Random, one: History) -> History | None:
+    """All regions agree on the payload of a message, and not with its write stream; of a counter they may."""
+    if any("allow_msg_counter" in stream["limits"] for stream in one.streams):
+        return None
+    digest = random.choice(random.choice(readers(one)))["digest"]
+    for row in one.messages:
+        if row["role"] == "read" and row["digest"] == digest:
+            row["digest"] ^= 1
+    return one
+
+
+def readers(one: History) -> list[list[dict[str, Any]]]:
+    """The messages of each stream that is read, of those that have any."""
+    names = sorted({row["stream"] for row in one.messages if row["role"] == "read"})
+    return [one.of(name) for name in names]
+
+
+def origin(row: dict[str, Any]) -> str:
+    head = reference.header(row["source"])
+    assert head is not None
+    return str(head["stream"])

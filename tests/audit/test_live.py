@@ -1,0 +1,296 @@
+"""Servers, audited in part and again and again; and tables that somebody has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from tests.support.captures import Shape, clean
+from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit import extract, frames
+from vstream.audit.context import Context
+from vstream.audit.cut import take
+from vstream.audit.follow import Follower
+from vstream.audit.from_capture import captured
+from vstream.audit.report import Report, Verdict
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.source import datasource
+from vstream.audit.source.values import Cursor, Cut, Wanted
+from vstream.audit.spark_errors import explained
+from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
+from vstream.diagnostics import Severity
+from vstream.errors import NotReachableError, VstreamError
+from vstream.topology.bundle import PhysicalStream
+from vstream.topology.model import Endpoint, Role
+from vstream.topology.stream_config import StreamConfig
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+REGIONS = ("east", "west")
+MESSAGES_EACH = 30
+
+
+def sources() -> list[dict[str, Any]]:
+    return [
+        {"name": f"w-{region}", "subject_transforms": [{"src": f"w-{region}.>", "dest": "foo.>"}]} for region in REGIONS
+    ]
+
+
+def streams() -> list[PhysicalStream]:
+    found = []
+    for region in REGIONS:
+        for role, fields in ((Role.WRITE, {}), (Role.READ, {"sources": sources()})):
+            name = f"{role.value[0]}-{region}"
+            config = StreamConfig(name=name, fields={"name": name, **fields})
+            found.append(PhysicalStream(config=config, virtual="foo", region=region, role=role, path=""))
+    return found
+
+
+def wait_for(server: JetStreamServer, messages: int) -> None:
+    deadline = time.monotonic() + 60
+    for region in REGIONS:
+        while server.api(f"STREAM.INFO.r-{region}")["state"]["messages"] < messages:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def filled(server: JetStreamServer) -> JetStreamServer:
+    for region in REGIONS:
+        fill(server, f"w-{region}", [(f"w-{region}.k{n % 5}", b"%d" % n, None) for n in range(MESSAGES_EACH)])
+    for region in REGIONS:
+        config = {"name": f"r-{region}", "storage": "memory", "allow_direct": True, "sources": sources()}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 2 * MESSAGES_EACH)
+    return server
+
+
+def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
+    return dict.fromkeys(REGIONS, Endpoint(urls=(server.url,)))
+
+
+def audited(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
+    found = frames.live(spark, extract.extent(streams(), endpoints(server), scratch, **how), scratch)
+    context = Context(
+        subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
+    )
+    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
+
+
+def errors(report: Report) -> list[tuple[str, str | None, int]]:
+    """Two regions write the same keys here, which is a warning: it is not asked about."""
+    return [(one.name, one.stream, one.count) for one in report.findings if one.severity is Severity.ERROR]
+
+
+def test_of_some_subjects_every_message_is_looked_at(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+) -> None:
+    report = audited(spark, filled, tmp_path, subjects=2)
+    assert report.verdict() is Verdict.PASS
+    # Two of five subjects, in two write streams and two read streams.
+    assert report.messages == 2 * 6 * 2 + 2 * 2 * 6 * 2
+    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
+    every = audited(spark, filled, tmp_path, subjects=500)
+    assert errors(every) == [("lost-middle", "r-east", 1)]
+
+
+def test_a_message_is_only_deduplicated_where_its_reader_does_that(
+    spark: SparkSession, server: JetStreamServer, tmp_path: Path
+) -> None:
+    for region in REGIONS:
+        fill(server, f"w-{region}", [(f"w-{region}.k", b"the same", {"Nats-Msg-Id": "one"})])
+    for region, window in zip(REGIONS, (120 * 10**9, 0), strict=True):
+        config = {"name": f"r-{region}", "allow_direct": True, "sources": sources(), "duplicate_window": window}
+        server.api(f"STREAM.CREATE.r-{region}", config)
+    wait_for(server, 1)
+    deadline = time.monotonic() + 60
+    while server.api(f"STREAM.INFO.r-{REGIONS[1]}")["state"]["messages"] < len(REGIONS):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    report = audited(spark, server, tmp_path)
+    assert (errors(report), [one.stream for one in report.findings if one.name == "deduplicated"]) == (
+        [],
+        [f"r-{REGIONS[0]}"],
+    )
+    server.api(f"STREAM.MSG.DELETE.r-{REGIONS[1]}", {"seq": 1})
+    assert [(name[:4], stream) for name, stream, _ in errors(audited(spark, server, tmp_path))] == [
+        ("lost", f"r-{REGIONS[1]}")
+    ]
+
+
+def test_only_what_is_new_is_read_without_a_meta_leader_too(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+) -> None:
+    for path in ("consumer", "direct"):
+        assert audited(spark, filled, tmp_path, since_ns=time.time_ns() + 3600 * 10**9, path=path).messages == 0
+        report = audited(spark, filled, tmp_path, since_ns=time.time_ns() - 3600 * 10**9, path=path)
+        assert (report.verdict(), report.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
+
+
+def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasource, "_CLOCKS", 0)
+    # Readers are read from before the moment on, for their clocks may be behind.
+    monkeypatch.setattr(extract, "_BEHIND_NS", 3600 * 10**9)
+    since_ns = time.time_ns()
+    config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
+    # Everything arrives in one region once more, long after it was written.
+    filled.api("STREAM.DELETE.r-east")
+    filled.api("STREAM.CREATE.r-east", config)
+    wait_for(filled, 2 * MESSAGES_EACH)
+    report = audited(spark, filled, tmp_path, since_ns=since_ns)
+    assert (errors(report), report.messages) == ([], 2 * 2 * MESSAGES_EACH)
+    monkeypatch.setattr(extract, "_BEHIND_NS", 0)
+    report = audited(spark, filled, tmp_path, since_ns=since_ns)
+    assert (errors(report), report.messages) == ([], 2 * MESSAGES_EACH)
+    # There are older messages: its limit has not taken the first of these.
+    filled.api("STREAM.UPDATE.r-east", config | {"max_msgs": 1000})
+    since_ns = time.time_ns()
+    fill_more(filled, "west", 7)
+    wait_for(filled, 2 * MESSAGES_EACH + 7)
+    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 1})
+    assert errors(audited(spark, filled, tmp_path, since_ns=since_ns)) == [("lost-prefix", "r-east", 1)]
+
+
+def test_following_reads_what_is_new_and_judges_the_last_minutes(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+) -> None:
+    context = Context(subject="test", models={"foo": "virtual"})
+    follower = Follower(spark=spark, streams=streams(), endpoints=endpoints(filled), scratch=tmp_path, context=context)
+    first = follower.round()
+    assert (first.verdict(), first.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
+    fill_more(filled, "west", 7)
+    wait_for(filled, 2 * MESSAGES_EACH + 7)
+    filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 3})
+    second = follower.round()
+    assert second.messages == first.messages + 3 * 7 - 1
+    assert errors(second) == [("lost-middle", "r-east", 1)]
+    # A stream that is made anew begins anew.
+    filled.api("STREAM.DELETE.r-east")
+    with_error = follower.round()
+    assert (with_error.verdict(), errors(with_error)) == (Verdict.FAIL, [("no-such-stream", "r-east", 1)])
+    config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
+    filled.api("STREAM.CREATE.r-east", config)
+    wait_for(filled, 2 * MESSAGES_EACH + 7)
+    again = follower.round()
+    assert (again.verdict(), again.messages) == (Verdict.PASS, 6 * MESSAGES_EACH + 3 * 7)
+    filled.stop()
+    with pytest.raises(NotReachableError, match="no stream can be read"):
+        follower.round()
+
+
+def fill_more(server: JetStreamServer, region: str, number: int) -> None:
+    async def work(_: Any, js: Any) -> None:
+        for one in range(number):
+            await js.publish(f"w-{region}.k{one % 5}", b"more %d" % one)
+
+    server.run(work)
+
+
+def judged(spark: SparkSession, uri: str) -> Report:
+    with explained():
+        kept = frames.read_tables(spark, uri)
+        return Run(shelf=Shelf(spark), context=Context(subject="test"))(kept.messages, kept.streams)
+
+
+def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: SparkSession) -> None:
+    """Else what is missing at its end, or all that its limits have removed, is said to be on its way for ever."""
+
+    def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
+        wanted = Wanted(stream=name, region=name, virtual="log", role=role)
+        return extract.row(Cut(wanted=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+
+    rows = [
+        stream("w", "write", 9),
+        stream("order", "order", 20, sources=(Cursor(origin="w", last_seq=8),)),
+        stream("there", "read", 20, mirror="order"),
+        stream("behind", "read", 19, mirror="order"),
+        stream("home", "origin", 30),
+        stream("copy", "read", 7, mirror="home"),
+        stream("new", "read", 0, mirror="home"),
+    ]
+    found = take(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    cursors = {(one.origin, one.stream): one.cursor for one in found}
+    assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
+        ("w", "order"): 8,
+        ("w", "there"): 8,
+        ("home", "copy"): 7,
+    }
+    assert {("w", "behind"), ("home", "new")} < cursors.keys()
+
+
+def without_a_column(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
+    return messages.drop("digest"), streams
+
+
+def of_another_type(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
+    return messages.withColumn("seq", F.col("seq").cast("string")), streams
+
+
+def without_a_value(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
+    return messages.withColumn("digest", F.when(F.col("seq") != 3, F.col("digest"))), streams
+
+
+def without_a_stream(messages: DataFrame, streams: DataFrame) -> tuple[DataFrame, DataFrame]:
+    return messages, streams.where("stream != 'foo-read-east'")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_column, "has no column `digest`"),
+        (of_another_type, "column `seq` of the table .* is string, not bigint"),
+        (without_a_value, "`messages` has a row without `digest`"),
+        (without_a_stream, "`messages` has rows of `foo-read-east`, and `streams` does not know it"),
+    ],
+)
+def test_tables_that_somebody_has_changed_are_refused(
+    spark: SparkSession,
+    tmp_path: Path,
+    change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
+    said: str,
+) -> None:
+    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    uri = (tmp_path / "tables").as_uri()
+    frames.write_tables(found, uri)
+    messages, streams = change(found.messages, found.streams)
+    messages.write.mode("overwrite").parquet(f"{uri}/messages")
+    streams.write.mode("overwrite").parquet(f"{uri}/streams")
+    with pytest.raises(VstreamError, match=said) as raised:
+        judged(spark, uri)
+    assert "\n" not in raised.value.message
+
+
+def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
+    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    uri = (tmp_path / "tables").as_uri()
+    frames.write_tables(found, uri)
+    found.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")
+    kept = frames.read_tables(spark, uri)
+    assert (kept.messages.columns, kept.streams.columns) == (MESSAGES.names, STREAMS.names)
+    # One file that ends too early, then all of them: of the last, not even the columns are known.
+    files = sorted((tmp_path / "tables" / "messages").glob("part-*.parquet"))
+    assert len(files) > 1
+    for some in (files[-1:], files):
+        for file in some:
+            with file.open("r+b") as content:
+                content.truncate(file.stat().st_size // 2)
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(VstreamError, match=r"part-.*\.parquet") as raised:
+            judged(spark, uri)
+        assert "damaged: extract" in str(raised.value.hint)
+        assert "\n" not in raised.value.message

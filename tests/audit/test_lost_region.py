@@ -1,0 +1,164 @@
+"""A region that is lost while its streams are read: nothing is known of it then, and what the others hold is judged."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.cli.audit.test_sources import WANTED
+from tests.support.jetstream import JetStreamServer, fill
+from tests.support.relay import relay
+from vstream.audit.extract import extent, extract
+from vstream.audit.report import Verdict
+from vstream.cli import options
+from vstream.cli.audit.sources import Live, source
+from vstream.cli.views import audit as view
+from vstream.diagnostics import Severity
+from vstream.errors import NotReachableError
+from vstream.topology.accounts import AUDIT_USER
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+MESSAGES = {"west": 3_000, "east": 50}
+MUCH = 300_000
+"""Bytes: the streams of west have four times as many each."""
+TOPOLOGY = """\
+version: 1
+name: two
+server_version: "2.12"
+regions: {{west: {{servers: 1}}, east: {{servers: 1}}}}
+streams: {{foo: {{subjects: [foo.>], write: {{max_age: 1h}}}}}}
+connect: {{west: {{urls: "{west}"}}, east: {{urls: "{east}"}}}}
+"""
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[dict[str, JetStreamServer]]:
+    """Two regions that do not know each other: each has its own messages, twice."""
+    found = {}
+    try:
+        for region, number in MESSAGES.items():
+            place = tmp_path / region
+            place.mkdir()
+            found[region] = one = JetStreamServer(place)
+            one.start()
+            write, read = f"foo-write-{region}", f"foo-read-{region}"
+            fill(one, write, [(f"{write}.k{n % 7}", b"%d" % n + b"x" * 400, None) for n in range(number)])
+            sources = [{"name": write, "subject_transforms": [{"src": f"{write}.>", "dest": "foo.>"}]}]
+            one.api(f"STREAM.CREATE.{read}", {"name": read, "allow_direct": True, "sources": sources})
+            deadline = time.monotonic() + 60
+            while one.api(f"STREAM.INFO.{read}")["state"]["messages"] < number:
+                assert time.monotonic() < deadline
+        yield found
+    finally:
+        for one in found.values():
+            one.stop()
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["while Spark starts", "by Spark's tasks"])
+def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_judged(
+    spark: SparkSession,
+    servers: dict[str, JetStreamServer],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    is_early: bool,
+) -> None:
+    killed = []
+
+    def kill(port: int) -> None:
+        killed.append(port)
+        servers["west"].stop(signal.SIGKILL)
+
+    file, scratch = tmp_path / "two.yaml", tmp_path / "scratch"
+    scratch.mkdir()
+    with relay(servers["west"].port, kill, much=MUCH) as port, view.progress() as progress:
+        file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
+        live = source(str(file), WANTED)
+        assert isinstance(live, Live)
+        assert live.size(scratch) == 2 * sum(MESSAGES.values())
+        if is_early:
+            live.begin()
+        report = live.audit(spark, scratch, progress)
+        assert killed
+        assert report.verdict() is Verdict.UNKNOWN
+        unread = {one.stream for one in report.findings if one.severity is Severity.ERROR}
+        assert unread == {"foo-write-west", "foo-read-west"}
+        assert report.messages == 2 * MESSAGES["east"]
+        said = capfd.readouterr().err
+        assert "reading broke off, and begins again" in said
+        servers["east"].stop(signal.SIGKILL)
+        with pytest.raises(NotReachableError, match="no stream can be read"):
+            live.audit(spark, scratch, progress)
+
+
+def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
+    servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    broken: list[int] = []
+
+    def breaks(port: int) -> None:
+        if len(broken) < len(MESSAGES):
+            broken.append(port)
+            raise ConnectionResetError
+
+    with relay(servers["west"].port, breaks, much=MUCH) as port:
+        (tmp_path / "two.yaml").write_text(
+            TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
+        )
+        topology = options.load(tmp_path / "two.yaml").require()
+        target = options.target(topology, None)
+        streams = options.bundle_for(topology, target, None).streams
+        found = extract(extent(streams, options.endpoints_as(topology, target, AUDIT_USER), tmp_path)).messages
+    assert len(broken) == len(MESSAGES)
+    rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
+    assert rows == {
+        (f"foo-{kind}-{region}", seq): 1
+        for region, number in MESSAGES.items()
+        for kind in ("write", "read")
+        for seq in range(1, number + 1)
+    }
+
+
+def test_ctrl_c_while_a_server_says_nothing_ends_an_audit_and_leaves_nothing_running(
+    servers: dict[str, JetStreamServer], tmp_path: Path
+) -> None:
+    silent, over = threading.Event(), threading.Event()
+
+    def stalls(_: int) -> None:
+        silent.set()
+        over.wait()
+
+    file = tmp_path / "two.yaml"
+    with relay(servers["west"].port, stalls, much=MUCH) as port:
+        file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
+        command = [sys.executable, "-m", "vstream", "audit", str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as audit:
+            try:
+                assert silent.wait(60)
+                started = psutil.Process(audit.pid)
+                family = [started, *started.children(recursive=True)]
+                audit.send_signal(signal.SIGINT)
+                # The server would be asked again for longer than this.
+                said, _ = audit.communicate(timeout=60)
+                assert (audit.returncode, said.strip().splitlines()[-1]) == (130, "interrupted")
+                assert psutil.wait_procs(family, timeout=60)[1] == []
+            finally:
+                over.set()
+                audit.kill()

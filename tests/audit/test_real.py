@@ -1,0 +1,151 @@
+"""
+A capture that a scenario recorded of real servers, and what one row of it is worth.
+
+Every change of one row becomes a virtual stream of its own beside the untouched one, so
+that one audit judges all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.labs import running_in
+from tests.support.rehearsals import NS, rehearse, scenario
+from vstream.audit.client_journal import JOURNAL, journal
+from vstream.audit.context import Context
+from vstream.audit.frames import handed_over
+from vstream.audit.from_capture import captured
+from vstream.audit.local_frames import table
+from vstream.audit.report import Report, Verdict
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.stages import Run
+from vstream.audit.table_store import Shelf
+from vstream.capture.store import Capture
+from vstream.diagnostics import Severity
+from vstream.scenario.model import Converge, Wait
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("small_tables"),
+]
+
+EACH = 6
+"""Rows that are changed in each way: half of them in write streams, half in read streams."""
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
+    """Three regions that publish for a second, and nothing goes wrong."""
+    place = tmp_path_factory.mktemp("real")
+    wanted = scenario(("load", Wait(nanoseconds=NS)), ("together", Converge(within=120 * NS)), rate=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VSTREAM_STATE_DIR", str(place / "state"))
+        found, _ = asyncio.run(rehearse(wanted, place / "capture"))
+    assert found.manifest().is_complete
+    yield found
+    assert running_in(place / "state") == []
+
+
+def of(rows: Rows, role: str) -> Rows:
+    return [row for row in rows if row["role"] == role]
+
+
+def deleted(random: Random, rows: Rows, role: str) -> str:
+    row = random.choice(of(rows, role))
+    rows.remove(row)
+    return str(row["stream"])
+
+
+def doubled(random: Random, rows: Rows, role: str) -> str:
+    row = random.choice(of(rows, role))
+    rows.append(dict(row))
+    return str(row["stream"])
+
+
+def swapped(random: Random, rows: Rows, role: str) -> str:
+    """Two messages of one origin in one read stream."""
+    groups: dict[tuple[str, str], Rows] = defaultdict(list)
+    for row in rows:
+        if row["source"] is not None:
+            groups[row["stream"], row["source"].split(" ")[0]].append(row)
+    first, second = random.sample(random.choice([some for some in groups.values() if len(some) > 1]), 2)
+    first["seq"], second["seq"] = second["seq"], first["seq"]
+    return str(first["stream"])
+
+
+def altered(random: Random, rows: Rows, role: str) -> str:
+    row = random.choice(of(rows, role))
+    row["digest"] ^= 1
+    return str(row["stream"])
+
+
+CHANGES: tuple[Callable[[Random, Rows, str], str], ...] = (deleted, doubled, swapped, altered)
+
+
+def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: SparkSession, capture: Capture) -> None:
+    found = handed_over(spark, captured(capture))
+    clean: Rows = [row.asDict() for row in found.messages.collect()]
+    streams = [row.asDict() for row in found.streams.collect()]
+    operations = [row.asDict() for row in journal(spark, capture).collect()]
+    assert len(clean) > 4 * EACH
+    variants, where = {"foo": clean}, {}
+    for change in CHANGES:
+        for number in range(EACH):
+            name = f"{change.__name__}-{number}"
+            variants[name] = [dict(row) for row in clean]
+            where[name] = change(Random(name), variants[name], ("write", "read")[number % 2])
+
+    def everywhere(rows: Rows, schema: Any) -> Any:
+        values = [tuple((row | {"virtual": name})[one] for one in schema.names) for name in variants for row in rows]
+        return table(spark, values, schema)
+
+    messages = [
+        tuple((row | {"virtual": name})[one] for one in MESSAGES.names)
+        for name, rows in variants.items()
+        for row in rows
+    ]
+    context = Context(subject="test", models=dict.fromkeys(variants, "virtual"))
+    run = Run(shelf=Shelf(spark), context=context)
+    report = run(
+        table(spark, messages, MESSAGES).persist(), everywhere(streams, STREAMS), everywhere(operations, JOURNAL)
+    )
+    assert {name: report.verdict(name) for name in variants} == dict.fromkeys(variants, Verdict.FAIL) | {
+        "foo": Verdict.PASS
+    }
+    # And it is said of the right stream.
+    wrong: dict[str, set[str]] = defaultdict(set)
+    for one in report.findings:
+        if one.severity is Severity.ERROR:
+            wrong[one.virtual] |= {one.stream or "", one.origin or ""}
+    assert {name for name, stream in where.items() if stream not in wrong[name]} == set()
+
+
+def audited(spark: SparkSession, path: Path) -> Report:
+    one = Capture(path)
+    found = handed_over(spark, captured(one))
+    context = Context(subject="test", models=one.manifest().models)
+    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, one))
+
+
+def test_a_line_of_a_capture_that_is_gone_is_no_pass(spark: SparkSession, capture: Capture, tmp_path: Path) -> None:
+    changed = tmp_path / "capture"
+    shutil.copytree(capture.path, changed)
+    file = Capture(changed).stream_file("foo-read-east")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3] + lines[4:]))
+    report = audited(spark, changed)
+    assert report.verdict() is not Verdict.PASS
+    assert Counter(one.name for one in report.findings if one.stream == "foo-read-east")["unreadable"] == 1

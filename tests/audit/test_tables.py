@@ -1,0 +1,278 @@
+"""The tables of an audit are the same from servers, from a capture, and from what was written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.jetstream import JetStreamServer, fill
+from vstream.audit import frames
+from vstream.audit.extract import extent, extract
+from vstream.audit.from_capture import captured
+from vstream.audit.schema import MESSAGES, STREAMS
+from vstream.audit.source.values import ABSENT, Access
+from vstream.capture.digest import digest, signed
+from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
+from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.errors import NotReachableError, VstreamError
+from vstream.topology.bundle import PhysicalStream
+from vstream.topology.model import Endpoint, Role
+from vstream.topology.stream_config import StreamConfig
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+
+def physical(name: str, role: Role, region: str = "west") -> PhysicalStream:
+    return PhysicalStream(
+        config=StreamConfig(name=name, fields={"name": name}), virtual="foo", region=region, role=role, path=""
+    )
+
+
+STREAMS_WANTED = (physical("foo-write-west", Role.WRITE), physical("foo-read-west", Role.READ))
+
+
+@pytest.fixture
+def filled(server: JetStreamServer) -> JetStreamServer:
+    messages: list[tuple[str, bytes, dict[str, str] | None]] = [
+        ("foo-write-west.a", b"west-%d rest" % number, {"Nats-Msg-Id": f"i{number}"}) for number in range(60)
+    ]
+    fill(server, "foo-write-west", messages, max_age=3600 * 10**9)
+    server.api(
+        "STREAM.CREATE.foo-read-west",
+        {
+            "name": "foo-read-west",
+            "storage": "memory",
+            "allow_direct": True,
+            "sources": [
+                {"name": "foo-write-west", "subject_transforms": [{"src": "foo-write-west.>", "dest": "foo.>"}]}
+            ],
+        },
+    )
+    deadline = time.monotonic() + 20
+    while server.api("STREAM.INFO.foo-read-west")["state"]["messages"] < 60:
+        assert time.monotonic() < deadline
+    server.api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})
+    return server
+
+
+def rows(table: Any) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def test_servers_and_what_was_written_down_are_the_same(
+    spark: SparkSession, filled: JetStreamServer, tmp_path: Path
+) -> None:
+    wanted = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
+    dead = Endpoint(urls=("nats://127.0.0.1:1",))
+    tables = frames.live(
+        spark, extent(wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
+    )
+    assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
+    target = str(tmp_path / "tables")
+    frames.write_tables(tables, target)
+    again = frames.read_tables(spark, target)
+    order = ["stream", "seq"]
+    messages = rows(again.messages.orderBy(order))
+    assert messages == rows(tables.messages.orderBy(order))
+    assert [(row["stream"], row["seq"]) for row in messages] == [
+        *(("foo-read-west", seq) for seq in range(1, 61) if seq != 7),
+        *(("foo-write-west", seq) for seq in range(1, 61)),
+    ]
+    assert messages[0] | {"time_ns": 0, "source": ""} == {
+        "virtual": "foo",
+        "stream": "foo-read-west",
+        "region": "west",
+        "role": "read",
+        "seq": 1,
+        "time_ns": 0,
+        "subject": "foo.a",
+        "msg_id": "i0",
+        "source": "",
+        "size": 11,
+        "digest": signed(digest(b"west-0 rest")),
+    }
+    assert messages[0]["source"].startswith("foo-write-west 1 ")
+    streams = {row["stream"]: row for row in rows(again.streams)}
+    assert streams == {row["stream"]: row for row in rows(tables.streams)}
+    read = streams["foo-read-west"]
+    assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 60, 59, 1)
+    assert read["sources"] == [{"origin": "foo-write-west", "last_seq": 60}]
+    assert (read["path"], read["error"]) == ("consumer", None)
+    assert streams["foo-write-west"]["limits"] == {"max_age": 3600 * 10**9, "duplicate_window": 120 * 10**9}
+    assert "no server can be reached" in streams["foo-read-east"]["error"]
+    assert streams["gone"]["error"] == ABSENT
+    # Once more over the same place, and the half of it is refused.
+    frames.write_tables(tables, target)
+    assert frames.read_tables(spark, target).messages.count() == frames.extracted(Path(target)) == 119
+    assert frames.extracted(tmp_path / "nothing") is None
+    frames._mark(spark, target, "writing")
+    assert frames.extracted(Path(target)) is None
+    with pytest.raises(VstreamError, match="are not complete"):
+        frames.read_tables(spark, target)
+    with pytest.raises(VstreamError, match="holds no tables of an audit"):
+        frames.read_tables(spark, str(tmp_path / "nothing"))
+    with pytest.raises(NotReachableError, match="no stream can be read"):
+        extent([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
+    # What is in the stretch cluster is in no region, and is reached by any that answers.
+    wide, ways = [physical("foo-read-west", Role.ORDER, "far")], {"east": dead, "west": Endpoint(urls=(filled.url,))}
+    found = extent(wide, ways, tmp_path)
+    assert found.messages == 59
+    assert [row["region"] for row in rows(frames.live(spark, found, tmp_path).messages)] == ["far"] * 59
+    with pytest.raises(NotReachableError, match="no stream can be read"):
+        extent(wide, {"east": dead}, tmp_path)
+
+
+def test_since_narrows_the_cut(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+    fill(filled, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
+    endpoints = {"west": Endpoint(urls=(filled.url,))}
+    now = time.time_ns()
+    later = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
+    assert frames.live(spark, later, tmp_path).messages.count() == 0
+    assert extract(later).messages.num_rows == 0
+    earlier = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
+    assert frames.live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+
+
+def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+    dead = Endpoint(urls=("nats://127.0.0.1:1",))
+    streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
+    wanted = extent(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    by_spark, here = frames.live(spark, wanted, tmp_path), frames.handed_over(spark, extract(wanted))
+    found = sorted(here.messages.collect())
+    assert len(found) == wanted.messages > 0
+    assert found == sorted(by_spark.messages.collect())
+    assert here.messages.schema == by_spark.messages.schema
+    assert sorted(here.streams.collect()) == sorted(by_spark.streams.collect())
+
+
+def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
+    tables = frames.live(
+        spark, extent(STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path), tmp_path, payload=True
+    )
+    capture = Capture(tmp_path / "capture")
+    counts: dict[str, int] = {}
+    for stream in ("foo-write-west", "foo-read-west"):
+        lines = Lines(capture.stream_file(stream), Stored)
+        for row in tables.messages.where(f"stream = '{stream}'").orderBy("seq").collect():
+            counts[stream] = counts.get(stream, 0) + 1
+            lines.write(
+                Stored(
+                    seq=row.seq,
+                    time=row.time_ns,
+                    subject=row.subject,
+                    id=bytes(row.payload).partition(b" ")[0].decode(),
+                    msg_id=row.msg_id,
+                    source=row.source,
+                    origin=None,
+                    origin_seq=None,
+                    size=row.size,
+                    digest=digest(bytes(row.payload)),
+                )
+            )
+        lines.close()
+    samples = Lines(capture.path / "samples.jsonl", Sample)
+    sourced = {"foo-read-west": {"foo-write-west": 60}}
+    samples.write(
+        Sample(at=5, region="west", control_plane=1, error=None, last_seq={"foo-read-west": 61}, sourced=sourced)
+    )
+    samples.close()
+    capture.write_manifest(
+        Manifest(
+            format=FORMAT,
+            vstream="1",
+            scenario="s",
+            seed=1,
+            started="2026-01-01T00:00:00Z",
+            wall=100,
+            backend="none",
+            regions=("west",),
+            models={"foo": "virtual"},
+            machine={},
+            servers=(CapturedServer(name="west-1", region="west", cluster="west", version="2.15.1"),),
+            streams=(
+                CapturedStream(name="foo-write-west", virtual="foo", region="west", role="write", messages=60),
+                CapturedStream(name="foo-read-west", virtual="foo", region="west", role="read", messages=59),
+                CapturedStream(
+                    name="foo-read-east", virtual="foo", region="east", role="read", messages=None, error="gone"
+                ),
+                CapturedStream(name="cut", virtual="foo", region="east", role="read", messages=3),
+            ),
+        )
+    )
+    found = frames.handed_over(spark, captured(capture))
+    assert rows(found.messages.orderBy("stream", "seq")) == rows(
+        tables.messages.drop("payload").orderBy("stream", "seq")
+    )
+    streams = {row["stream"]: row for row in rows(found.streams)}
+    read = streams["foo-read-west"]
+    assert (read["first_seq"], read["last_seq"], read["messages"], read["num_deleted"]) == (1, 61, 59, 2)
+    assert (read["path"], read["server_version"], read["cut_at_ns"]) == ("capture", "2.15.1", 105)
+    assert read["sources"] == [{"origin": "foo-write-west", "last_seq": 60}]
+    assert streams["foo-read-east"]["error"] == "gone"
+    assert streams["cut"]["error"] == "the capture has 0 of its 3 messages"
+
+
+CLUSTER = """
+import json, sys
+from pathlib import Path
+from tests.audit.test_tables import STREAMS_WANTED
+from vstream.audit.session import session
+from vstream.topology.model import Endpoint
+url, scratch = sys.argv[1:]
+with session(master="local-cluster[2,1,1024]") as spark:
+    from vstream.audit import frames
+    from vstream.audit.extract import extent
+    endpoint = Endpoint(urls=(url,), user="reader", password_env="READER_PASSWORD")
+    tables = frames.live(spark, extent(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
+    shown = tables.messages._jdf.queryExecution().toString()
+    print(json.dumps({"count": tables.messages.count(), "shown": shown}))
+"""
+
+
+def test_a_cluster_is_sent_the_source_and_the_secrets(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret-word")
+    server = JetStreamServer(
+        tmp_path,
+        more='authorization { users: [{ user: reader, password: "s3cret-word" }] }',
+        connection={"user": "reader", "password": "s3cret-word"},
+        access=Access(user="reader", password_file=str(secret)),
+    )
+    server.start()
+    try:
+        for stream in ("foo-write-west", "foo-read-west"):
+            fill(server, stream, [(f"{stream}.a", b"x", None)] * 40)
+        scratch, temporary = tmp_path / "scratch", tmp_path / "für Spark"
+        scratch.mkdir()
+        temporary.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", CLUSTER, server.url, str(scratch)],
+            env={
+                **os.environ,
+                "READER_PASSWORD": "s3cret-word",
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                # Java reads no such name in this locale, and PySpark would wait for ever for a file below it.
+                "LC_ALL": "C",
+                "TMPDIR": str(temporary),
+            },
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        said = json.loads(done.stdout.splitlines()[-1])
+        assert said["count"] == 80
+        assert "s3cret-word" not in done.stdout + done.stderr
+        assert [file.name for file in scratch.iterdir()] == ["vstream-west-password"]
+    finally:
+        server.stop()

@@ -1,0 +1,151 @@
+"""Open faults on disk: wherever the tool is killed, the next one knows what to undo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.lab_bundle import topology
+from tests.support.paths import ROOT
+from vstream.chaos import inject as drill
+from vstream.chaos import journal
+from vstream.chaos.disk_full import DiskFull
+from vstream.chaos.faults import Kill, Pause, Restart
+from vstream.chaos.journal import Journal
+from vstream.chaos.links import Partition, Shape
+from vstream.chaos.target_servers import Site
+from vstream.errors import LabError, UnsupportedError, VstreamError
+from vstream.lab import ports
+from vstream.lab.binaries import Program
+from vstream.lab.links.state import Cut, LinkState
+from vstream.lab.state import LabDirectory, LabRecord
+
+
+def site(directory: Path) -> Site:
+    """A lab of three servers of which none runs."""
+    place = LabDirectory("a", directory)
+    place.create()
+    addresses = ports.allocate(topology(3, 1).seats, 14000, place)
+    programs = {one.server.name: Program(Path("nats-server"), "2.15.1") for one in addresses}
+    record = LabRecord(topology="test", servers=addresses, programs=programs)
+    return Site(
+        servers={one.server.name: one.region for one in addresses},
+        clusters={one.server.name: one.cluster_name for one in addresses},
+        endpoints={},
+        system=None,
+        lab=(place, record),
+    )
+
+
+def order(where: Site, *, is_forced: bool = False) -> drill.Order:
+    return drill.Order(
+        site=where, topology=topology(3, 1), asked="kill-server r0-0", is_forced=is_forced, on_blast=lambda _: None
+    )
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    directory = site(tmp_path).directory
+    book, first = Journal().opened("kill-region r0", Kill(servers=("r0-0",)))
+    book, second = book.opened("pause r1-0", Pause(servers=("r1-0",)))
+    slow = {("r0", "r1"): LinkState(delay=0.07, loss=0.05), ("r1", "r0"): LinkState(cut=Cut.DROP)}
+    for fault in (Shape(states=slow), Partition(states=slow), Restart(servers=("r0-0",))):
+        book, _ = book.opened("more", fault)
+    book = book.confirmed(second.id)
+    journal.write(directory, book)
+    assert journal.read(directory) == book
+    assert [one.id for one in book.faults if one.is_confirmed] == ["f2"]
+    assert book.closed("f5").opened("again", first.fault)[1].id == "f6"
+
+
+def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
+    directory = site(tmp_path).directory
+    assert journal.read(directory) is None
+    journal.path(directory).write_text('{"format": 1')
+    with pytest.raises(LabError, match=r"chaos\.json` cannot be read") as caught:
+        journal.read(directory)
+    assert "vstream lab down a" in str(caught.value.hint)
+
+
+DRIVER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from tests.chaos.test_journal import order, site
+from vstream.chaos import inject as drill, journal
+from vstream.chaos.faults import Kill
+where = site(Path(sys.argv[1]))
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[2] == "before-the-journal":
+    journal.write = die
+else:
+    async def inject(self, site, name):
+        die()
+    Kill.inject = inject
+asyncio.run(drill.inject(order(where, is_forced=True), Kill(servers=("r0-0",))))
+"""
+
+
+@pytest.mark.parametrize(("when", "opened"), [("before-the-journal", []), ("before-the-signal", ["f1"])])
+def test_killed_before_the_first_signal(tmp_path: Path, when: str, opened: list[str]) -> None:
+    """No signal without an entry: after kill -9 the journal holds the fault, or nothing has happened."""
+    ended = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path), when], cwd=ROOT, env=os.environ, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    book = journal.read(site(tmp_path).directory)
+    assert [one.id for one in (book.faults if book else ())] == opened
+
+
+async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = site(tmp_path)
+
+    async def inject(self: Kill, at: Site, name: str) -> str:
+        raise LabError("it does not bite")
+
+    monkeypatch.setattr(Kill, "inject", inject)
+    with pytest.raises(LabError, match="it does not bite"):
+        await drill.inject(order(where, is_forced=True), Kill(servers=("r0-0",)))
+    book = journal.read(where.directory)
+    assert book is not None
+    assert book.faults == ()
+
+
+async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
+    where = site(tmp_path)
+    journal.write(where.directory, Journal().opened("pause r0-0", Pause(servers=("r0-0",)))[0])
+    with pytest.raises(VstreamError, match="there is no open fault `f9`") as caught:
+        await drill.heal(where, ("f9",), timeout=1, on_progress=lambda _: None)
+    assert caught.value.hint == "open: `f1` (pause r0-0)"
+
+
+def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> None:
+    where = site(tmp_path)
+    book, _ = Journal().opened("kill-server r0-0", Kill(servers=("r0-0",)))
+    book, _ = book.opened("pause r1-0", Pause(servers=("r1-0",)))
+    journal.write(where.directory, book)
+    assert drill.settled(where).faults == ()
+
+
+async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:
+    where = site(tmp_path)
+    assert (await drill.heal(where, None, timeout=1, on_progress=lambda _: None)).faults == ()
+    assert journal.read(where.directory) is None
+
+
+async def test_where_no_disk_can_be_filled_that_is_said_and_nothing_is_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    where = site(tmp_path)
+    monkeypatch.delattr(psutil.Process, "rlimit", raising=False)
+    with pytest.raises(UnsupportedError, match="only Linux"):
+        await drill.inject(order(where, is_forced=True), DiskFull(servers=("r0-0",)))
+    book = journal.read(where.directory)
+    assert book is not None
+    assert book.faults == ()

@@ -1,0 +1,77 @@
+"""Power loss on a real lab: what was acknowledged last is gone, and only with --yes-really."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import LAB, background, chaos, copied, done, open_faults, publish, stored
+from tests.support.command import vstream
+from tests.support.labs import pids, states
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def file(small_lab: Path) -> Iterator[Path]:
+    yield small_lab
+    vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    assert set(states(LAB).values()) == {"running"}
+
+
+async def has(region: str, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in await stored(region):
+        assert time.monotonic() < deadline, f"{text} is not in {region}"
+        await asyncio.sleep(0.1)
+
+
+async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path) -> None:
+    assert await publish("west", "long ago", within=30)
+    await has("east", "long ago")
+    with background(file, "power-loss", "west", "--lose", "8s", "--yes-really") as tool:
+        await copied(tool)
+        assert await publish("west", "just now", within=5)
+        assert "just now" in await stored("west", "write")
+        assert tool.wait(120) == 0
+        said = tool.stdout.read() if tool.stdout else ""
+    assert "what west-1 stored and acknowledged in the last 8 s will be lost" in said
+    assert "west-1 is gone" in said
+    assert "files that had changed in the last 8 s are as they were" in said
+    assert states(LAB)["west-1"] == "crashed"
+    assert [(one["asked"], one["over"]) for one in open_faults(file)] == [("power-loss west --lose 8s", False)]
+    done(chaos(file, "heal"))
+    assert await stored("west", "write") == ["long ago"]
+    assert open_faults(file) == []
+    assert not any(lab_directory(LAB).faults.iterdir())
+
+
+def test_it_takes_data_so_it_is_asked_for_twice(file: Path) -> None:
+    before = pids(LAB)
+    refused = chaos(file, "power-loss", "west-1", "--lose", "5s")
+    assert refused.code == 1
+    assert "will be lost" in refused.err
+    assert "--yes-really" in refused.err
+    assert pids(LAB) == before
+    assert open_faults(file) == []
+    assert chaos(file, "power-loss", "west-1", "--lose", "soon", "--yes-really").code == 2
+
+
+async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -> None:
+    before = pids(LAB)
+    with background(file, "power-loss", "central", "--lose", "60s", "--yes-really") as tool:
+        await copied(tool)
+        assert await publish("central", "stays", within=20)
+        tool.kill()
+        tool.wait()
+    healed = json.loads(done(chaos(file, "heal", "--format", "json")).out)
+    assert [one["kind"] for one in healed["healed"]] == ["power-loss"]
+    assert pids(LAB) == before
+    assert "stays" in await stored("central", "write")
+    assert not any(lab_directory(LAB).faults.iterdir())

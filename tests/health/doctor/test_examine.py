@@ -1,0 +1,264 @@
+"""What a doctor makes of facts that are hard to have on real servers: versions, shapes of the meta group, margins."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.health.doctor import codes
+from vstream.health.doctor.configs import ConfigFile
+from vstream.health.doctor.examine import examine
+from vstream.health.snapshot import (
+    Facts,
+    Refusal,
+    RegionFacts,
+    Repeat,
+    ServerFacts,
+    SourceFacts,
+    StreamFacts,
+    Tail,
+)
+from vstream.lint import load_topology
+from vstream.plan.diff import spell_destinations
+from vstream.topology.feeds import all_parts, feeds
+from vstream.topology.model import Topology
+
+TEXT = b"""\
+version: 1
+name: acme
+server_version: "2.10"
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+streams:
+  foo: {subjects: [foo.>], write: {max_age: 1h}}
+"""
+NOW = time.time()
+TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
+BUNDLE = load_topology.bundle(TOPOLOGY)
+
+
+def healthy(version: str = "2.15.1") -> Facts:
+    configs = {stream.config.name: stream.config.fields for stream in BUNDLE.streams}
+    origins: dict[str, list[str]] = {}
+    for stream in TOPOLOGY.streams:
+        for feed in feeds(stream):
+            origins.setdefault(feed.reader.name, []).append(feed.origin.name)
+    rules = {mapping.source: spell_destinations(mapping) for mapping in BUNDLE.mappings}
+    return Facts(
+        at=NOW,
+        took=0.1,
+        account="$G",
+        regions=tuple(RegionFacts(name=region.name) for region in TOPOLOGY.regions),
+        servers=tuple(
+            ServerFacts(
+                name=seat.server.name,
+                region=seat.region,
+                url="http://127.0.0.1:1",
+                cluster=seat.cluster,
+                version=version,
+                gateways=frozenset(set(TOPOLOGY.clusters) - {seat.cluster}),
+                has_jetstream=True,
+                meta_leader="west-1",
+                meta_size=3,
+                rules=rules,
+            )
+            for seat in TOPOLOGY.seats
+        ),
+        streams={
+            part.name: StreamFacts(
+                name=part.name,
+                leader=f"{part.place}-1",
+                cluster=part.place,
+                created="",
+                messages=5,
+                bytes=50,
+                first_seq=1,
+                last_seq=5,
+                last_at=NOW,
+                replicas=1,
+                current=1,
+                sources=tuple(
+                    SourceFacts(stream=one, seq=5, lag=0, heard=0.5, error=None) for one in origins.get(part.name, ())
+                ),
+                config=configs[part.name],
+            )
+            for part in all_parts(TOPOLOGY)
+        },
+    )
+
+
+def found(facts: Facts) -> set[str]:
+    return {one.code for one in examine(TOPOLOGY, BUNDLE, facts).findings}
+
+
+def with_stream(facts: Facts, name: str, stream: StreamFacts) -> Facts:
+    return replace(facts, streams={**facts.streams, name: stream})
+
+
+@pytest.mark.parametrize("version", ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"])
+def test_healthy_on_every_version(version: str) -> None:
+    assert found(healthy(version)) == set()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_found"),
+    [
+        ("2.10.26", False),
+        ("2.11.11", False),
+        ("2.11.12", True),
+        ("2.12.2", False),
+        ("2.12.3", True),
+        ("2.14.6", True),
+        ("2.15.1", True),
+        ("2.16.0-dev", True),
+    ],
+)
+def test_the_layout_that_doubles(version: str, is_found: bool) -> None:
+    facts = healthy(version)
+    stream = facts.streams["foo-read-west"]
+    blog = {
+        **(stream.config or {}),
+        "subject_transform": {"src": "foo.*.>", "dest": "foo.>"},
+        "sources": [{"name": "foo-write-east", "filter_subject": "foo.east.>"}],
+    }
+    assert found(with_stream(facts, stream.name, replace(stream, config=blog))) == ({"VD101"} if is_found else set())
+
+
+@pytest.mark.parametrize(("version", "is_found"), [("2.14.6", True), ("2.15.1", False)])
+def test_streams_that_go_back(version: str, is_found: bool) -> None:
+    facts = healthy(version)
+    stream = facts.streams["foo-read-west"]
+    latest = {**(stream.config or {}), "max_msgs_per_subject": 1}
+    assert found(with_stream(facts, stream.name, replace(stream, config=latest))) == ({"VD102"} if is_found else set())
+
+
+def test_tails() -> None:
+    pair = ("foo-write-west", "foo-read-east")
+
+    def tail(**more: object) -> set[str]:
+        given = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
+        return found(replace(healthy(), tails={pair: Tail(**given)}))  # type: ignore[arg-type]
+
+    assert tail() == set()
+    assert tail(cursor=8) == {"VD301"}
+    assert tail(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1) == {"VD302"}
+    assert tail(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1, is_exact=False) == set()
+    assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 60) == {"VD203"}
+    assert tail(cursor=4, oldest_seq=5, oldest_at=NOW - 2400) == {"VD203", "VD303"}
+    # A stream that was made anew begins behind what was taken of the one before.
+    assert tail(cursor=0, first=5, begins=5, oldest_seq=5, oldest_at=NOW - 1) == set()
+    assert tail(cursor=0, first=5, begins=4, oldest_seq=5, oldest_at=NOW - 1) == {"VD302"}
+    # What was removed before it was taken is not missed.
+    assert tail(cursor=3) == set()
+
+
+@pytest.mark.parametrize(("version", "expected"), [("2.10.26", set()), ("2.11.11", {"VD201"}), ("2.15.1", {"VD201"})])
+def test_a_source_that_is_not_heard(version: str, expected: set[str]) -> None:
+    """Servers before 2.11 count the time since the last message: a quiet source looks like a dead one."""
+    facts = healthy(version)
+    reader = facts.streams["foo-read-west"]
+    for heard in (60.0, None):
+        sources = tuple(replace(source, heard=heard) for source in reader.sources)
+        assert found(with_stream(facts, reader.name, replace(reader, sources=sources))) == expected
+
+
+def test_servers() -> None:
+    facts = healthy()
+    west, *others = facts.servers
+
+    def changed(**more: object) -> set[str]:
+        return found(replace(facts, servers=(replace(west, **more), *others)))  # type: ignore[arg-type]
+
+    assert changed(version="2.14.6") == {"VD408"}
+    assert changed(meta_leader="east-1") == {"VD406"}
+    assert changed(has_jetstream=False) == {"VD405"}
+    assert changed(gateways=frozenset({"east"})) == {"VD401"}
+    assert changed(rules={}) == {"VD402"}
+    assert changed(url=None, version=None, gateways=None, rules=None) == {"VD409"}
+    assert changed(version=None, gateways=None, rules=None, problem="no answer") == {"VD404"}
+    assert found(replace(facts, servers=tuple(replace(one, rules={}) for one in facts.servers))) == {"VD403"}
+    assert found(replace(facts, servers=tuple(replace(one, meta_size=4) for one in facts.servers))) == {"VD407"}
+    few = replace(facts.streams["foo-read-west"], replicas=3, current=2)
+    assert found(with_stream(facts, few.name, few)) == {"VD504"}
+    headless = replace(facts.streams["foo-read-west"], leader=None)
+    assert found(with_stream(facts, headless.name, headless)) == {"VD503"}
+
+
+def test_what_servers_run_with() -> None:
+    facts = healthy()
+    west, *others = facts.servers
+
+    def changed(files: dict[str, ConfigFile] | None = None, **more: object) -> list[tuple[str, str]]:
+        seen = replace(facts, servers=(replace(west, **more), *others))  # type: ignore[arg-type]
+        return [(one.code, one.evidence) for one in examine(TOPOLOGY, BUNDLE, seen, files).findings]
+
+    same, other = ConfigFile(path="west-1.conf", digest="sha256:1"), ConfigFile(path="west-1.conf", digest="sha256:2")
+    assert changed({"west-1": same}, config_digest="sha256:1") == []
+    ((code, text),) = changed({"west-1": other}, config_digest="sha256:1", config_loaded="yesterday")
+    assert code == "VD410"
+    assert "it has loaded sha256:1…, which it did at yesterday, and `west-1.conf` is sha256:2…" in text
+    ((code, text),) = changed({"west-1": same})
+    assert code == "VD413"
+    assert "from 2.12 on they do" in text
+    assert changed({"west-1": replace(same, is_asked_for=False)}) == []
+    absent = ConfigFile(path="", problem="it is not there")
+    assert changed({"west-1": absent}, config_digest="sha256:1") == [("VD413", "it is not there")]
+
+    assert [code for code, _ in changed(version="2.9.25")] == ["VD412", "VD408"]
+    assert changed(storage=79, storage_limit=100) == []
+    assert changed(storage=80, storage_limit=100) == [("VD414", "its streams fill 80 B of the 100 B that they may")]
+
+
+def test_feature_flags() -> None:
+    def of(*servers: tuple[str, str, dict[str, bool]]) -> list[str]:
+        """Servers by version, cluster and flags."""
+        facts = healthy()
+        mixed = tuple(
+            replace(one, version=version, cluster=cluster, flags=flags, gateways=None)
+            for one, (version, cluster, flags) in zip(facts.servers, servers, strict=True)
+        )
+        findings = examine(TOPOLOGY, BUNDLE, replace(facts, servers=mixed)).findings
+        return [f"{one.about}: {one.evidence}" for one in findings if one.code == "VD411"]
+
+    on, off = {"a": True, "b": False}, {"a": False, "b": False}
+    assert of(("2.15.1", "west", on), ("2.15.1", "central", on), ("2.15.1", "east", on)) == []
+    assert of(("2.15.1", "west", on), ("2.15.1", "central", off), ("2.15.1", "east", off)) == [
+        "west-1: `a` is on there, and off on `central-1`, `east-1`, which run the same version"
+    ]
+    # Versions may have other defaults; but a cluster has to understand itself.
+    assert of(("2.15.1", "west", on), ("2.14.6", "central", off), ("2.12.8", "east", {})) == []
+    assert of(("2.15.1", "west", on), ("2.12.8", "west", {}), ("2.15.1", "east", on)) == [
+        "west-1: `a` is on there, and not known to `central-1` in the same cluster, which run older ones"
+    ]
+
+
+def test_what_servers_cannot_write_to() -> None:
+    stopped = 'JetStream stream \'$G > foo\' is not current: stream write error: last msgid mismatch: "a" vs "b"'
+    full = "JetStream stream '$G > foo' is not current: stream write error: file too large"
+    refusals = tuple(
+        Refusal(server=server, about="foo-write-west", error=error)
+        for server, error in (("west-1", stopped), ("west-2", stopped), ("west-3", full))
+    )
+    one, other = examine(TOPOLOGY, BUNDLE, replace(healthy(), refusals=refusals)).findings
+    assert (one.code, one.about) == ("VD508", "foo-write-west")
+    assert one.evidence == (
+        '`west-1`, `west-2` cannot write to it: stream write error: last msgid mismatch: "a" vs "b"'
+    )
+    assert "`Nats-Expected-Last-Msg-Id`" in one.do
+    assert other.evidence == "`west-3` cannot write to it: stream write error: file too large"
+    assert "make space" in other.do
+
+
+def test_a_stream_that_has_begun_again_is_named_once() -> None:
+    repeats = tuple(Repeat(reader="foo-read-east", origin="foo-write-west", seq=1, later=last) for last in (5, 4))
+    (one,) = examine(TOPOLOGY, BUNDLE, replace(healthy(), repeats=repeats)).findings
+    assert (one.code, one.about) == ("VD205", "foo-read-east")
+    assert one.evidence == "after sequence 5 of `foo-write-west` it took sequence 1 again"
+
+
+def test_the_manual_is_current_and_says_what_to_do() -> None:
+    text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert text == codes.markdown(), "run scripts/docs"
+    assert all("## What to do" in page.text for page in codes.PAGES)

@@ -1,0 +1,78 @@
+"""What the newest messages of a reader prove: skipped, taken twice, or nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from tests.health.doctor.test_examine import TOPOLOGY, healthy
+from vstream.health.live import gaps, lag
+from vstream.health.snapshot import Gap, Repeat
+from vstream.jetstream.connection import Connection
+from vstream.jetstream.direct import DirectMessage
+
+READER, ORIGIN = "foo-read-east", "foo-write-west"
+
+
+def message(stream: str, seq: int, data: str, *, of: int | None = None, second: int = 0) -> DirectMessage:
+    return DirectMessage(
+        stream=stream,
+        seq=seq,
+        subject="foo.a",
+        stored_at=f"2026-01-01T00:00:{second:02}.5Z",
+        headers={} if of is None else {"Nats-Stream-Source": f"{ORIGIN} {of} _vs.foo.west.> > _vs.foo.west.foo.a"},
+        data=data.encode(),
+    )
+
+
+async def found(
+    monkeypatch: pytest.MonkeyPatch, taken: list[tuple[int, str]], held: dict[int, tuple[str, int]]
+) -> tuple[Gap | Repeat, ...]:
+    """What is found where the reader took these sequences and payloads in second 1, and the origin holds those."""
+    there = {seq: message(ORIGIN, seq, data, second=second) for seq, (data, second) in held.items()}
+    here = {seq: message(READER, seq, data, of=origin, second=1) for seq, (origin, data) in enumerate(taken, 1)}
+
+    async def get(_: object, stream: str, seq: int, __: float) -> DirectMessage | None:
+        return (here if stream == READER else there if stream == ORIGIN else {}).get(seq)
+
+    async def following(_: object, stream: str, seq: int, __: float) -> DirectMessage | None:
+        later = [one for one in there if one >= seq]
+        return there[min(later)] if stream == ORIGIN and later else None
+
+    monkeypatch.setattr(lag, "get", get)
+    monkeypatch.setattr(lag, "following", following)
+    streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
+    connection = cast("Connection", object())
+    return await gaps.find(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
+
+
+async def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await found(monkeypatch, [(1, "a"), (2, "b")], {1: ("a", 0), 2: ("b", 0)}) == ()
+
+
+async def test_skipped_while_the_origin_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    (gap,) = await found(monkeypatch, [(1, "a"), (4, "d")], {1: ("a", 0), 3: ("c", 0), 4: ("d", 0)})
+    assert gap == Gap(reader=READER, origin=ORIGIN, first=3, last=3)
+    assert await found(monkeypatch, [(1, "a"), (4, "d")], {4: ("d", 0)}) == ()
+
+
+async def test_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [(1, "a"), (2, "b"), (1, "a"), (2, "b"), (3, "c")]
+    (repeat,) = await found(monkeypatch, taken, {1: ("a", 0), 2: ("b", 0), 3: ("c", 9)})
+    assert repeat == Repeat(reader=READER, origin=ORIGIN, seq=1, later=2)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {1: ("x", 9), 2: ("y", 9)},
+        {1: ("a", 9), 2: ("b", 9)},
+        {1: ("x", 9)},
+    ],
+    ids=["other messages", "the same ones, stored later", "not so many yet"],
+)
+async def test_an_origin_that_was_made_anew(held: dict[int, tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await found(monkeypatch, [(1, "a"), (2, "b"), (1, held[1][0])], held) == ()

@@ -1,0 +1,293 @@
+"""Messages put in, copies deleted and leftovers cleared, on one server that plays all three regions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support import single_server
+from tests.support.probing import REGIONS, render, topology
+from vstream.cli import options
+from vstream.cli.repair import steps
+from vstream.errors import VstreamError
+from vstream.health.repair.live import duplicates, missing, replay
+from vstream.health.repair.live.missing import Contents
+from vstream.health.repair.plan import Doubles
+from vstream.jetstream import direct
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.reconnecting import SteadyConnection
+from vstream.jetstream.source_header import provenance, replay_of
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+Message = tuple[str, int, str, bytes]
+"""Origin, sequence there, subject, payload."""
+EAST = "foo-read-east"
+WEST = "foo-write-west"
+(STREAM,) = topology().streams
+
+
+class Regions:
+    """The physical streams of all regions on one server."""
+
+    def __init__(self, server: single_server.SingleServer, connections: Mapping[str, SteadyConnection]) -> None:
+        self.server = server
+        self.connections = connections
+        self.connection = connections["east"]
+        self.configs: dict[str, dict[str, Any]] = {
+            one.config.name: {**one.config.fields, "placement": None} for one in render(()).streams
+        }
+
+    async def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        answer = await self.connection.request_json(f"$JS.API.{subject}", body, timeout=20)
+        assert "error" not in answer, answer
+        return answer
+
+    async def create(self, changes: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        for name, config in self.configs.items():
+            await self.api(f"STREAM.CREATE.{name}", {**config, **(changes or {}).get(name, {})})
+
+    async def publish(self, region: str, subject: str, data: bytes = b"data", msg_id: str | None = None) -> Message:
+        headers = {"X-Own": "y"} if msg_id is None else {"X-Own": "y", "Nats-Msg-Id": msg_id}
+        reply = await self.connection.request(f"_vs.foo.{region}.{subject}", data, headers=headers)
+        return f"foo-write-{region}", int(json.loads(reply.data)["seq"]), subject, data
+
+    async def held(self, stream: str = EAST) -> list[Message]:
+        found: list[Message] = []
+        seq = 1
+        while (one := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
+            said = provenance(one.headers)
+            assert said is not None
+            found.append((said.origin, said.seq, one.subject, one.data))
+            seq = one.seq + 1
+        return found
+
+    async def until_held(self, wanted: set[Message], *streams: str) -> None:
+        """Return once *streams* hold *wanted*, each once, and nothing else."""
+        deadline = time.monotonic() + 60
+        while True:
+            found = {stream: Counter(await self.held(stream)) for stream in streams or (EAST,)}
+            if all(one == Counter(wanted) for one in found.values()):
+                return
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.02)
+
+    async def until_count(self, number: int) -> None:
+        deadline = time.monotonic() + 60
+        while (count := (await self.api(f"STREAM.INFO.{EAST}"))["state"]["messages"]) != number:
+            assert time.monotonic() < deadline, (count, number)
+            await asyncio.sleep(0.02)
+
+    async def look(self) -> Contents:
+        return await missing.look(topology(), STREAM, self.connections, silent)
+
+    async def repair(self) -> int:
+        """Put in what is missing; returns how many messages that were."""
+        found = (await self.look()).replays
+        for one in found:
+            assert not await replay.put_back(topology(), STREAM, one, self.connections, silent)
+        return sum(one.count for one in found)
+
+    async def doubles(self) -> Doubles | None:
+        contents = await self.look()
+        (scan,) = [one for one in contents.scans if one.name == EAST]
+        return await duplicates.look("foo", scan, silent)
+
+    async def delete(self) -> tuple[int, int]:
+        contents = await self.look()
+        (scan,) = [one for one in contents.scans if one.name == EAST]
+        return await duplicates.delete(scan, silent)
+
+    def narrow(self) -> dict[str, Any]:
+        """The read stream of the east, which passes what is not on `foo.>` in the west as if it had skipped it."""
+        return {
+            "sources": [
+                one | {"subject_transforms": [{"src": "_vs.foo.west.foo.>", "dest": "foo.>"}]}
+                if one["name"] == WEST
+                else one
+                for one in self.configs[EAST]["sources"]
+            ]
+        }
+
+
+def silent(_: int, __: int) -> None:
+    pass
+
+
+@pytest_asyncio.fixture(params=["2.15.1", "2.12.8"])
+async def regions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Regions]:
+    """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
+    async with single_server.running(tmp_path, request.param) as server:
+        where = options.Target(endpoints=dict.fromkeys(REGIONS, server.endpoint), lab=None, description="one server")
+        async with steps.opened(topology(), where) as connections:
+            yield Regions(server, connections)
+
+
+class KilledError(Exception):
+    """Stands for SIGKILL: nothing is cleaned up after it."""
+
+
+async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """A replay that ends when *after* messages were put in; 0 is before the reader sources."""
+    (wanted,) = (await regions.look()).replays
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    async def refused(*_: object) -> None:
+        raise KilledError
+
+    running: list[bool] = []
+
+    async def ask() -> None:
+        running.extend(one.is_running for one in await replay.leftovers(topology(), regions.connection))
+
+    def tick(done: int, _: int) -> None:
+        if done == after:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "remove", nothing)
+        patch.setattr(replay._Visit, "leave", lambda _: ask())
+        if not after:
+            patch.setattr(JetStreamAdmin, "update", refused)
+        with pytest.raises(KilledError):
+            await replay.put_back(topology(), STREAM, wanted, regions.connections, tick)
+    # As long as it runs, nobody takes away what it uses.
+    assert running == [True]
+
+
+async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await regions.create({EAST: regions.narrow()})
+    wanted: set[Message] = set()
+    for number in range(6):
+        wanted.add(await regions.publish("west", f"foo.{number}"))
+        for more in range(number + 1):
+            wanted.add(await regions.publish("west", f"bar.{number}-{more}.baz", msg_id=f"{number}-{more}"))
+        wanted.add(await regions.publish("central", f"foo.{number}"))
+    # What comes last has to arrive: before, nobody can tell whether the others are on their way.
+    wanted.add(await regions.publish("west", "foo.last"))
+    await regions.until_held(wanted, "foo-read-west", "foo-read-central")
+    await regions.until_held({one for one in wanted if one[2].startswith("foo.")})
+    left = 21
+    where = options.Target(endpoints=dict.fromkeys(REGIONS, regions.server.endpoint), lab=None, description="")
+    for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
+        # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
+        async with steps.opened(topology(), where) as connections:
+            await until_killed(Regions(regions.server, connections), monkeypatch, after)
+        (leftover,) = await replay.leftovers(topology(), regions.connection)
+        assert (leftover.readers, leftover.is_running) == (readers, False)
+        await replay.remove(regions.connection, leftover)
+        assert not await replay.leftovers(topology(), regions.connection)
+        (found,) = (await regions.look()).replays
+        assert left - after <= found.count <= left
+        left = found.count
+    assert await regions.repair() == left
+    await regions.until_held(wanted)
+    assert not [name for name in (await regions.api("STREAM.NAMES"))["streams"] if replay_of(name)]
+    assert await regions.repair() == 0
+    # A server that looks for where to go on passes what was put in.
+    regions.server.kill()
+    await regions.server.start()
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            wanted.add(await regions.publish("west", "foo.after"))
+            break
+        except VstreamError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+    await regions.until_held(wanted)
+
+
+async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) -> None:
+    await regions.create()
+    wanted = {await regions.publish("west", f"foo.{number}", b"%d" % number) for number in (1, 2)}
+    await regions.until_held(wanted)
+    # Somebody has left a stream as a repair makes it, with something else in it.
+    left, config = f"{WEST}:RplBBBBB", regions.configs[EAST]
+    subjects = "_vsr.RplBBBBB"
+    await regions.api(
+        f"STREAM.CREATE.{left}",
+        {
+            "name": left,
+            "subjects": [f"{subjects}.>"],
+            "subject_transform": {"src": f"{subjects}.>", "dest": ">"},
+            "metadata": {replay.REPAIR_KEY: "probed"},
+        },
+    )
+    for number, data in ((1, b"another"), (2, b"2")):
+        await regions.connection.request(f"{subjects}._vs.foo.west.foo.{number}", data, headers={"X-Own": "y"})
+    source = next(one for one in config["sources"] if one["name"] == WEST)
+    sources = [*config["sources"], {**source, "name": left}]
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": sources})
+    await regions.until_count(4)
+    (leftover,) = await replay.leftovers(topology(), regions.connection)
+    assert leftover.readers == (EAST,)
+    await replay.remove(regions.connection, leftover)
+    found = await regions.doubles()
+    assert found is not None
+    assert (found.count, dict(found.differing)) == (1, {"their payloads differ": 1})
+    assert await regions.delete() == (1, 1)
+    again = await regions.doubles()
+    assert again is not None
+    assert (again.count, again.stay) == (0, found.stay)
+    await regions.until_held(wanted | {(WEST, 1, "foo.1", b"another")})
+
+
+async def test_what_a_source_that_was_changed_brings_again_is_deleted(regions: Regions) -> None:
+    await regions.create()
+    wanted = {await regions.publish("west", f"foo.{number}") for number in range(5)}
+    await regions.until_held(wanted)
+    # For servers it is another source, which begins at the beginning.
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], **regions.narrow()})
+    await regions.until_count(10)
+    assert await regions.delete() == (5, 0)
+    wanted.add(await regions.publish("west", "foo.5"))
+    await regions.until_held(wanted)
+    # Back again: it goes on behind the last message that it has left there, whatever `opt_start_seq` says.
+    sources = [one | {"opt_start_seq": 7} if one["name"] == WEST else one for one in regions.configs[EAST]["sources"]]
+    await regions.api(f"STREAM.UPDATE.{EAST}", {**regions.configs[EAST], "sources": sources})
+    await regions.until_count(8)
+    found = await regions.doubles()
+    assert found is not None
+    assert await regions.delete() == (found.count, 0)
+    await regions.until_held(wanted)
+    # Servers before 2.15 find where to go on in what was left for them.
+    regions.server.kill()
+    await regions.server.start()
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            wanted.add(await regions.publish("west", "foo.6"))
+            break
+        except VstreamError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+    await regions.until_held(wanted)
+    assert await regions.doubles() is None
+
+
+async def test_where_the_last_of_a_subject_counts_only_that_comes_back(regions: Regions) -> None:
+    await regions.create({EAST: {**regions.narrow(), "max_msgs_per_subject": 1}})
+    first = {await regions.publish("west", "foo.before")}
+    for number in range(3):
+        last = await regions.publish("west", "bar.key.baz", b"%d" % number)
+    stale = await regions.publish("west", "bar.other.baz", b"old")
+    last_one = await regions.publish("west", "foo.after")
+    await regions.until_held(first | {last_one})
+    # Somebody has written this one later, in another region.
+    newer = await regions.publish("central", "bar.other.baz", b"new")
+    await regions.until_held(first | {last_one, newer})
+    assert stale[1] == 5
+    assert await regions.repair() == 1
+    await regions.until_held(first | {last_one, newer, last})
+    assert await regions.repair() == 0

@@ -1,0 +1,182 @@
+"""What `vstream export` writes, read by Prometheus's own parsers: metrics, alert rules and dashboard agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from tests.health.doctor.test_examine import TEXT, TOPOLOGY, healthy
+from tests.support.command import vstream
+from vstream.cli.views.status import screen
+from vstream.health.prometheus import exposition
+from vstream.health.report import Picture, State
+from vstream.health.snapshot import Sighting, Tail
+from vstream.health.status import judge
+from vstream.lint import load_topology
+
+NAME = re.compile(r"vstream_[a-z_]+")
+
+
+def metrics(**more: Any) -> dict[str, list[Any]]:
+    facts = replace(healthy(), **more)
+    text = exposition('ac"me\\', judge(TOPOLOGY, facts))
+    return {family.name: list(family.samples) for family in text_string_to_metric_families(text)}
+
+
+def test_everything_is_read_back() -> None:
+    found = metrics()
+    assert {sample.labels["topology"] for samples in found.values() for sample in samples} == {'ac"me\\'}
+    assert [sample.value for sample in found["vstream_up"]] == [1]
+    assert len(found["vstream_server_up"]) == 3
+    assert len(found["vstream_pair_pending_messages"]) == 9
+    assert found["vstream_pair_state"] == []
+    assert found["vstream_pair_lossy_in_seconds"] == []
+    assert sum(sample.value for sample in found["vstream_stream_messages"]) == 30
+
+
+def test_a_pair_that_is_not_well() -> None:
+    pair = ("foo-write-west", "foo-read-east")
+    found = metrics(tails={pair: Tail(last=3, first=1, cursor=5)})
+    (sample,) = found["vstream_pair_state"]
+    assert sample.labels | {"topology": ""} == {
+        "topology": "",
+        "stream": "foo",
+        "origin": "west",
+        "reader": "east",
+        "state": State.ROLLED_BACK.value,
+    }
+
+
+def test_margins_and_beacons() -> None:
+    facts = healthy()
+    found = metrics()
+    assert {sample.value for sample in found["vstream_pair_kept_seconds"]} == {3600}
+    assert found["vstream_beacon_age_seconds"] == []
+    seen = (
+        Sighting(stream="foo", origin="west", reader="east", sent=1.0, age=7.0),
+        Sighting(stream="foo", origin="west", reader="west", problem="there is none", is_absent=True),
+        Sighting(stream="foo", origin="west", reader="central", problem="region `central` cannot be reached: why"),
+    )
+    (sample,) = metrics(beacons=seen)["vstream_beacon_age_seconds"]
+    assert (sample.labels["origin"], sample.labels["reader"], sample.value) == ("west", "east", 7)
+
+    pair = ("foo-write-west", "foo-read-east")
+    late = Tail(last=5, first=1, cursor=4, oldest_seq=5, oldest_at=facts.at - 2400, max_age=3600.0)
+    picture = judge(TOPOLOGY, replace(facts, tails={pair: late}))
+    thin = picture.thinnest
+    assert thin is not None
+    assert (thin.origin, thin.reader, thin.kept) == (*pair, 3600)
+    assert thin.margin == pytest.approx(1200)
+    assert picture.as_dict()["margin"] == thin.as_dict()
+    assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it gone)" in shown(picture)
+    assert "outage margin 1 h  (" in shown(judge(TOPOLOGY, facts))
+    assert "newest beacon" not in shown(picture)
+    seen_now = shown(judge(TOPOLOGY, replace(facts, beacons=seen)))
+    assert re.search(r"west +there is none +\? no answer +7 s", seen_now), seen_now
+    # What is lost already has no margin left.
+    lossy = replace(late, cursor=1, first=5)
+    (worst,) = [one for one in judge(TOPOLOGY, replace(facts, tails={pair: lossy})).pairs if one.state is State.LOSSY]
+    assert worst.margin == 0
+
+
+def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
+    text = TEXT.replace(b"max_age: 1h", b"max_age: 1h, max_bytes: 1000")
+    topology = load_topology.load(text, "acme.yaml").require()
+    facts = healthy()
+
+    def kept(number: int) -> set[float | None]:
+        origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
+        picture = judge(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
+        return {one.kept for one in picture.pairs if one.origin == origin.name}
+
+    assert kept(500) == {3600}
+    assert kept(990) == {60}
+
+
+def shown(picture: Picture) -> str:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(screen(picture, width=120))
+    return capture.get()
+
+
+def test_nothing_answers() -> None:
+    (family,) = text_string_to_metric_families(exposition("acme", None))
+    assert [(sample.name, sample.value) for sample in family.samples] == [("vstream_up", 0)]
+
+
+def test_names_follow_the_rules() -> None:
+    for name in metrics():
+        assert NAME.fullmatch(name)
+        # Units are whole words at the end, in base units; gauges are no totals.
+        assert not name.endswith(("_total", "_ms", "_count", "_sum", "_bucket", "_kb"))
+
+
+def expressions() -> list[str]:
+    rules = yaml.safe_load(vstream("export", "--alerts").out)
+    dashboard = json.loads(vstream("export", "--dashboard").out)
+    found = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    found += [target["expr"].replace("$topology", ".*") for panel in dashboard["panels"] for target in panel["targets"]]
+    return found
+
+
+def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
+    known = set(metrics())
+    asked = expressions()
+    assert len(asked) > 15
+    for expression in asked:
+        promql_parser.parse(expression)
+        assert set(NAME.findall(expression)) <= known, expression
+
+
+def test_the_dashboard_needs_no_editing() -> None:
+    dashboard = json.loads(vstream("export", "--dashboard").out)
+    variables = {one["name"] for one in dashboard["templating"]["list"]}
+    assert variables == {"datasource", "topology"}
+    assert set(re.findall(r"\$\{?(\w+)\}?", json.dumps(dashboard))) == variables
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_alerts_are_whole() -> None:
+    rules = yaml.safe_load(vstream("export", "--alerts").out)
+    states = {state.value for state in State}
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+            assert set(rule["annotations"]) == {"summary", "description"}
+            assert rule["labels"]["severity"] in {"warning", "critical"}
+            assert set(re.findall(r'state="([^"]+)"', rule["expr"])) <= states
+
+
+def test_a_thin_margin_is_what_was_late_against_what_is_kept() -> None:
+    rules = yaml.safe_load(vstream("export", "--alerts").out)
+    by_name = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    late, _, limit = by_name["VstreamThinMargin"].partition(" > ")
+    assert re.fullmatch(r"max_over_time\(vstream_pair_oldest_pending_seconds\[7d\]\)", late)
+    assert limit == "0.5 * vstream_pair_kept_seconds"
+    # They are compared pair by pair: the labels of both are the same.
+    found = metrics()
+    assert {frozenset(one.labels.items()) for one in found["vstream_pair_oldest_pending_seconds"]} == {
+        frozenset(one.labels.items()) for one in found["vstream_pair_kept_seconds"]
+    }
+
+
+def test_wrong_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(
+        'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 1}}\n'
+        "connect: {west: {urls: [nats://127.0.0.1:9]}}\nstreams: {}\n"
+    )
+    assert vstream("export", file, "--listen", "nowhere").code == 2
+    assert vstream("export", file, "--deadline", "0.5", "--once").code == 3

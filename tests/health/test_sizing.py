@@ -1,0 +1,103 @@
+"""Sizes are worked out by hand here; drawings are whole, and the same each time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.paths import ROOT
+from vstream.health.sizing import Load, Sizing, sizing
+from vstream.lint import load_topology
+from vstream.topology import graph
+
+EXAMPLES = ROOT / "examples"
+TEXT = """\
+version: 1
+name: sized
+server_version: "2.12"
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+jetstream: {{max_file: {room}}}
+streams:
+  foo: {{subjects: [foo.>], write: {{max_age: 1h{write}}}, read: {{max_age: 2h}}}}
+"""
+
+
+def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
+    topology = load_topology.load(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
+    return sizing(topology, {"foo": load_})
+
+
+def test_a_virtual_stream() -> None:
+    found = sized(Load(rate=100, size=930))
+    (foo,) = found.streams
+    # 930 bytes, 30 of the record, 40 of the subject; read streams also the header that names the origin.
+    by_name = {part.stream: part for part in foo.parts}
+    assert by_name["foo-write-west"].bytes == 1000 * 100 * 3600
+    assert by_name["foo-read-west"].bytes == 1120 * 300 * 7200
+    assert foo.outage == 3600
+    # Each of three regions sends 100 messages of 930 + 40 + 60 bytes to two others.
+    assert foo.crossing == 3 * 2 * 100 * 1030 * 8
+    assert [place.needs for place in found.places] == [1000 * 100 * 3600 + 1120 * 300 * 7200] * 3
+    assert found.fits
+    assert found.rules == 9
+
+
+def test_the_first_limit_ends_the_outage() -> None:
+    assert sized(Load(rate=100, size=930), write=", max_bytes: 100MB").streams[0].outage == 1000
+    assert sized(Load(rate=100, size=930), write=", max_msgs: 6000").streams[0].outage == 60
+    assert sized(Load(rate=0, size=930)).places[0].needs == 0
+
+
+def test_too_little_room() -> None:
+    assert not sized(Load(rate=100, size=930), room="1GB").fits
+
+
+def test_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "sized.yaml"
+    file.write_text(TEXT.format(room="1GB", write=""))
+    small = vstream("size", file, "--rate", "60/min", "--size", "1KiB", "--format", "json")
+    assert small.code == 0, small.err
+    assert json.loads(small.out)["streams"][0]["rate_per_region"] == 1
+    big = vstream("size", file, "--rate", "1/s", "--rate", "foo=5000/s")
+    assert big.code == 1
+    assert "too little" in big.out
+    for wrong in (["--rate", "fast"], ["--rate", "bar=1/s"], ["--size", "1K"], ["--format", "xml"]):
+        ran = vstream("size", file, *wrong)
+        assert ran.code == 2, wrong
+
+
+@pytest.mark.parametrize("name", ["consistency", "five-regions", "three-regions", "single-region"])
+def test_drawings(name: str) -> None:
+    topology = load_topology.load((EXAMPLES / f"{name}.yaml").read_bytes(), name).require()
+    picture = graph.svg(topology, topology.streams)
+    root = ET.fromstring(picture)
+    texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for box in root.iter("{http://www.w3.org/2000/svg}rect"):
+        assert float(box.attrib.get("x", 0)) + float(box.attrib["width"]) <= width
+        assert float(box.attrib.get("y", 0)) + float(box.attrib["height"]) <= height
+    chart = graph.mermaid(topology, topology.streams)
+    assert chart.startswith("flowchart LR\n")
+    assert chart.count("subgraph") == chart.count("\n  end\n")
+    for stream in topology.streams:
+        for region in stream.regions:
+            assert f"clients in {region}" in texts
+            assert f"publish {stream.name} in {region}" in chart
+        if stream.write:
+            assert f"{stream.name}-write-{stream.regions[0]}" in texts
+            assert f'["{stream.name}-write-{stream.regions[0]}"]' in chart
+    assert picture == graph.svg(topology, topology.streams)
+
+
+def test_the_drawing_command() -> None:
+    file = EXAMPLES / "consistency.yaml"
+    one = vstream("graph", file, "-s", "stock")
+    assert one.code == 0, one.err
+    assert "stock-read-west" in one.out
+    assert "ledger" not in one.out
+    assert vstream("graph", file, "--format", "svg").out.startswith("<svg ")
+    assert vstream("graph", file, "-s", "nobody").code == 2

@@ -1,0 +1,195 @@
+"""Interrupted, killed, paused, confused: nothing is left behind, and nobody else is hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.lab_bundle import render, topology
+from tests.support.labs import eventually, pids, running_in, silent, states
+from tests.support.paths import ROOT
+from vstream.errors import LabError
+from vstream.lab import lab, records
+from vstream.lab.lab import Progress, Stage
+from vstream.lab.server import NatsServer
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
+
+
+@pytest.mark.parametrize("stage", [Stage.CONFIGS, Stage.ACCEPTING, Stage.LINKED, Stage.LED])
+async def test_an_interrupted_up_stops_what_it_started(stage: Stage, state: Path, binary: Path) -> None:
+    reached = asyncio.Event()
+
+    def report(progress: Progress) -> None:
+        if progress.stage is stage:
+            reached.set()
+
+    task = asyncio.create_task(lab.up("a", topology(3, 1), render, binary=binary, on_progress=report))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running_in(state) == []
+    assert set(states("a").values()) == {"stopped"}
+
+
+async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
+    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=silent)
+    before = pids("a")
+    await NatsServer(lab_directory("a"), "r0-1").stop()
+    reached = asyncio.Event()
+    task = asyncio.create_task(
+        lab.up("a", topology(1, 2), render, binary=binary, on_progress=lambda p: reached.set() if p.done else None)
+    )
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pids("a") == {"r0-0": before["r0-0"], "r0-1": None}
+    await lab.down("a")
+
+
+@pytest.mark.parametrize("point", ["CONFIGS 1", "CONFIGS 3", "ACCEPTING 0", "LINKED 0", "LED 0", "UP"])
+async def test_down_finds_everything_after_a_kill_of_the_starting_process(point: str, state: Path) -> None:
+    starter = _starter("3")
+    assert starter.stdout is not None
+    for line in starter.stdout:
+        if line.strip() == point:
+            break
+    starter.kill()
+    starter.communicate()
+    await lab.down("killed")
+    # At once all servers are gone. A `nats-server -t` that was under way needs a moment to end by itself.
+    assert [process for process in running_in(state) if "-t" not in process.cmdline()] == []
+    await eventually(lambda: not running_in(state))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_ctrl_c_leaves_nothing_running_even_if_pressed_twice(times: int, state: Path) -> None:
+    starter = _starter("3")
+    assert starter.stdout is not None
+    for line in starter.stdout:
+        if line == "LINKED 0\n":
+            break
+    for _ in range(times):
+        starter.send_signal(signal.SIGINT)
+    starter.communicate()
+    assert starter.returncode == -signal.SIGINT
+    assert running_in(state) == []
+    assert set(states("killed").values()) == {"stopped"}
+
+
+async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(state: Path) -> None:
+    starter = _starter("3", "die-before-record")
+    starter.communicate()
+    assert starter.returncode == -signal.SIGKILL
+    intent = records.read(lab_directory("killed"), "r0-0")
+    assert intent is not None
+    assert (intent.state, intent.pid) == (records.STARTING, None)
+    assert states("killed") == {"r0-0": "running", "r1-0": "stopped", "r2-0": "stopped"}
+    await lab.down("killed")
+    assert running_in(state) == []
+
+
+async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
+    state: Path, binary: Path
+) -> None:
+    await lab.up("killed", topology(1, 1), render, binary=binary, on_progress=silent)
+    directory = lab_directory("killed")
+    record = records.read(directory, "r0-0")
+    assert record is not None
+    await lab.down("killed")
+    records.write(directory, dataclasses.replace(record, state=records.STARTING, pid=None, create_time=None))
+    child = _before_exec(record, directory.path)
+    down = asyncio.create_task(lab.down("killed"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(down), 0.5)
+    await asyncio.gather(down, asyncio.to_thread(child.communicate, b"\n"))
+    assert running_in(state) == []
+
+
+async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> None:
+    starter = _starter("1")
+    assert starter.stdout is not None
+    for line in starter.stdout:
+        if line == "UP\n":
+            break
+    os.killpg(starter.pid, signal.SIGKILL)
+    starter.communicate()
+    assert lab.status("killed").running == 1
+    await lab.down("killed")
+
+
+async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    directory = lab_directory("a")
+    record = records.read(directory, "r0-0")
+    assert record is not None
+    await lab.down("a")
+    stranger = _stranger()
+    records.write(
+        directory,
+        records.ServerRecord(
+            server="r0-0",
+            state=records.RUNNING,
+            argv=record.argv,
+            config=record.config,
+            version=record.version,
+            pid=stranger.pid,
+            create_time=psutil.Process(stranger.pid).create_time(),
+        ),
+    )
+    server = NatsServer(directory, "r0-0")
+    assert states("a") == {"r0-0": "crashed"}
+    assert not server.signal(signal.SIGKILL)
+    await server.stop()
+    await lab.down("a")
+    assert stranger.poll() is None
+    stranger.communicate(b"\n")
+    assert stranger.returncode == 0
+
+
+async def test_a_paused_server_goes_down_too(binary: Path) -> None:
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
+    await lab.down("a")
+    assert states("a") == {"r0-0": "stopped"}
+
+
+async def test_down_during_up_says_who_is_at_work(binary: Path) -> None:
+    reached = asyncio.Event()
+    task = asyncio.create_task(lab.up("a", topology(2, 1), render, binary=binary, on_progress=lambda _: reached.set()))
+    await reached.wait()
+    with pytest.raises(LabError, match=f"lab `a` is being changed by process {os.getpid()}"):
+        await lab.down("a")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def _starter(regions: str, *arguments: str) -> subprocess.Popen[str]:
+    """Another process that brings lab `killed` up, one server in each region."""
+    command = [sys.executable, "-m", "tests.support.lab_bundle", regions, "1", *arguments]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _before_exec(record: records.ServerRecord, cwd: Path) -> subprocess.Popen[bytes]:
+    """A process that becomes the server of *record* when it is told to."""
+    becomes = f"import os; input(); os.execv({record.argv[0]!r}, {list(record.argv)!r})"
+    return subprocess.Popen([sys.executable, "-c", becomes], cwd=cwd, stdin=subprocess.PIPE)
+
+
+def _stranger() -> subprocess.Popen[bytes]:
+    """A process that ends when it is told to, or by a signal."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

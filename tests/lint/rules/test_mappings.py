@@ -1,0 +1,250 @@
+"""Each rule about mappings: its manual page is true, it says exactly what it should, and it takes its time in proportion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import workspaces
+from tests.support.golden import Golden
+from tests.support.paths import ROOT
+from tests.support.work import work
+from vstream.diagnostics import Diagnostic, Severity
+from vstream.lint.load_topology import bundle, load
+from vstream.lint.registry import Rule, run
+from vstream.lint.rules import WORKSPACE_RULES
+from vstream.lint.rules import mappings as rules
+from vstream.lint.rules.mappings import RULES, api
+from vstream.lint.workspace import Workspace
+
+CODES = [rule.code for rule in RULES]
+BAD, GOOD = workspaces.fixtures(CODES, ".cfg")
+BAD_CLAIMS, _ = workspaces.fixtures(CODES, ".json")
+BAD = sorted({*BAD, *BAD_CLAIMS})
+TOPOLOGIES = sorted([*(ROOT / "examples").glob("*.yaml"), *(ROOT / "tests" / "golden").glob("*.yaml")])
+MANY = {"VS360": 200, "VS361": 11_000}
+"""How many rules stand for the one in a manual page that has `<N>` in it."""
+WITHOUT_FIXTURES = {"VS361"}
+"""More rules than anybody wants to see in a repository."""
+BLOG = """\
+mappings = {
+"foo.>":[
+{destination:"foo.west.>", weight: 100%, cluster: "west"},
+{destination:"foo.east.>", weight: 100%, cluster: "east"}
+],
+"$JS.API.STREAM.INFO.foo":[
+{destination:"$JS.API.STREAM.INFO.foo-read-west", weight: 100%, cluster: "west"},
+{destination:"$JS.API.STREAM.INFO.foo-read-east", weight: 100%, cluster: "east"}
+],
+"$JS.API.CONSUMER.CREATE.foo.*":[
+{destination:"$JS.API.CONSUMER.CREATE.foo-read-west.{{wildcard(1)}}", weight: 100%, cluster: "west"},
+{destination:"$JS.API.CONSUMER.CREATE.foo-read-east.{{wildcard(1)}}", weight: 100%, cluster: "east"}
+],
+"$JS.API.STREAM.MSG.DIRECT.foo":[
+{destination:"$JS.API.STREAM.DIRECT.GET.foo-read-west", weight: 100%, cluster: "west"},
+{destination:"$JS.API.STREAM.DIRECT.GET.foo-read-east", weight: 100%, cluster: "east"}
+],
+"$JS.API.STREAM.MSG.DELETE.foo":[
+{destination:"$JS.API.STREAM.MSG.DELETE.foo-read-west", weight: 100%, cluster: "west"},
+{destination:"$JS.API.STREAM.MSG.DELETE.foo-read-east", weight: 100%, cluster: "east"}
+],
+"$JS.ACK.foo.>":[
+{destination:"$JS.ACK.foo-read-west.>", weight: 100%, cluster: "west"},
+{destination:"$JS.ACK.foo-read-east.>", weight: 100%, cluster: "east"}
+]
+}
+"""
+"""The mistakes of a published recipe (synadia.com/blog/multi-cluster-consistency-models), shortened."""
+
+
+def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Diagnostic, ...]:
+    return run(RULES, workspaces.workspace(files, server_version=oldest))
+
+
+def lines(text: str) -> set[tuple[int, str]]:
+    return {(one.span.line, one.code) for one in found({"mappings.cfg": text}) if one.span is not None}
+
+
+def repeated(files: dict[str, str], count: int) -> dict[str, str]:
+    texts = {}
+    for name, text in files.items():
+        rows = [
+            "".join(row.replace("<N>", str(number)) for number in range(count)) if "<N>" in row else row
+            for row in text.splitlines(keepends=True)
+        ]
+        texts[name] = "".join(rows)
+    return texts
+
+
+def block(*entries: str) -> dict[str, str]:
+    return {"mappings.cfg": "mappings {\n" + "".join(f"{entry}\n" for entry in entries) + "}\n"}
+
+
+def virtual_streams(count: int) -> str:
+    """*count* rules of virtual streams in three regions, nine for each stream."""
+    shapes = (
+        ("data.<V>.>", "_vs.<V>.<R>.data.<V>.>"),
+        ("$JS.API.STREAM.INFO.<V>", "$JS.API.STREAM.INFO.<V>-read-<R>"),
+        ("$JS.API.STREAM.MSG.GET.<V>", "$JS.API.STREAM.MSG.GET.<V>-read-<R>"),
+        ("$JS.API.DIRECT.GET.<V>", "$JS.API.DIRECT.GET.<V>-read-<R>"),
+        ("$JS.API.DIRECT.GET.<V>.>", "$JS.API.DIRECT.GET.<V>-read-<R>.>"),
+        ("$JS.API.CONSUMER.*.<V>", "$JS.API.CONSUMER.{{wildcard(1)}}.<V>-read-<R>"),
+        ("$JS.API.CONSUMER.*.<V>.>", "$JS.API.CONSUMER.{{wildcard(1)}}.<V>-read-<R>.>"),
+        ("$JS.API.CONSUMER.MSG.NEXT.<V>.*", "$JS.API.CONSUMER.MSG.NEXT.<V>-read-<R>.{{wildcard(1)}}"),
+        ("$JS.API.CONSUMER.DURABLE.CREATE.<V>.*", "$JS.API.CONSUMER.DURABLE.CREATE.<V>-read-<R>.{{wildcard(1)}}"),
+    )
+    entries = []
+    for number in range(count):
+        source, destination = shapes[number % len(shapes)]
+        name = f"s{number // len(shapes)}"
+        maps = ", ".join(
+            f'{{destination: "{destination.replace("<V>", name).replace("<R>", region)}", weight: 100%, cluster: {region}}}'
+            for region in ("west", "central", "east")
+        )
+        entries.append(f'"{source.replace("<V>", name)}": [{maps}]')
+    return "\n".join(["mappings {", *entries, "}", ""])
+
+
+def test_codes_are_listed_once_and_in_order() -> None:
+    assert sorted(set(CODES)) == CODES
+    assert all("VS302" <= code <= "VS399" for code in CODES)
+
+
+def test_every_rule_of_the_package_is_listed() -> None:
+    assert workspaces.defined(rules) == set(CODES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=CODES)
+def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
+    bad, good = (repeated(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
+    assert {one.code for one in run(WORKSPACE_RULES, workspaces.workspace(bad))} == {rule.code}
+    assert workspaces.concise(run(WORKSPACE_RULES, workspaces.workspace(good))) == ""
+
+
+@pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
+def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
+    diagnostics = found(workspaces.files_of(path))
+    golden.check(path.with_suffix(".out"), workspaces.concise(diagnostics))
+    assert path.parent.name in {one.code for one in diagnostics}
+    assert all(one.hint for one in diagnostics)
+
+
+@pytest.mark.parametrize("path", GOOD, ids=workspaces.fixture_name)
+def test_what_is_right_is_not_reported(path: Path) -> None:
+    diagnostics = found(workspaces.files_of(path))
+    assert path.parent.name not in {one.code for one in diagnostics}, workspaces.concise(diagnostics)
+
+
+def test_every_rule_has_fixtures() -> None:
+    assert {path.parent.name for path in BAD} | WITHOUT_FIXTURES == set(CODES)
+    assert {path.parent.name for path in GOOD} == set(CODES)
+
+
+def test_the_published_recipe_is_reported_line_by_line() -> None:
+    assert lines(BLOG) == {
+        (3, "VS350"),
+        (6, "VS340"),
+        (6, "VS341"),
+        (6, "VS342"),
+        (10, "VS343"),
+        (14, "VS330"),
+        (15, "VS330"),
+        (16, "VS330"),
+        (18, "VS334"),
+        (22, "VS335"),
+    }
+
+
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("is_known", [True, False], ids=["with its topology", "alone"])
+def test_what_a_topology_renders_to_is_not_reported(path: Path, is_known: bool) -> None:
+    text = path.read_text()
+    topology = load(text.encode(), path.name).require()
+    files = workspaces.rendered(bundle(topology))
+    diagnostics = found({**files, **({path.name: text} if is_known else {})}, oldest=topology.server_version)
+    expected: set[str] = set()
+    if not is_known:
+        # Only whoever has the topology can know that these were chosen.
+        expected |= {"VS350"} if topology.naming.value == "blog" else set()
+        expected |= {"VS343"} if topology.streams else set()
+    assert {one.code for one in diagnostics} <= expected, workspaces.concise(diagnostics)
+
+
+def test_a_version_that_is_stated_makes_an_error_of_a_function_that_is_too_new() -> None:
+    files = block('"a.*": "b.{{left(1,2)}}"')
+    (assumed,) = found(files)
+    (stated,) = found(files, oldest=(2, 12))
+    assert (assumed.severity, stated.severity) == (Severity.NOTE, Severity.ERROR)
+    assert found(files, oldest=(2, 15)) == ()
+
+
+def test_a_request_that_is_too_new_is_reported_where_the_version_is_stated() -> None:
+    files = block('"$JS.API.CONSUMER.RESET.foo.*": "_r.reset.{{wildcard(1)}}"')
+    assert found(files) == ()
+    assert [one.message for one in found(files, oldest=(2, 12))] == [
+        "`CONSUMER.RESET` came with nats-server 2.14, and the oldest is 2.12"
+    ]
+    assert found(files, oldest=(2, 14)) == ()
+
+
+def test_a_slip_in_a_weight_or_in_the_case_of_a_cluster_can_be_fixed() -> None:
+    files = workspaces.files_of(workspaces.FIXTURES / "VS315" / "bad.cfg")
+    (text,) = files.values()
+    after = workspaces.applied(text, found(files))
+    assert 'cluster: "west"' in after
+    assert "cluster: centrl" in after
+    text = block('"a": {destination: "b", weight: 10, cluster: west}')["mappings.cfg"]
+    after = workspaces.applied(text, found({"mappings.cfg": text}))
+    assert after == text.replace("weight: 10", "weight: 100%")
+    assert found({"mappings.cfg": after}) == ()
+
+
+def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
+    entries = [f'"a.{number}.>": "b.{number}.>"' for number in range(500)]
+    diagnostics = found(block('"a.>": "c.>"', '"*.>": "d.>"', *entries))
+    assert sum(one.code == "VS302" for one in diagnostics) == 200
+
+
+def test_a_block_that_maps_everything_twice_reports_a_bounded_number_of_rules() -> None:
+    entries = [f'"a.{number}": "b.{number}"' for number in range(500)]
+    diagnostics = found(block('"b.*": "c.{{wildcard(1)}}"', *entries))
+    assert sum(one.code == "VS350" for one in diagnostics) == 200
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("$JS.API.STREAM.MSG.DIRECT.foo", "$JS.API.DIRECT.GET.foo"),
+        ("$JS.API.STREAM.DIRECT.GET.foo-read", "$JS.API.DIRECT.GET.foo-read"),
+        ("$JS.API.STREAM.GET.foo", "$JS.API.STREAM.MSG.GET.foo"),
+        ("$JS.API.STREAM.INFO.foo.>", "$JS.API.STREAM.INFO.foo"),
+        ("$JS.API.STREM.INFO.foo", "$JS.API.STREAM.INFO.foo"),
+        ("$JS.API.Stream.Info.foo", "$JS.API.STREAM.INFO.foo"),
+        ("$JS.API.DIRECT.foo.>", "$JS.API.DIRECT.GET.foo.>"),
+        ("$JS.API.CONSUMER.CRATE.foo.>", "$JS.API.CONSUMER.CREATE.foo.>"),
+        ("$JS.API.CONSUMER.DURABLE.foo.*", "$JS.API.CONSUMER.DURABLE.CREATE.foo.*"),
+        ("$JS.API.MSG.NEXT.foo.{{wildcard(1)}}", "$JS.API.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"),
+        ("$JS.hub.API.CONSUMER.INFO.foo", "$JS.hub.API.CONSUMER.INFO.foo.*"),
+    ],
+)
+def test_the_request_that_was_meant_is_found(written: str, meant: str) -> None:
+    request = api.read(written)
+    assert request is not None
+    assert request.operations == ()
+    assert api.suggestion(request) == meant
+
+
+@pytest.mark.parametrize("operation", api.OPERATIONS, ids=lambda one: one.pattern)
+def test_every_request_is_known_by_its_pattern(operation: api.Operation) -> None:
+    request = api.read(api.PREFIX + operation.pattern)
+    assert request is not None
+    assert operation in request.operations
+
+
+def test_work_grows_with_the_rules_and_no_faster() -> None:
+    def once(count: int) -> int:
+        workspace = workspaces.workspace({"mappings.cfg": virtual_streams(count)})
+        return work(lambda: run(RULES, workspace))
+
+    assert once(2_000) < 4.5 * once(500)

@@ -1,0 +1,102 @@
+"""Each rule about topologies: its manual page is true, and every branch says exactly what it should."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden import Golden
+from tests.support.paths import TESTS
+from tests.support.topologies import HEAD, concise
+from vstream.diagnostics import Severity
+from vstream.lint.load_topology import load
+from vstream.lint.registry import Rule
+from vstream.lint.rules import topology as rules
+from vstream.lint.rules.topology import RULES, TopologySubject
+
+FIXTURES = TESTS / "rules"
+CODES = [rule.code for rule in RULES]
+BAD = sorted(path for code in CODES for path in (FIXTURES / code).glob("bad*.yaml"))
+GOOD = sorted(path for code in CODES for path in (FIXTURES / code).glob("good*.yaml"))
+HEADINGS = ["## Why is this bad?", "## Example", "## Use instead"]
+ABBREVIATED = {
+    "<LONG>": "x" * 5_000,
+    "<MANY>": ", ".join(f"r{number}: {{servers: 99}}" for number in range(48)),
+}
+"""What manual pages leave out because nobody wants to read it."""
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}"
+
+
+def test_codes_are_listed_once_and_in_order() -> None:
+    assert sorted(set(CODES)) == CODES
+
+
+def test_every_rule_of_the_package_is_listed() -> None:
+    modules = [module for key, module in vars(rules).items() if type(module) is type(rules)]
+    found = {rule.code for module in modules for rule in vars(module).values() if isinstance(rule, Rule)}
+    assert found == set(CODES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=CODES)
+def test_a_manual_page_has_its_headings_in_order(rule: Rule[TopologySubject]) -> None:
+    assert re.findall(r"^ *(## .*)$", rule.manual, re.MULTILINE) == HEADINGS
+
+
+@pytest.mark.parametrize("rule", RULES, ids=CODES)
+def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(
+    rule: Rule[TopologySubject],
+) -> None:
+    text = rule.manual
+    for short, long in ABBREVIATED.items():
+        text = text.replace(short, long)
+    bad, good = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert {one.code for one in load(bad.encode(), "bad.yaml").diagnostics} == {rule.code}
+    assert load(good.encode(), "good.yaml").diagnostics == ()
+
+
+@pytest.mark.parametrize("path", BAD, ids=name)
+def test_every_branch_of_a_rule_says_what_where_and_the_way_out(path: Path, golden: Golden) -> None:
+    found = load(path.read_bytes(), path.name).diagnostics
+    golden.check(path.with_suffix(".out"), concise(found))
+    assert {one.code for one in found} == {path.parent.name}
+    assert all(one.hint for one in found)
+
+
+@pytest.mark.parametrize("path", GOOD, ids=name)
+def test_what_is_right_is_not_reported(path: Path) -> None:
+    assert concise(load(path.read_bytes(), path.name).diagnostics) == ""
+
+
+def test_every_rule_has_fixtures_and_every_fixture_a_rule() -> None:
+    files = {path.relative_to(FIXTURES).as_posix() for path in FIXTURES.glob("VS1*/*")}
+    claimed = {
+        path.relative_to(FIXTURES).as_posix() for path in (*BAD, *(bad.with_suffix(".out") for bad in BAD), *GOOD)
+    }
+    assert files == claimed
+    assert {path.parent.name for path in BAD} == {path.parent.name for path in GOOD} == set(CODES)
+
+
+def test_a_mistake_in_the_defaults_is_reported_once_for_all_streams() -> None:
+    streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(100))
+    text = f"{HEAD}regions: {{west: {{servers: 1}}}}\ndefaults: {{replicas: 3, write: {{max_age: 1h}}}}\nstreams:\n{streams}"
+    (found,) = load(text.encode(), "t.yaml").diagnostics
+    assert found.code == "VS104"
+    assert found.span is not None
+    assert (found.span.line, found.span.column) == (5, 22)
+
+
+def test_a_file_that_overlaps_everywhere_reports_a_bounded_number_of_pairs() -> None:
+    streams = "".join(f"  s{number}: {{subjects: [foo.>]}}\n" for number in range(500))
+    text = f"{HEAD}regions: {{west: {{servers: 1}}}}\ndefaults: {{write: {{max_age: 1h}}}}\nstreams:\n{streams}"
+    assert len(load(text.encode(), "t.yaml").diagnostics) == 200
+
+
+def test_warnings_leave_a_topology_usable_and_errors_do_not() -> None:
+    loaded = load((FIXTURES / "VS126" / "bad.yaml").read_bytes(), "t.yaml")
+    assert {one.severity for one in loaded.diagnostics} == {Severity.WARNING}
+    assert loaded.require().name == "acme"

@@ -1,0 +1,64 @@
+"""The manual: a page for every code, and docs/rules.md."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.lint import manual, rules
+from vstream.lint.registry import Rule
+from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
+from vstream.lint.rules.topology import RULES as TOPOLOGY_RULES
+
+LISTED: tuple[Rule[Any], ...] = (
+    *TOPOLOGY_RULES,
+    *rules.STREAM_RULES,
+    *rules.MAPPING_RULES,
+    *rules.SERVER_RULES,
+    *SCENARIO_RULES,
+)
+HEADINGS = ("## Why is this bad?", "## Example", "## Use instead")
+
+
+def defined() -> set[str]:
+    """The codes of all rules that any module defines."""
+    names = [info.name for info in pkgutil.walk_packages(rules.__path__, f"{rules.__name__}.")]
+    values = (value for name in names for value in vars(importlib.import_module(name)).values())
+    return {value.code for value in values if isinstance(value, Rule)}
+
+
+def test_every_rule_runs() -> None:
+    assert defined() == {rule.code for rule in LISTED}
+
+
+def test_codes_are_unique_and_in_order() -> None:
+    codes = [rule.code for rule in LISTED]
+    assert len(codes) == len(set(codes))
+    for some in (TOPOLOGY_RULES, rules.STREAM_RULES, rules.MAPPING_RULES, rules.SERVER_RULES, SCENARIO_RULES):
+        assert [rule.code for rule in some] == sorted(rule.code for rule in some)
+
+
+def test_names_are_unique_in_their_chapter() -> None:
+    for chapter in manual.CHAPTERS:
+        names = [page.name for page in chapter.pages]
+        assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("rule", LISTED, ids=lambda rule: rule.code)
+def test_every_rule_has_a_manual_page_with_examples(rule: Rule[Any]) -> None:
+    places = [rule.manual.find(heading) for heading in HEADINGS]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_the_documentation_is_up_to_date() -> None:
+    file = ROOT / "docs" / "rules.md"
+    assert file.read_text(encoding="utf-8") == manual.markdown(), "run scripts/docs"
+
+
+def test_every_page_has_a_summary_of_one_sentence() -> None:
+    assert [page.code for page in manual.PAGES.values() if not page.summary.endswith(".")] == []

@@ -1,0 +1,356 @@
+"""A topology from what runs: it says the same as the one that made it, and what it cannot say is listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import imports
+from tests.support.paths import ROOT
+from tests.support.topologies import HEAD, REGIONS
+from vstream.errors import RefusedError, UnknownNameError, VstreamError
+from vstream.lint.load_topology import load
+from vstream.plan.importing.found import Found, FoundServer
+from vstream.plan.importing.text import flow, text
+from vstream.plan.importing.topology import Imported, imported
+from vstream.plan.plan import Plan, Update
+from vstream.syntax import yaml
+from vstream.topology.model import Topology
+
+TOPOLOGIES = (
+    *(ROOT / "examples").glob("*.yaml"),
+    *(ROOT / "tests" / "golden" / f"{name}.yaml" for name in ("awkward", "blog", "subjects")),
+)
+MADE = """\
+version: 1
+name: acme
+server_version: "2.12"
+naming: NAMING
+regions: {west: {servers: 1}, central: {servers: 3, cluster: middle}, east: {servers: 1}}
+stretch: {members: [west, central, east]}
+defaults: {write: {max_age: 1h}}
+streams:
+  sensors:
+    subjects: [sensors.>, "beats.*.x"]
+    metadata: {team: iron}
+    read: {max_msgs_per_subject: 5, config: {republish: {src: ">", dest: "out.>"}}}
+    overrides: {east: {write: {max_age: 2h}, read: {max_bytes: 1GiB, metadata: {floor: "1"}}}, west: {replicas: 1}}
+    consumers: {reader: {ack_wait: 1m, filter_subjects: sensors.a}, once: {regions: [west], ack_policy: none}}
+  ledger: {subjects: [ledger.>], consistency: ordered, order: {duplicate_window: 2m}}
+  stock: {subjects: [stock.>], consistency: stretch, write: {max_age: unlimited, storage: memory}}
+  prices: {subjects: [prices.>], consistency: homed, home: east, regions: [west, east], write: {max_age: 1w}}
+  moved: {subjects: [moved.>], takes_over: plain, write: {max_age: 1h}}
+  hits: {subjects: [hits.>], counters: true, max_age: unlimited, max_msgs_per_subject: 1}
+kv:
+  users: {consistency: stretch, history: 5, ttl: 2h, max_bytes: 1GiB, metadata: {team: iron}}
+  flags: {consistency: homed, home: west, marker_ttl: 1m}
+objects:
+  files: {consistency: stretch, compression: s2}
+"""
+
+
+def made(naming: str = "isolated") -> Found:
+    """What runs of a topology with everything in it."""
+    text = MADE.replace("NAMING", naming)
+    if naming == "blog":
+        text = text.replace(', "beats.*.x"', "")
+    topology = load(text.encode(), "made.yaml").require()
+    plain = imports.observed({"name": "plain", "subjects": ["moved.>"]}, "west")
+    found = imports.running(topology)
+    return replace(found, streams={**found.streams, "plain": plain})
+
+
+def without_marks(found: Found) -> Found:
+    """The same streams, made by hand: no metadata of anybody's."""
+    streams = {
+        name: imports.observed({**one.config.fields, "metadata": {}}, one.cluster)
+        for name, one in found.streams.items()
+    }
+    return replace(found, streams=streams, consumers={})
+
+
+def again(found: Found, name: str | None = None) -> tuple[Imported, Topology]:
+    """The import of *found*, which must be valid, and its topology."""
+    written = imported(found, name=name, file="found.yaml")
+    assert [one for one in written.diagnostics if one.is_error] == []
+    return written, load(written.text.encode(), "found.yaml").require()
+
+
+def planned(written: Imported) -> Plan:
+    assert written.plan is not None
+    return written.plan
+
+
+@pytest.mark.parametrize("lab", [None, "here"])
+@pytest.mark.parametrize("file", TOPOLOGIES, ids=lambda file: file.stem)
+def test_a_topology_comes_back_from_what_it_made(file: Path, lab: str | None) -> None:
+    topology = load(file.read_bytes(), str(file)).require()
+    written, read = again(imports.running(topology, lab=lab))
+    assert planned(written).is_empty, planned(written)
+    assert (read.name, read.naming) == (topology.name, topology.naming)
+    assert {one.name: one.regions for one in read.streams} == {one.name: one.regions for one in topology.streams}
+    assert not written.adopts
+    assert ("connect:" in written.text) is (lab is None)
+
+
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+def test_every_model_and_setting_comes_back_in_both_namings(naming: str) -> None:
+    written, read = again(made(naming))
+    assert planned(written).is_empty, planned(written)
+    assert written.leftovers == ()
+    assert "\nkv:\n  flags: {consistency: homed, home: west, marker_ttl: 1m}\n  users:" in written.text
+    assert "\nobjects:\n  files: " in written.text
+    expected = load(MADE.replace("NAMING", naming).encode(), "made.yaml").require()
+    assert {one.name: one.consistency for one in read.streams} == {
+        one.name: one.consistency for one in expected.streams
+    }
+    assert {one.name: one.takes_over for one in read.streams if one.takes_over} == {"moved": "plain"}
+    assert {one.cluster for one in read.regions} == {"west", "middle", "east"}
+
+
+@pytest.mark.parametrize("naming", ["isolated", "blog"])
+def test_the_same_made_by_hand_is_recognised_and_only_has_to_be_adopted(naming: str) -> None:
+    written, read = again(without_marks(made(naming)), "acme")
+    assert written.adopts
+    assert {one.name: one.consistency.value for one in read.streams} == {
+        "sensors": "virtual",
+        "ledger": "ordered",
+        "stock": "stretch",
+        "prices": "homed",
+        "moved": "virtual",
+        "hits": "virtual",
+        "KV_users": "stretch",
+        "KV_flags": "homed",
+        "OBJ_files": "stretch",
+    }
+    updates = [one for one in planned(written).changes if isinstance(one, Update)]
+    assert {field.field.partition(".")[0] for one in updates for field in one.fields} == {"metadata"}
+    assert (planned(written).blocked, planned(written).rules) == ((), ())
+    assert all(isinstance(one, Update) or "reader" in one.config.name or "once" in one.config.name
+               for one in planned(written).changes)  # fmt: skip
+
+
+def test_the_published_layout_is_the_blogs_naming_and_its_change_is_said() -> None:
+    topology = load((ROOT / "tests" / "golden" / "blog.yaml").read_bytes(), "blog.yaml").require()
+    found = without_marks(imports.running(topology))
+    streams = dict(found.streams)
+    for name in ("foo-read-west", "foo-read-east"):
+        fields = dict(streams[name].config.fields)
+        fields["sources"] = [
+            {"name": f"foo-write-{region}", "filter_subject": f"foo.{region}.>"} for region in ("west", "east")
+        ]
+        fields["subject_transform"] = {"src": "foo.*.>", "dest": "foo.>"}
+        del fields["allow_direct"]
+        streams[name] = imports.observed(fields)
+    rules = {server: {**rules, "$JS.ACK.foo.>": ("west 100% $JS.ACK.foo-read-west.>",)} for server, rules in found.rules.items()}  # fmt: skip
+    written, read = again(replace(found, streams=streams, rules=rules))
+    assert (read.name, written.naming) == ("imported", "blog")
+    changed = {
+        one.config.name: {field.field for field in one.fields}
+        for one in planned(written).changes
+        if isinstance(one, Update) and one.config.name == "foo-read-west"
+    }
+    assert {"sources.foo-write-east", "sources.foo-write-west"} <= changed["foo-read-west"]
+    # A rule that leads to its streams, and is not its own: a plan takes it away.
+    assert [rule.source for rule in planned(written).rules] == ["$JS.ACK.foo.>"]
+
+
+def test_what_is_not_part_of_a_virtual_stream_is_listed_and_stays() -> None:
+    found = made()
+    plain: dict[str, Any] = {"name": "orders", "subjects": ["orders.>"]}
+    alone: dict[str, Any] = {"name": "x-write-west", "subjects": ["x.west.>"]}
+    bucket: dict[str, Any] = {"name": "KV_b", "subjects": ["$KV.b.>"]}
+    others = {one["name"]: imports.observed(one, "west") for one in (plain, alone, bucket)}
+    rules = {server: {**rules, "legacy.>": ("* 100% new.>",)} for server, rules in found.rules.items()}
+    pushing = {"durable_name": "push", "deliver_subject": "to.me", "ack_policy": "explicit"}
+    single = {"durable_name": "mine", "ack_policy": "explicit"}
+    consumers = {
+        **found.consumers,
+        "sensors-read-west": {
+            **found.consumers["sensors-read-west"],
+            "push": imports.consumer("sensors-read-west", pushing),
+            "mine": imports.consumer("sensors-read-west", single),
+        },
+    }
+    found = replace(found, streams={**found.streams, **others}, rules=rules, consumers=consumers)
+    written, _ = again(found)
+    assert {(one.kind, one.name) for one in written.leftovers} == {
+        ("stream", "orders"),
+        ("stream", "x-write-west"),
+        ("stream", "KV_b"),
+        ("mapping", "legacy.>"),
+        ("consumer", "sensors > push"),
+        ("consumer", "sensors > mine"),
+    }
+    by_name = {one.name: one for one in written.leftovers}
+    assert "takes_over: orders" in str(by_name["orders"].do)
+    assert by_name["KV_b"].do is None
+    assert planned(written).is_empty
+    assert all(f"# - {one.kind} {one.name}: " in written.text for one in written.leftovers)
+
+
+def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None:
+    found = made()
+    fields = {"durable_name": "hand", "ack_policy": "explicit", "max_deliver": 4}
+    consumers = {
+        stream: {**some, "hand": imports.consumer(stream, fields)}
+        for stream, some in found.consumers.items()
+        if stream.startswith("sensors-read-")
+    }
+    written, read = again(replace(found, consumers=consumers))
+    (sensors,) = [one for one in read.streams if one.name == "sensors"]
+    assert {one.name for one in sensors.consumers} == {"hand", "reader", "once"}
+    assert written.adopts
+
+
+def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
+    topology = load((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
+    found = imports.running(topology, has_monitors=False)
+    connected = [FoundServer(name=f"{way.cluster}-1", cluster=way.cluster, version=(2, 15)) for way in found.ways]
+    written = imported(replace(found, servers=tuple(connected)), name=None, file="found.yaml")
+    assert written.plan is None
+    assert "subjects: []   # FILL IN" in written.text
+    assert {(one.code, one.is_error) for one in written.diagnostics} == {("VS102", True)}
+    assert [(one.kind, one.name) for one in written.leftovers] == [("subjects", "foo")]
+
+
+def test_several_topologies_are_told_apart_by_name() -> None:
+    found = made()
+    other = load((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
+    both = replace(found, streams={**found.streams, **imports.running(other).streams})
+    with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
+        imported(both, name=None, file="found.yaml")
+    written, read = again(both, "acme")
+    assert "orders" not in {one.name for one in read.streams}
+    assert [(one.kind, one.name) for one in written.leftovers] == [("topology", "single-region")]
+    assert planned(written).is_empty
+
+
+@pytest.mark.parametrize("routing", ["accounts", "domains", "regional"])
+def test_another_routing_is_refused(routing: str) -> None:
+    text = f"{HEAD}routing: {routing}\nroots: [v.>]\n{REGIONS}streams: {{foo: {{subjects: v.foo, write: {{max_age: 1h}}}}}}\n"
+    topology = load(text.encode(), "x.yaml").require()
+    found = imports.running(topology)
+    with pytest.raises(RefusedError, match=f"routing: {routing}"):
+        imported(found, name=None, file="found.yaml")
+    with pytest.raises(RefusedError, match=f"`routing: .*{routing}`"):
+        imported(replace(found, streams={}), name=None, file="found.yaml")
+
+
+def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:
+    found = made()
+    older = tuple(replace(one, version=(2, 12 if one.name == "west-1" else 15)) for one in found.servers)
+    _, read = again(replace(found, servers=older))
+    assert read.server_version == (2, 12)
+
+
+def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
+    found = made()
+    streams = {name: one for name, one in found.streams.items() if name != "sensors-write-east"}
+    written, _ = again(replace(found, streams=streams))
+    said = [one for one in written.leftovers if one.kind == "field"]
+    assert {one.name for one in said} == {"sensors-read-west", "sensors-read-central", "sensors-read-east"}
+    assert all("`sensors-write-east`, which does not exist" in one.what for one in said)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"servers": (FoundServer(name="w", cluster="west", version=(2, 9)),)}, "server_version"),
+        ({"clusters": ("far.away",)}, "far.away"),
+    ],
+)
+def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(VstreamError, match=f"a topology cannot say what runs: .*{said}"):
+        imported(replace(made(), **change), name=None, file="found.yaml")
+
+
+def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
+    found = made()
+    streams = {
+        name.replace("stock", "st+ck"): imports.observed(
+            {**one.config.fields, "name": name.replace("stock", "st+ck"), "metadata": {}, "mirror": {"name": "st+ck"}}
+            if "stock-read" in name
+            else {**one.config.fields, "name": name.replace("stock", "st+ck"), "metadata": {}}
+        )
+        if "stock" in name
+        else one
+        for name, one in found.streams.items()
+    }
+    written, _ = again(replace(found, streams=streams))
+    assert {one.name for one in written.leftovers} == {
+        "st+ck", "st+ck-read-west", "st+ck-read-central", "st+ck-read-east",
+    }  # fmt: skip
+
+
+def test_durables_on_streams_that_nobody_reads_from_are_left_over() -> None:
+    found = made()
+    fields = {"durable_name": "tap", "ack_policy": "explicit"}
+    consumers = {**found.consumers, "sensors-write-west": {"tap": imports.consumer("sensors-write-west", fields)}}
+    written, _ = again(replace(found, consumers=consumers))
+    assert [(one.kind, one.name) for one in written.leftovers] == [("consumer", "sensors-write-west > tap")]
+
+
+def test_where_nothing_runs_there_are_regions_only() -> None:
+    found = made()
+    written, read = again(replace(found, streams={}, rules={}, consumers={}))
+    assert (read.streams, [one.name for one in read.regions]) == ((), ["west", "middle", "east"])
+    assert read.stretch is not None
+    assert list(read.stretch.members) == ["west", "middle", "east"]
+    assert written.name == "imported"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_is_written_reads_back(value: Any) -> None:
+    assert yaml.parse(f"x: {flow(value)}\n".encode(), "x.yaml").data == {"x": value}
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), VALUES, max_size=3), st.text(max_size=30))
+def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
+    written = text({"streams": streams}, [comment], {f"streams.{one}": comment for one in streams}, [comment])
+    assert yaml.parse(written.encode(errors="replace"), "x.yaml").data == {"streams": streams}
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_an_order_that_carries_the_name_is_told_from_an_origin(is_marked: bool) -> None:
+    text = (ROOT / "tests" / "golden" / "named.yaml").read_text(encoding="utf-8")
+    full = text.replace("users: {", "users: {history: 5, ttl: 2h, max_bytes: 1GiB, marker_ttl: 1m, ")
+    topology = load(full.encode(), "named.yaml").require()
+    found = imports.running(topology)
+    written, read = again(found if is_marked else without_marks(found), "acme")
+    assert written.leftovers == ()
+    assert {one.name: (one.consistency, one.is_order_named, one.regions) for one in read.streams} == {
+        one.name: (one.consistency, one.is_order_named, one.regions) for one in topology.streams
+    }
+    # Buckets are said as such; that somebody has to look where their keys are written, too.
+    data = yaml.parse(written.text.encode(), "found.yaml").data
+    bucket = {"consistency": "ordered", "virtual_name": "order", "writers": "one-per-key"}
+    assert isinstance(data, dict)
+    assert data["kv"] == {"users": {**bucket, "history": 5, "ttl": "2h", "max_bytes": "1GiB", "marker_ttl": "1m"}}
+    assert data["objects"] == {"files": bucket}
+    assert written.text.count("writers: one-per-key   # LOOK") == 2
+    assert (planned(written).blocked, planned(written).rules) == ((), ())
+    assert {
+        field.field.partition(".")[0]
+        for one in planned(written).changes
+        if isinstance(one, Update)
+        for field in one.fields
+    } == (set() if is_marked else {"metadata"})
+    # The order says its subjects, too, where nobody says what servers have loaded.
+    _, unheard = again(replace(found, rules={}), "acme")
+    assert {one.name: one.subjects for one in unheard.streams} == {one.name: one.subjects for one in topology.streams}

@@ -1,0 +1,311 @@
+"""Operator mode on real servers: accounts are pushed as signed tokens, confirmed by every server, and taken back from others."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import stat
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import nats
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from tests.support import access_attempts
+from tests.support.command import Ran, vstream
+from tests.support.labs import running_in
+from tests.support.probing import until
+from vstream.errors import NotReachableError
+from vstream.jetstream.connection import connect
+from vstream.jetstream.keyring import Keyring
+from vstream.lab import keys, lab
+from vstream.lab.readiness import monitor_url
+from vstream.lab.state import lab_directory
+from vstream.lab.status import system_endpoint
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.live.push_accounts import SignedAccounts
+
+pytestmark = pytest.mark.lab
+
+VERSIONS = ["2.12.8", "2.15.1"]
+TOPOLOGY = """\
+version: 1
+name: signed
+server_version: "2.12"
+routing: accounts
+security: {mode: operator}
+roots: [v.>]
+regions: {west: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {settled: {}}}
+  one: {subjects: [v.one.>], canary: v.one._canary.*}
+  prices: {subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}
+"""
+GROWN = TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {servers: 1}}").replace(
+    "  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:"
+)
+PATIENCE = 15.0
+BEYOND = {
+    "accounts": ("$JS.API.STREAM.CREATE.x", "_vs.api.W_west.STREAM.PURGE.foo", "_vs.at.west.$JS.API.STREAM.DELETE.foo"),
+    "mapped": ("$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.PURGE.foo-read-west"),
+    "regional": ("$JS.API.STREAM.CREATE.x", "_vs.api.APP_east.STREAM.PURGE.foo"),
+    "domains": ("$JS.API.STREAM.CREATE.x", "$JS.east.API.STREAM.PURGE.foo"),
+}
+"""What no application may ask for."""
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "signed.yaml"
+    path.write_text(TOPOLOGY)
+    yield path
+    assert vstream("lab", "down", "signed", "--purge").code == 0
+    assert running_in(state) == []
+
+
+@asynccontextmanager
+async def client(region: str) -> AsyncIterator[tuple[Client, list[str]]]:
+    """The library as it is, logged in as an application, and what servers have refused it."""
+    endpoint = lab.client_endpoints("signed")[region]
+    refused: list[str] = []
+
+    async def remember(error: Exception) -> None:
+        refused.append(str(error))
+
+    connection = await nats.connect(
+        list(endpoint.urls),
+        user_credentials=endpoint.creds,
+        error_cb=remember,
+        reconnect_time_wait=0.1,
+    )
+    try:
+        yield connection, refused
+    finally:
+        await connection.close()
+
+
+def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
+    ran = vstream(*arguments)
+    assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
+    said.append(ran)
+    return ran
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.asyncio
+async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
+    said: list[Ran] = []
+    run = partial(done, said=said)
+    run("lab", "up", file, "--server-version", version)
+    # What servers begin with is what is compared: nothing of it is to load.
+    saved = tmp_path / "plan.json"
+    assert "to load" not in run("plan", file, "--out", saved).out
+    run("apply", saved, "--yes")
+    run("plan", file, "--detailed-exitcode")
+    probed = run("probe", file, "--forms")
+    assert probed.out.count("✓ R_west/foo") == 1 + 12 + 4, probed.out
+    another_mode_is_refused(tmp_path, run)
+
+    for region in ("west", "east"):
+        await applications_use_virtual_streams_and_nothing_else(region, ("foo", "v.one", "prices"), BEYOND["accounts"])
+        tried = access_attempts.in_accounts(region, ("west", "east"))
+        await access_attempts.nothing_physical_is_reached("signed", region, tried)
+        await access_attempts.the_rest_is_permitted("signed", region, tried)
+
+    async with client("west") as (connection, _):
+        js = connection.jetstream(timeout=PATIENCE)
+        stop = asyncio.Event()
+        publishing = asyncio.create_task(publish_until(stop, js))
+        await a_region_and_a_stream_join(file, run, version)
+        stop.set()
+        acknowledged = await publishing
+    async with client("north") as (connection, _):
+        js = connection.jetstream(timeout=PATIENCE)
+        await js.publish("two.a", b"")
+        await until(partial(lacking, js, acknowledged), within=90)
+
+    old = await what_somebody_else_pushed_is_taken_back(file, run, tmp_path)
+    run("keys", "rotate", "app", file, "--lab", "signed")
+    run("apply", file, "--yes")
+    with pytest.raises(NotReachableError, match=r"(?i)authorization"):
+        async with connect(replace(lab.client_endpoints("signed")["west"], creds=str(old)), "west"):
+            pass
+    async with client("west") as (connection, _):
+        await connection.jetstream(timeout=PATIENCE).publish("foo.rotated", b"")
+
+    # Tokens in configurations are older than what was pushed: servers that start again keep what they have.
+    run("lab", "down", "signed")
+    run("lab", "up", file, "--server-version", version)
+    run("plan", file, "--detailed-exitcode")
+    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+def test_other_profiles_are_pushed_through_connect(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str
+) -> None:
+    """From the first apply on, vstream knows of these servers what it knows of real ones."""
+    said: list[Ran] = []
+    run = partial(done, said=said)
+    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}")
+    if routing == "mapped":
+        text = text.replace("roots: [v.>]\n", "")
+    names = ["foo", "v.one", "prices"]
+    if routing == "domains":
+        names.remove("prices")
+        text = "".join(line for line in text.splitlines(keepends=True) if "prices" not in line)
+    file.write_text(text)
+    run("lab", "up", file)
+    monkeypatch.setenv("VSTREAM_KEYS", str(tmp_path / "keys"))
+    shutil.copytree(keys.keyring("signed").directory, tmp_path / "keys" / "signed")
+    known = connect_section(tmp_path / "keys" / "signed")
+    if routing == "regional":
+        swapped = {"west.creds": "east.creds", "east.creds": "west.creds"}
+        file.write_text(text + re.sub(r"\w+\.creds", lambda found: swapped[found[0]], known))
+        assert "is in account `APP_east`, not in `APP_west`" in run("apply", file, "--yes", code=3).err
+    file.write_text(text + known)
+    run("apply", file, "--yes")
+    for region in ("west", "east"):
+        asyncio.run(applications_use_virtual_streams_and_nothing_else(region, names, BEYOND[routing]))
+    grown = text.replace("  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:")
+    file.write_text(grown + known)
+    saved = tmp_path / "plan.json"
+    assert "to load" in run("plan", file, "--out", saved).out
+    run("apply", saved, "--yes")
+    run("probe", file)
+    old = asyncio.run(what_somebody_else_pushed_is_taken_back(file, run, tmp_path, grown))
+    nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
+
+
+def connect_section(ring: Path) -> str:
+    lines = ["connect:"]
+    for region, one in lab.endpoints("signed").items():
+        own = ring / f"user-vstream-{region}.creds"
+        creds = own if own.is_file() else ring / "user-vstream.creds"
+        lines.append(
+            f"  {region}: {{urls: [{', '.join(one.urls)}], creds: {creds}, monitor: [{', '.join(one.monitor)}]}}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+async def applications_use_virtual_streams_and_nothing_else(
+    region: str, streams: Sequence[str], beyond: Sequence[str]
+) -> None:
+    async with client(region) as (connection, refused):
+        js = connection.jetstream(timeout=PATIENCE)
+        for subject in streams:
+            await js.publish(f"{subject}.{region}", b"")
+        pulled = await js.pull_subscribe("foo.>", "settled", stream="foo")
+        message = (await pulled.fetch(1, timeout=PATIENCE))[0]
+        await message.ack_sync()
+        for subject in beyond:
+            before = len(refused)
+            with pytest.raises(nats.errors.Error):
+                await connection.request(subject, b"{}", timeout=0.5)
+            assert len(refused) > before, subject
+
+
+def another_mode_is_refused(tmp_path: Path, run: partial[Ran]) -> None:
+    """A plan of accounts in configurations would take the streams for those of an account before them."""
+    file = tmp_path / "passwords.yaml"
+    file.write_text(TOPOLOGY.replace("security: {mode: operator}\n", ""))
+    for command in ("plan", "apply", "doctor"):
+        refused = run(command, file, code=3)
+        assert "the servers are in operator mode" in refused.err
+        assert "say `security: {mode: operator}`" in refused.err
+
+
+async def publish_until(stop: asyncio.Event, js: JetStreamContext) -> int:
+    """How many publishes were acknowledged; servers may refuse some while they take over another token."""
+    number = acknowledged = 0
+    while not stop.is_set():
+        number += 1
+        try:
+            await js.publish("foo.steady", str(number).encode(), timeout=2, headers={"Nats-Msg-Id": str(number)})
+            acknowledged += 1
+        except (nats.errors.Error, TimeoutError):
+            pass
+        # Also after a refusal: a publish that fails at once would keep the client from ever connecting again.
+        await asyncio.sleep(0.01)
+    return acknowledged
+
+
+async def lacking(js: JetStreamContext, acknowledged: int) -> str | None:
+    info = await js.stream_info("foo", subjects_filter="foo.steady")
+    there = (info.state.subjects or {}).get("foo.steady", 0)
+    return None if there >= acknowledged > 0 else f"{there} of {acknowledged}"
+
+
+async def a_region_and_a_stream_join(file: Path, run: partial[Ran], version: str) -> None:
+    await asyncio.to_thread(file.write_text, GROWN)
+    for command in (
+        ("lab", "up", file, "--server-version", version),
+        ("apply", file, "--yes", "--allow-many"),
+        ("plan", file, "--detailed-exitcode"),
+    ):
+        await asyncio.to_thread(run, *command)
+
+
+async def what_somebody_else_pushed_is_taken_back(
+    file: Path, run: partial[Ran], tmp_path: Path, text: str = GROWN
+) -> Path:
+    """Gives the credentials that applications had by then."""
+    ring = keys.keyring("signed")
+    wanted = load(text.encode(), "signed.yaml").require()
+    clients = next(one for one in bundle(wanted, signer=ring).claims if one["name"].startswith("APP"))
+    clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
+    servers = [one for one in lab.addresses("signed") if one.region == "west" and not one.is_hub]
+    servers += [one for one in lab.addresses("signed") if one.region != "west" and wanted.hubs is None]
+    await SignedAccounts(
+        [clients],
+        ring,
+        system={"lab": system_endpoint("signed", "west")},
+        servers=[one.server.name for one in servers],
+        monitors=[monitor_url(one) for one in servers],
+    ).load()
+    drifted = run("drift", file, code=1)
+    assert "VD507" in drifted.out, drifted.out
+    assert clients["name"] in drifted.out, drifted.out
+    run("apply", file, "--yes")
+    run("plan", file, "--detailed-exitcode", "--format", "json")
+    kept = tmp_path / "old.creds"
+    kept.write_text(lab_credentials(ring, "app").read_text())
+    return kept
+
+
+def lab_credentials(ring: Keyring, user: str) -> Path:
+    files = (ring.credentials(f"{user}-west"), ring.credentials(user))
+    return next(path for path in files if path.is_file())
+
+
+def nothing_secret_is_anywhere(others: list[str], said: list[Ran]) -> None:
+    directory = lab_directory("signed").path
+    ring = directory / "keys"
+    assert stat.S_IMODE(ring.stat().st_mode) == 0o700
+    secrets: set[str] = set()
+    for path in ring.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        found = re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", path.read_text(), re.MULTILINE)
+        assert len(found) == {".nk": 1, ".creds": 2}.get(path.suffix, 0), path
+        secrets.update(found)
+    secrets |= set(re.findall(r"^(S[A-Z2-7]{20,}|eyJ\S+)$", others[0], re.MULTILINE))
+    texts = [others[1], *(text for ran in said for text in (ran.out, ran.err))]
+    assert not any("eyJ" in text for text in texts), "a token was printed, or saved with a plan"
+    texts += [
+        path.read_bytes().decode(errors="replace")
+        for path in directory.rglob("*")
+        if path.is_file() and ring not in path.parents
+    ]
+    assert not any(secret in text for secret in secrets for text in texts)
+    tokens = directory / "conf" / "operator.cfg"
+    assert stat.S_IMODE(tokens.stat().st_mode) == 0o600

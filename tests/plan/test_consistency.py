@@ -1,0 +1,344 @@
+"""Consistency models as values: which physical streams there are, what they are set to, in which order they change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.plan.test_diff import plan, world
+from tests.support.plans import rendered, topology
+from vstream.chaos import select
+from vstream.plan.diff import diff
+from vstream.plan.gates import GateKind
+from vstream.plan.plan import Create, Delete, Phase, Update, phase_of, risk_of
+from vstream.plan.risk import Risk
+from vstream.subjects.algebra import overlaps
+from vstream.topology import naming
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role
+from vstream.topology.stream_config import TOPOLOGY_KEY, StreamConfig
+
+WIDE = {"stretch": {"members": "all"}}
+FOO: dict[str, Any] = {"subjects": ["foo.>"]}
+
+
+def streams(consistency: str, **more: Any) -> Bundle:
+    return rendered({"foo": {**FOO, "consistency": consistency, **more}}, **WIDE)
+
+
+def fields(bundle: Bundle, name: str) -> dict[str, Any]:
+    return next(dict(one.config.fields) for one in bundle.streams if one.config.name == name)
+
+
+@pytest.mark.parametrize(
+    ("consistency", "names"),
+    [
+        ("virtual", {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "central", "east")}),
+        (
+            "ordered",
+            {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "central", "east")}
+            | {"foo-order-stretch"},
+        ),
+        ("stretch", {"foo", "foo-read-west", "foo-read-central", "foo-read-east"}),
+        ("homed", {"foo", "foo-read-west", "foo-read-central"}),
+    ],
+)
+def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
+    found = streams(consistency, **({"home": "east"} if consistency == "homed" else {}))
+    assert {one.config.name for one in found.streams} == names
+    assert {one.config.owner for one in found.streams} == {"acme"}
+    # Only what has no stream of the virtual name has to be mapped.
+    assert bool(found.mappings) == ("foo" not in names)
+
+
+def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
+    (foo,) = topology({"foo": {**FOO, "consistency": "homed", "home": "east"}}).streams
+    assert [naming.read_in(foo, region) for region in foo.regions] == ["foo-read-west", "foo-read-central", "foo"]
+    assert {naming.written_in(foo, region) for region in foo.regions} == {"foo"}
+    (foo,) = topology({"foo": {**FOO, "consistency": "ordered"}}, **WIDE).streams
+    assert naming.read_in(foo, "east") == "foo-read-east"
+    assert naming.written_in(foo, "east") == "foo-write-east"
+    assert naming.mirrored(foo) == "foo-order-stretch"
+
+
+def test_settings_reach_the_streams_that_they_are_for() -> None:
+    found = streams(
+        "ordered",
+        max_bytes="1GiB",
+        write={"max_age": "2h"},
+        order={"max_age": "3h"},
+        read={"max_age": "4h"},
+        overrides={"west": {"read": {"max_age": "5h"}}},
+    )
+    hour = 3600 * 10**9
+    ages = {one.config.name: one.config.fields["max_age"] for one in found.streams}
+    assert ages["foo-write-west"] == 2 * hour
+    assert ages["foo-order-stretch"] == 3 * hour
+    assert (ages["foo-read-west"], ages["foo-read-east"]) == (5 * hour, 4 * hour)
+    assert {one.config.fields["max_bytes"] for one in found.streams} == {2**30}
+    origin = streams("stretch", write={"max_age": "2h"}, read={"max_age": "4h"})
+    assert (fields(origin, "foo")["max_age"], fields(origin, "foo-read-west")["max_age"]) == (2 * hour, 4 * hour)
+
+
+@pytest.mark.parametrize(
+    ("write", "overrides", "hours"),
+    [({"max_age": "2h"}, {}, 2), ({"max_age": "2h"}, {"west": {"write": {"max_age": "9h"}}}, 9)],
+)
+def test_the_order_is_kept_as_long_as_the_longest_write_stream(
+    write: dict[str, Any], overrides: dict[str, Any], hours: int
+) -> None:
+    found = streams("ordered", write=write, overrides=overrides)
+    assert fields(found, "foo-order-stretch")["max_age"] == hours * 3600 * 10**9
+    for_ever = streams("ordered", write=write, overrides={"east": {"write": {"max_age": "unlimited"}}})
+    assert fields(for_ever, "foo-order-stretch")["max_age"] == 0
+
+
+@pytest.mark.parametrize(("members", "replicas"), [(3, 3), (4, 3), (5, 5), (6, 5), (2, 1)])
+def test_streams_in_the_stretch_cluster_survive_what_it_can(members: int, replicas: int) -> None:
+    regions = {f"r{number}": {"servers": 1} for number in range(6)}
+    over = {"regions": regions, "stretch": {"members": [f"r{number}" for number in range(members)]}}
+    found = rendered({"foo": {**FOO, "consistency": "stretch"}}, **over)
+    assert fields(found, "foo")["num_replicas"] == replicas
+    assert fields(found, "foo-read-r5")["num_replicas"] == 1
+
+
+def test_a_mirror_does_not_deduplicate_whatever_is_said() -> None:
+    found = streams("stretch", duplicate_window="30s")
+    assert fields(found, "foo")["duplicate_window"] == 30 * 10**9
+    assert fields(found, "foo-read-west")["duplicate_window"] == 0
+
+
+async def test_what_is_needed_comes_first_and_goes_last() -> None:
+    wanted = streams("ordered")
+    created = plan(wanted, (await world(rendered({}, **WIDE))).observed())
+    assert [getattr(change, "role", None) for change in created.changes] == [Role.WRITE] * 3 + [Role.ORDER] + [
+        Role.READ
+    ] * 3
+    assert all(phase_of(change) < Phase.MAPPINGS for change in created.changes)
+    deleted = plan(rendered({}, **WIDE), (await world(wanted)).observed())
+    assert [getattr(change, "role", None) for change in deleted.changes] == [Role.READ] * 3 + [Role.ORDER] + [
+        Role.WRITE
+    ] * 3
+
+
+async def test_the_order_loses_a_region_only_when_nobody_publishes_there_any_more() -> None:
+    narrow = streams("ordered", regions=["west", "east"])
+    made = plan(narrow, (await world(streams("ordered"))).observed())
+    phases = {change.config.name: phase_of(change) for change in made.changes}
+    assert phases["foo-order-stretch"] is Phase.DROPPED_SOURCES
+    assert phases["foo-write-central"] > phases["foo-order-stretch"] > Phase.MAPPINGS
+
+
+async def test_nothing_changes_where_servers_say_what_was_rendered() -> None:
+    for found in (streams("ordered"), streams("stretch"), streams("homed", home="west")):
+        assert plan(found, (await world(found)).observed()).is_empty
+
+
+async def test_an_origin_moves_with_its_home() -> None:
+    made = plan(streams("homed", home="west"), (await world(streams("homed", home="east"))).observed())
+    moved = next(change for change in made.changes if change.config.name == "foo")
+    assert isinstance(moved, Update)
+    assert {change.field for change in moved.fields} == {"placement", "metadata.vstream.region"}
+    assert risk_of(moved) is Risk.DISRUPTIVE
+    assert {change.config.name for change in made.changes if isinstance(change, Create)} == {"foo-read-east"}
+    assert made.blocked == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("virtual", "ordered"),
+        ("stretch", "virtual"),
+        ("virtual", "stretch"),
+        ("ordered", "stretch"),
+        ("stretch", "ordered"),
+    ],
+)
+async def test_a_model_with_other_read_streams_is_blocked_with_the_reason(before: str, after: str) -> None:
+    made = plan(streams(after), (await world(streams(before))).observed())
+    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("another consistency model" in one.reason for one in made.blocked)
+    way_out = "add `takes_over: foo`" if after == "virtual" else "another name"
+    assert all(way_out in one.hint for one in made.blocked)
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "virtual": {},
+    "ordered": {"consistency": "ordered"},
+    "stretch": {"consistency": "stretch"},
+    "homed": {"consistency": "homed", "home": "west"},
+    "homed elsewhere": {"consistency": "homed", "home": "east"},
+}
+
+
+@pytest.mark.parametrize("routing", ["accounts", "regional"])
+async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
+    """Nor is a way out named there that the topology may not take."""
+    over = {"routing": routing, "server_version": "2.12", **WIDE}
+    bundles = {name: rendered({"foo": {**FOO, **model}}, **over) for name, model in MODELS.items()}
+    worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
+    for before, after in permutations(MODELS, 2):
+        wanted = bundles[after]
+        found = diff("acme", wanted.streams, wanted.mappings, worlds[before], accounts=wanted.accounts)
+        assert found.blocked, f"{before} → {after}"
+        assert not [one for one in found.blocked if "takes_over" in one.hint]
+
+
+@pytest.mark.parametrize(("before", "after"), [("virtual", "homed"), ("homed", "virtual"), ("ordered", "homed")])
+async def test_a_stream_of_one_region_is_not_deleted_for_another_model(before: str, after: str) -> None:
+    made, wanted = (rendered({"foo": {**FOO, "regions": ["west"], **MODELS[one]}}, **WIDE) for one in (before, after))
+    found = plan(wanted, (await world(made)).observed())
+    assert {one.name for one in found.blocked} == {"foo" if before == "homed" else "foo-write-west"}
+
+
+async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
+    observed = (await world(streams("ordered"))).observed()
+    made = plan(streams("virtual"), observed)
+    assert made.blocked == ()
+    steps = {Phase.STOPPED_COPIES: 3, Phase.SOURCED_COPIES: 3, Phase.DELETED_ORDER_STREAMS: 1}
+    assert Counter(map(phase_of, made.changes)) == steps
+    assert {(gate.kind, gate.others) for gate in made.gates if gate.stream == "foo-read-west"} == {
+        (GateKind.COPIED, ("foo-order-stretch",)),
+        (GateKind.AT_REST, ()),
+        (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),
+    }
+    wanted = streams("virtual")
+    old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+    assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+
+
+@pytest.mark.parametrize("name", ["read", "order"])
+async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) -> None:
+    """`takes_over` is for an origin, and there, too, only where servers can."""
+    wanted = streams("virtual")
+    for before in (streams("ordered", virtual_name=name), streams("stretch")):
+        observed = (await world(before)).observed()
+        old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+        assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+        assert all("servers of 2.12" in one.hint and "takes_over" not in one.hint for one in old.blocked)
+
+
+@pytest.mark.parametrize("before", ["stretch", "homed"])
+async def test_an_origin_is_taken_over_as_a_plain_stream_is_and_goes_afterwards(before: str) -> None:
+    origin = streams(before, **({"home": "west"} if before == "homed" else {}))
+    observed = (await world(origin)).observed()
+    made = plan(streams("virtual", takes_over="foo"), observed)
+    assert made.blocked == ()
+    assert not [one for one in made.changes if isinstance(one, Delete)]
+    stopped = {change.config.name for change in made.changes if phase_of(change) is Phase.STOPPED_COPIES}
+    assert stopped == {"foo-read-central", "foo-read-east"} | ({"foo-read-west"} if before == "stretch" else set())
+    # Once it is sourced, and nobody publishes into it: that is waited for.
+    sourced = (await world(streams("virtual", takes_over="foo"))).observed()
+    left = replace(sourced, streams={**sourced.streams, "foo": observed.streams["foo"]})
+    ended = plan(streams("virtual"), left)
+    assert [one.config.name for one in ended.changes if isinstance(one, Delete)] == ["foo"]
+    assert [one.config.name for one in ended.changes if phase_of(one) is Phase.CLOSED_WRITE_STREAMS] == ["foo"]
+    assert [gate.kind for gate in ended.gates if gate.stream == "foo"] == [GateKind.DRAINED]
+    # That of somebody else is not.
+    other = replace(observed.streams["foo"], config=StreamConfig(name="foo", fields={"metadata": {TOPOLOGY_KEY: "b"}}))
+    strange = replace(observed, streams={**observed.streams, "foo": other})
+    assert plan(streams("virtual", takes_over="foo"), strange).blocked
+
+
+async def test_rules_of_others_that_lead_to_an_origin_are_left_alone() -> None:
+    wanted = streams("stretch")
+    servers = await world(wanted)
+    servers.rules = {"west-1": {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}}
+    assert plan(wanted, servers.observed()).rules == ()
+    # One that still sends the stream's own subjects to a write stream of before is not.
+    left = await world(rendered())
+    observed = left.observed()
+    own = {mapping.source for mapping in rendered().mappings}
+    assert {rule.source for rule in plan(wanted, observed).rules} == own
+
+
+async def test_an_origin_that_somebody_made_is_not_taken() -> None:
+    wanted = streams("stretch")
+    servers = await world(wanted)
+    mine = servers.streams_by_name["foo"]
+    bare = StreamConfig(name="foo", fields={**mine.config.fields, "metadata": {}})
+    servers.streams_by_name["foo"] = replace(mine, config=bare)
+    (blocked,) = plan(wanted, servers.observed()).blocked
+    assert (blocked.name, blocked.reason) == ("foo", "it exists, and vstream did not create it")
+
+
+def named(**more: Any) -> Bundle:
+    return streams("ordered", virtual_name="order", **more)
+
+
+def test_an_order_that_carries_the_name_needs_the_mapping_of_publishes_alone() -> None:
+    found = named(regions=["west", "east"])
+    names = {f"foo-{role}-{place}" for role in ("write", "read") for place in ("west", "east")}
+    assert {one.config.name for one in found.streams} == {*names, "foo"}
+    assert fields(found, "foo-read-west")["mirror"] == {"name": "foo"}
+    (rule,) = found.mappings
+    assert rule.source == "foo.>"
+    # Elsewhere, and at members of the stretch cluster, publishes would end in the order: nobody takes them.
+    led = {
+        one.cluster: {name for name in names if overlaps(fields(found, name).get("subjects", ["-"])[0], one.subject)}
+        for one in rule.destinations
+    }
+    assert led == {"west": {"foo-write-west"}, "east": {"foo-write-east"}, None: set()}
+    assert not overlaps("foo.>", rule.destinations[-1].subject)
+
+
+def test_a_fault_of_a_named_order_is_told_from_one_of_a_write_stream() -> None:
+    wide = topology({"foo": {**FOO, "consistency": "ordered", "virtual_name": "order"}}, **WIDE)
+    assert select.stream(wide, "foo", None) == "foo"
+    assert select.stream(wide, "foo", "west") == "foo-write-west"
+
+
+async def test_an_order_lists_subjects_only_once_they_are_mapped_past_it() -> None:
+    wanted = named()
+    servers = await world(rendered({}, **WIDE))
+    steps = [
+        one
+        for one in plan(wanted, servers.observed()).changes
+        if isinstance(one, Create | Update) and one.config.name == "foo"
+    ]
+    assert [(phase_of(one), one.config.fields.get("subjects")) for one in steps] == [
+        (Phase.ORDER_STREAMS, None),
+        (Phase.NAMED_STREAMS, ["foo.>"]),
+    ]
+    assert Phase.NAMED_STREAMS > Phase.MAPPINGS
+    # Whoever was stopped in between goes on.
+    servers = await world(wanted)
+    await servers.update(steps[0].config)
+    (rest,) = plan(wanted, servers.observed()).changes
+    assert isinstance(rest, Update)
+    assert (rest.config.fields["subjects"], phase_of(rest)) == (["foo.>"], Phase.NAMED_STREAMS)
+    await servers.update(rest.config)
+    assert plan(wanted, servers.observed()).is_empty
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_the_name_of_an_order_stays(is_named: bool) -> None:
+    before, after = (named(), streams("ordered"))[:: 1 if is_named else -1]
+    made = plan(after, (await world(before)).observed())
+    assert {one.name for one in made.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
+    assert all("name of the order" in one.reason and "another name" in one.hint for one in made.blocked)
+
+
+async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other() -> None:
+    made = diff(
+        "acme",
+        (virtual := streams("virtual")).streams,
+        virtual.mappings,
+        (await world(named())).observed(),
+        server_version=(2, 12),
+    )
+    assert made.blocked == ()
+    deleted = [one for one in made.changes if isinstance(one, Delete)]
+    assert [(one.config.name, phase_of(one)) for one in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]
+
+
+async def test_rules_of_others_that_lead_to_an_order_of_the_name_are_left_alone() -> None:
+    wanted = named()
+    servers = await world(wanted)
+    others = {"old.>": ("* 100% foo.old.>",), "bar": ("* 100% foo",)}
+    servers.rules = {name: {**rules, **others} for name, rules in servers.rules.items()}
+    assert plan(wanted, servers.observed()).is_empty

@@ -1,0 +1,156 @@
+"""`routing: regional` without servers: who imports what, who may do what, and in which order things are made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.plan.test_accounts import entries, planned
+from tests.support.plans import FakeServers, rendered, topology
+from vstream.cli import options
+from vstream.lab import passwords
+from vstream.plan import account_entries
+from vstream.plan.diff import Observed, diff
+from vstream.plan.live import loaded_rules as told
+from vstream.plan.plan import Create, CreateConsumer, Phase, phase_of
+from vstream.subjects.algebra import overlaps
+from vstream.topology.accounts import Account, Shared
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Endpoint
+
+THREE = {"west": {"servers": 1}, "east": {"servers": 1}, "south": {"servers": 1}}
+MODELS: dict[str, Any] = {
+    "foo": {"subjects": ["v.foo.>"], "consumers": {"reader": {}}},
+    "log": {"subjects": ["log.>"], "consistency": "ordered"},
+    "prices": {"subjects": ["prices.>"], "consistency": "homed", "home": "east", "consumers": {"reader": {}}},
+    "stock": {"subjects": ["stock.>"], "consistency": "stretch"},
+}
+OVER: dict[str, Any] = {"regions": THREE, "routing": "regional", "roots": ["v.>"], "server_version": "2.12"}
+
+
+def models() -> Bundle:
+    return rendered(MODELS, stretch={}, **OVER)
+
+
+def regional(streams: dict[str, Any], **over: Any) -> Bundle:
+    return rendered(streams, **{**OVER, **over})
+
+
+def imported(account: Account, shared: Shared, subject: str) -> set[str]:
+    return {one.account for one in account.imports if one.shared is shared and one.subject == subject}
+
+
+def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
+    """Servers refuse two that import one subject from each other, of either kind."""
+    accounts = {one.name: one for one in models().accounts}
+    assert set(accounts) == {"APP_west", "APP_east", "APP_south", "S_stretch"}
+    for shared in Shared:
+        taken = {(name, other) for name, one in accounts.items() for other in imported(one, shared, "$JS.FC.>")}
+        assert len(taken) == 6
+        assert len({frozenset(pair) for pair in taken}) == 6
+    for account in accounts.values():
+        for one in account.imports:
+            exported = [export for export in accounts[one.account].exports if export.shared is one.shared]
+            assert any(
+                account.name in export.accounts and overlaps(export.subject, one.subject) for export in exported
+            ), (account.name, one)
+
+
+def test_what_is_imported_as_a_service_does_not_overlap_but_for_flow_control() -> None:
+    """Of two imports that match one request, both answer."""
+    for account in models().accounts:
+        called = [one.to or one.subject for one in account.imports if one.shared is Shared.SERVICE]
+        called = [one for one in called if one != "$JS.FC.>"]
+        clashes = [(a, b) for at, a in enumerate(called) for b in called[at + 1 :] if overlaps(a, b)]
+        assert clashes == []
+
+
+def test_each_region_has_users_of_its_own_and_none_that_is_twice() -> None:
+    text = models().text("accounts.cfg")
+    users = re.findall(r'\{user: "([^"]+)", password: \$(\w+)', text)
+    assert len(users) == len({name for name, _ in users}) == 1 + 4 * 3
+    assert {name for name, _ in users} >= {"app-west", "vstream-east", "probe-south", "audit-west"}
+    assert text.count('include "passwords-') == 3
+
+
+async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirror_does_not() -> None:
+    bundle = models()
+    plan = diff("acme", bundle.streams, bundle.mappings, Observed(streams={}), durables=bundle.consumers)
+    phases = {one.config.name: phase_of(one) for one in plan.changes if isinstance(one, Create)}
+    consumers = {one.config.stream: phase_of(one) for one in plan.changes if isinstance(one, CreateConsumer)}
+    assert phases["APP_west/foo"] is Phase.NAMED_STREAMS
+    assert phases["APP_west/foo-write"] is Phase.WRITE_STREAMS
+    assert phases["APP_west/log"] is phases["APP_west/prices"] is Phase.READ_STREAMS
+    assert consumers["APP_west/foo"] is Phase.NAMED_CONSUMERS
+
+
+async def test_a_region_joins_by_what_only_adds() -> None:
+    two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
+    plan = await planned(two, regional({"foo": MODELS["foo"]}))
+    assert plan.blocked == ()
+    assert plan.loaded_in is Phase.ACCOUNTS
+    assert {"account APP_south", "import APP_west _vs.api.APP_south.>"} <= {rule.source for rule in plan.rules}
+
+
+async def test_a_region_does_not_go_before_its_streams() -> None:
+    two = regional({"foo": MODELS["foo"]}, regions={name: THREE[name] for name in ("west", "east")})
+    blocked = (await planned(regional({"foo": MODELS["foo"]}), two)).blocked
+    assert {one.name for one in blocked} == {"APP_south/foo", "APP_south/foo-write"}
+
+
+async def test_a_rule_that_one_account_lacks_is_not_loaded() -> None:
+    bundle = regional({"foo": MODELS["foo"]})
+    rule = {"mappings": {"v.>": [{"subject": "_vs.w.v.>", "weight": 100}]}}
+    whole = told._rules({"APP_west": rule, "APP_east": rule, "APP_south": rule})
+    assert whole == {"v.>": entries(bundle)["v.>"]}
+    partial = told._rules({"APP_west": rule, "APP_east": {}, "APP_south": rule})
+    assert partial == {"v.>": ("APP_south * 100% _vs.w.v.>", "APP_west * 100% _vs.w.v.>")}
+    servers = FakeServers()
+    for stream in bundle.streams:
+        await servers.create(stream.config)
+    observed = Observed(streams=servers.streams_by_name, rules={"west-1": {**entries(bundle), **partial}})
+    plan = diff("acme", bundle.streams, bundle.mappings, observed, accounts=bundle.accounts)
+    assert [rule.source for rule in plan.rules] == ["v.>"]
+
+
+def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
+    ours = frozenset({"APP_west", "APP_east"})
+    detail = {
+        "jetstream_enabled": True,
+        "exports": [
+            {"subject": "prices.feed", "type": "stream"},
+            {"subject": "$JS.FC.>", "type": "stream", "approved_accounts": ["APP_west"]},
+        ],
+        "imports": [],
+    }
+    account = account_entries.account_loaded("APP_east", detail, ours)
+    assert [one.subject for one in account.exports] == ["$JS.FC.>"]
+
+
+def test_a_lab_has_a_password_for_each_user_of_each_region_and_keeps_it(tmp_path: Path) -> None:
+    bundle = regional({"foo": MODELS["foo"]})
+    files = {one.path: one.text for one in passwords.completed(tmp_path, bundle)}
+    assert {"passwords-west.cfg", "passwords-east.cfg", "passwords-south.cfg", "system-password.cfg"} <= files.keys()
+    for path, text in files.items():
+        if "password" in path:
+            (tmp_path / path).write_text(text)
+    called, password = passwords.login(tmp_path, "app", "east") or ("", "")
+    assert (called, password in files["passwords-east.cfg"]) == ("app-east", True)
+    assert {one.path: one.text for one in passwords.completed(tmp_path, bundle)} == files
+
+
+def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSTREAM_PASSWORD_PROBE_EAST", "secret")
+    connect = {
+        one: Endpoint(urls=("nats://x",), user=f"vstream-{one}", password_env="OTHER") for one in ("west", "east")
+    }
+    where = options.Target(endpoints=connect, lab=None, description="")
+    found = options.endpoints_as(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
+    assert found["east"] == replace(
+        connect["east"], user="probe-east", password=None, password_env="VSTREAM_PASSWORD_PROBE_EAST"
+    )
+    assert found["west"] == connect["west"]

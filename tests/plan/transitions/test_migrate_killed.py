@@ -1,0 +1,116 @@
+"""
+A plain stream, and the published layout, become a virtual stream while every run of `apply` dies after its first request.
+
+Clients publish all the time: nothing is refused, lost or doubled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.plan.transitions.test_migrate_live import DOCUMENT, as_published
+from tests.support.killing import killed_until_done, planned
+from tests.support.labs import silent
+from tests.support.publishing import Load, audited, under_load
+from vstream.errors import VstreamError
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import Connection, connect
+from vstream.lab import binaries, lab
+from vstream.lab.mappings import LabMappings
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.model import Role, Topology
+from vstream.topology.stream_config import StreamConfig
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NAME = "migrating"
+RATE = 100
+REGIONS = ("west", "east")
+READS = {region: f"foo-read-{region}" for region in REGIONS}
+
+
+def topology(**over: Any) -> Topology:
+    document = {**DOCUMENT, "name": NAME, **over}
+    return load(json.dumps(document).encode(), "topology.yaml").require()
+
+
+@pytest_asyncio.fixture
+async def connection(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    """To a lab of two regions, of the version that the test is for."""
+    small = topology(naming="isolated", streams={})
+    await lab.up(
+        NAME,
+        small,
+        lambda addresses: bundle(small, addresses=addresses),
+        binary=binaries.locate(request.param),
+        on_progress=silent,
+        timeout=120,
+    )
+    try:
+        async with connect(lab.endpoints(NAME)["west"], "west") as connection:
+            yield connection
+    finally:
+        await lab.down(NAME, purge=True)
+
+
+@pytest.mark.parametrize("connection", ["2.15.1"], indirect=True)
+async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connection) -> None:
+    foo = DOCUMENT["streams"]["foo"]
+    over = topology(naming="isolated", streams={"foo": {**foo, "takes_over": "foo"}})
+    after = topology(naming="isolated")
+    admin = JetStreamAdmin(connection)
+    plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
+    await admin.create(StreamConfig(name="foo", fields=plain))
+    first, sent = Load(RATE / 2, tag="f"), Load(RATE)
+    async with under_load(first, lab.endpoints(NAME)):
+        await first.acknowledged(20)  # so that the other region has heard of the new stream
+    async with under_load(sent, lab.endpoints(NAME)):
+        await sent.acknowledged(RATE)
+        done = await killed_until_done(over, NAME)
+        await sent.acknowledged(RATE)
+        ended = await killed_until_done(after, NAME)
+        await sent.acknowledged(RATE)
+    written = [f"create foo-write-{region}" for region in REGIONS]
+    assert sorted(done) == sorted([*written, *(f"create {name}" for name in READS.values()), "load mappings"])
+    assert sorted(ended) == sorted(f"update {name}" for name in READS.values())
+    with pytest.raises(VstreamError, match=r"in account `\$G`, not in `ACME`") as refused:
+        await planned(topology(naming="isolated", account="ACME"), NAME)
+    assert "leave `account` out" in (refused.value.hint or "")
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    assert int((await admin.listed("foo"))["state"]["messages"]) > RATE
+    both = {region: first.acked[region] | sent.acked[region] for region in REGIONS}
+    await audited(NAME, READS, Load(0, acked=both, unknown=first.unknown))
+
+
+@pytest.mark.parametrize("connection", ["2.12.8"], indirect=True)
+async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
+    state: object, connection: Connection
+) -> None:
+    wanted = topology()
+    rendered = bundle(wanted, addresses=lab.addresses(NAME))
+    admin = JetStreamAdmin(connection)
+    for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
+        bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
+        is_read = stream.role is Role.READ
+        await admin.create(
+            as_published(stream.config) if is_read else StreamConfig(name=stream.config.name, fields=bare)
+        )
+    await LabMappings(NAME, rendered).load()
+    sent = Load(RATE)
+    async with under_load(sent, lab.endpoints(NAME)):
+        await sent.acknowledged(RATE)
+        done = await killed_until_done(wanted, NAME, adopt=frozenset({"all"}))
+        await sent.acknowledged(RATE)
+    # Each read stream in two steps: its sources go, and come as they shall be.
+    assert sorted(done) == sorted(
+        [*(f"update foo-write-{region}" for region in REGIONS), *2 * [f"update {name}" for name in READS.values()]]
+    )
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    assert (await planned(wanted, NAME)).is_empty
+    await audited(NAME, READS, sent)

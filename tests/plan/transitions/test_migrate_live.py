@@ -1,0 +1,167 @@
+"""The published layout becomes the safe one while clients publish: nothing is sourced again, nothing is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import vstream
+from tests.support.paths import TESTS
+from tests.support.publishing import Load, audited, under_load
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.jetstream.connection import connect
+from vstream.lab import lab
+from vstream.lab.mappings import LabMappings
+from vstream.lint.load_topology import bundle, load
+from vstream.topology.bundle import MAPPINGS_PATH, Bundle
+from vstream.topology.model import Role
+from vstream.topology.stream_config import StreamConfig
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+FIXTURES = TESTS / "fixtures"
+DOCUMENT: dict[str, Any] = {
+    "version": 1,
+    "name": "blog",
+    "server_version": "2.10",
+    "naming": "blog",
+    "regions": {"west": {"servers": 1}, "east": {"servers": 1}},
+    "streams": {"foo": {"subjects": ["foo.>"], "write": {"max_age": "1h"}}},
+}
+
+
+def as_published(config: StreamConfig) -> StreamConfig:
+    """A read stream as the recipe has it: filters, and one transform for all."""
+    fields = {key: value for key, value in config.fields.items() if key not in {"metadata", "allow_direct"}}
+    sources = [{"name": name, "filter_subject": f"foo.{name.split('-')[-1]}.>"} for name in config.source_names]
+    transform = {"src": "foo.*.>", "dest": "foo.>"}
+    return StreamConfig(name=config.name, fields={**fields, "sources": sources, "subject_transform": transform})
+
+
+def with_published_rules(rendered: Bundle) -> Bundle:
+    """*rendered* with the recipe's mappings instead of vstream's, but for the region that is not here."""
+    lines = (FIXTURES / "blog-mappings.cfg").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if '"central"' not in line)
+    artifacts = (replace(one, text=text) if one.path == MAPPINGS_PATH else one for one in rendered.artifacts)
+    return replace(rendered, artifacts=tuple(artifacts))
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
+    state: Path, tmp_path: Path, version: str
+) -> None:
+    recipe, file = tmp_path / "recipe.yaml", tmp_path / "imported.yaml"
+    recipe.write_text(json.dumps(DOCUMENT))
+    assert (await asyncio.to_thread(vstream, "lab", "up", recipe, "--server-version", version)).code == 0
+    rendered = bundle(load(recipe.read_bytes(), "recipe.yaml").require(), addresses=lab.addresses("blog"))
+    async with connect(lab.endpoints("blog")["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        for stream in rendered.streams:
+            bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}
+            if stream.role is Role.WRITE:
+                await admin.create(StreamConfig(name=stream.config.name, fields=bare))
+        for stream in rendered.streams:
+            if stream.role is Role.READ:
+                await admin.create(as_published(stream.config))
+    await LabMappings("blog", with_published_rules(rendered)).load()
+    sent = Load(200)
+    async with under_load(sent, lab.endpoints("blog")):
+        await sent.acknowledged(400)
+        imported = await asyncio.to_thread(vstream, "import", file, "--lab", "blog", "--format", "json")
+        assert imported.code == 0, imported.out + imported.err
+        said = json.loads(imported.out)
+        assert (said["topology"], said["naming"], said["streams"]) == ("blog", "blog", {"foo": "virtual"})
+        assert (said["adopts"], said["leftovers"]) == (True, [])
+        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--adopt", "all", "--format", "json")).out)
+        assert [change["name"] for change in planned["changes"]] == [
+            change["name"] for change in said["plan"]["changes"]
+        ]
+        assert not {change["risk"] for change in planned["changes"]} & {"re-sourcing", "data loss"}
+        applied = await asyncio.to_thread(vstream, "apply", file, "--adopt", "all", "--yes", timeout=240)
+        assert applied.code == 0, applied.out + applied.err
+        await sent.acknowledged(200)
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    again = json.loads(vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").out)
+    assert (again["adopts"], again["leftovers"], again["plan"]["changes"]) == (False, [], [])
+    assert vstream("lab", "down", "blog", "--purge").code == 0
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_readers_go_on(
+    state: Path, tmp_path: Path, version: str
+) -> None:
+    file = tmp_path / "gone.yaml"
+    file.write_text(json.dumps({**DOCUMENT, "name": "gone", "naming": "isolated"}))
+    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
+    assert (await asyncio.to_thread(vstream, "apply", file, "--yes")).code == 0
+    reads = {region: f"foo-read-{region}" for region in ("west", "east")}
+    before, after = Load(200), Load(200, tag="b")
+    async with under_load(before, lab.endpoints("gone")):
+        await before.acknowledged(200)
+    await audited("gone", reads, before)
+    async with connect(lab.endpoints("gone")["west"], "west") as connection:
+        await JetStreamAdmin(connection).delete("foo-write-west")
+    applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
+    assert applied.code == 0, applied.out + applied.err
+    async with under_load(after, lab.endpoints("gone")):
+        await after.acknowledged(50)
+    # Fewer than before: from sequence 1 on, none of them would arrive.
+    assert 0 < len(after.acked["west"]) < len(before.acked["west"])
+    both = {region: before.acked[region] | after.acked[region] for region in reads}
+    await audited("gone", reads, Load(0, acked=both), within=180)
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("lab", "down", "gone", "--purge").code == 0
+
+
+@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path, version: str) -> None:
+    """Under load: nothing is refused, lost or doubled."""
+    small = {**DOCUMENT, "name": "plain", "naming": "isolated"}
+    over = {**small, "streams": {"foo": {**DOCUMENT["streams"]["foo"], "takes_over": "foo"}}}
+    file = tmp_path / "plain.yaml"
+    file.write_text(json.dumps({**small, "streams": {}}))
+    assert (await asyncio.to_thread(vstream, "lab", "up", file, "--server-version", version)).code == 0
+    file.write_text(json.dumps(over))
+    blocked = await asyncio.to_thread(vstream, "plan", file)
+    assert (blocked.code, "takes over `foo`, which does not exist" in blocked.out) == (1, True), blocked.out
+    plain: dict[str, Any] = {"name": "foo", "subjects": ["foo.>"], "placement": {"cluster": "west"}}
+    async with connect(lab.endpoints("plain")["west"], "west") as connection:
+        await JetStreamAdmin(connection).create(StreamConfig(name="foo", fields=plain))
+    reads = {region: f"foo-read-{region}" for region in ("west", "east")}
+    first, sent = Load(50, tag="f"), Load(200)
+    async with under_load(first, lab.endpoints("plain")):
+        await first.acknowledged(20)  # so that the other region has heard of the new stream
+    async with under_load(sent, lab.endpoints("plain")):
+        await sent.acknowledged(200)
+        planned = json.loads((await asyncio.to_thread(vstream, "plan", file, "--format", "json")).out)
+        (mappings,) = [stage for stage in planned["stages"] if stage["stage"] == "mappings"]
+        assert {(gate["stream"], *gate["others"]) for gate in mappings["gates"]} == {
+            ("foo-read-west", "foo"),
+            ("foo-read-east", "foo"),
+        }
+        applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
+        assert applied.code == 0, applied.out + applied.err
+        await sent.acknowledged(200)
+        # Nothing comes into the plain stream any more, and nobody needs to source it.
+        file.write_text(json.dumps(small))
+        ended = await asyncio.to_thread(vstream, "apply", file, "--yes", "--allow-destructive", timeout=240)
+        assert ended.code == 0, ended.out + ended.err
+        assert "have everything of `foo`" in ended.out
+        await sent.acknowledged(100)
+    assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
+    async with connect(lab.endpoints("plain")["west"], "west") as connection:
+        admin = JetStreamAdmin(connection)
+        left = int((await admin.listed("foo"))["state"]["messages"])
+        assert 0 < left < len(sent.everything)
+        await admin.delete("foo")  # which no mapping leads elsewhere
+    both = {region: first.acked[region] | sent.acked[region] for region in reads}
+    await audited("plain", reads, Load(0, acked=both, unknown=first.unknown))
+    assert vstream("plan", file, "--detailed-exitcode").code == 0
+    assert vstream("lab", "down", "plain", "--purge").code == 0

@@ -1,0 +1,296 @@
+"""Operator mode: what is signed says what configuration files say, and is changed in an order that loses nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from tests.support.golden import Golden
+from tests.support.paths import TESTS
+from vstream.errors import InvalidInputError, VstreamError
+from vstream.jetstream.keyring import Keyring
+from vstream.lint.load_topology import bundle, load
+from vstream.plan.account_entries import USERS, entries
+from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.live.push_accounts import stages
+from vstream.render.accounts import jwt
+from vstream.render.accounts.accounts import accounts
+from vstream.render.accounts.claims import mark_of, signable
+from vstream.subjects import algebra
+from vstream.topology.accounts import Shared
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Security, Topology
+from vstream.topology.signing import SIGNER
+
+GOLDEN = TESTS / "golden"
+TOPOLOGY = """\
+version: 1
+name: signed
+server_version: "2.12"
+routing: accounts
+security: {mode: operator}
+roots: [v.>]
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+stretch: {members: all}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>], core_subscribers: true}
+  wide: {subjects: [wide.*], consistency: stretch}
+  prices: {subjects: [prices.>], consistency: homed, home: east}
+kv:
+  stock: {consistency: homed, home: east}
+"""
+
+
+def topology(text: str = TOPOLOGY) -> Topology:
+    return load(text.encode(), "signed.yaml").require()
+
+
+def rendered(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:
+    return bundle(topology(text), signer=ring)
+
+
+def decoded(text: str) -> dict[str, Any]:
+    return {one["name"]: one for one in rendered(text).claims}
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Keyring:
+    found = Keyring(tmp_path / "keys")
+    assert len(found.complete(topology())) == 2 + 2 + 7 + 5
+    return found
+
+
+def test_claims_are_exactly_these(golden: Golden) -> None:
+    claims = decoded(TOPOLOGY)
+    names = {one["sub"]: name for name, one in claims.items()}
+    for claim in claims.values():
+        claim["sub"] = names[claim["sub"]]
+        for one in claim["nats"].get("imports") or ():
+            one |= {"account": names[one["account"]], "token": "…"}
+    files = {f"{name}.json": json.dumps(one, indent=1, ensure_ascii=False) + "\n" for name, one in claims.items()}
+    golden.check_directory(GOLDEN / "claims", files)
+
+
+def test_every_account_says_what_it_says_in_configuration_files() -> None:
+    wanted = topology()
+    files = bundle(replace(wanted, security=Security.PASSWORDS))
+    said, signed = entries(signable(accounts(wanted))), entries(rendered().accounts)
+    assert {*said} == {*signed} - {USERS}
+    assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
+    # But for the API, which is shared verb by verb, the keys are those of the files.
+    apart = {key for key in {*entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key}
+    assert apart == {USERS} - {*entries(files.accounts)}
+    assert [spell_destinations(one) for one in rendered().mappings] == [
+        spell_destinations(one) for one in files.mappings
+    ]
+
+
+def test_what_servers_check_of_claims_holds() -> None:
+    """Exports of one kind do not contain each other, and everything that is imported is exported (jwt/v2)."""
+    exported: dict[tuple[str, Shared], list[str]] = {}
+    for account in rendered().accounts:
+        for shared in Shared:
+            found = [one.subject for one in account.exports if one.shared is shared]
+            assert not [(a, b) for a in found for b in found if a != b and algebra.is_subset(a, b)]
+            exported[account.name, shared] = found
+    for account in rendered().accounts:
+        for one in account.imports:
+            assert any(algebra.is_subset(one.subject, other) for other in exported[one.account, one.shared]), one
+
+
+def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> None:
+    for claims in rendered().claims:
+        for one in claims["nats"].get("imports") or ():
+            activation = jwt.read(one["token"])
+            assert (activation["iss"], activation["sub"]) == (one["account"], claims["sub"])
+            assert (activation["nats"]["subject"], activation["nats"]["kind"]) == (one["subject"], one["type"])
+        assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
+
+
+def of_profile(routing: str) -> str:
+    """The topology in another profile, without what that cannot have."""
+    text = TOPOLOGY.replace("routing: accounts", f"routing: {routing}").replace(", core_subscribers: true", "")
+    if routing == "mapped":
+        text = text.replace("roots: [v.>]\n", "")
+    if routing == "domains":
+        text = text[: text.index("  wide:")].replace("stretch: {members: all}\n", "")
+    return text
+
+
+@pytest.mark.parametrize("routing", ["accounts", "mapped", "regional", "domains"])
+def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(routing: str, tmp_path: Path) -> None:
+    ring = Keyring(tmp_path / "keys")
+    ring.complete(topology(of_profile(routing)))
+    files = [path for path in ring.directory.iterdir() if path.suffix]
+    words = {word for path in files for word in path.read_text().split()}
+    secrets = {word for word in words if word.startswith(("SO", "SA", "SU", "eyJ"))}
+    assert len(secrets) == sum({".nk": 1, ".creds": 2}[path.suffix] for path in files)
+    artifacts = rendered(of_profile(routing), ring).artifacts
+    assert [one.path for one in artifacts if "eyJ" in one.text] == ["operator.cfg"]
+    assert not [(one.path, secret) for one in artifacts for secret in secrets if secret in one.text]
+
+
+@pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
+def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
+    wanted = topology(of_profile(routing))
+    said, signed = bundle(replace(wanted, security=Security.PASSWORDS)), bundle(wanted)
+    assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
+    held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
+    assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
+    found = {one["name"]: one for one in signed.claims}
+    clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
+    assert found.keys() - {"SYS", "S_stretch"} == clients
+    for name in clients:
+        roles = {one["role"].partition("-")[0] for one in found[name]["nats"]["signing_keys"]}
+        assert roles == {"app", "vstream", "probe", "audit"}
+    for account in signed.accounts:
+        for shared in Shared:
+            exported = [one.subject for one in account.exports if one.shared is shared]
+            assert not [(a, b) for a in exported for b in exported if a != b and algebra.is_subset(a, b)]
+
+
+def test_a_token_that_cannot_be_pushed_is_refused() -> None:
+    streams = "".join(f"  s{number}: {{subjects: [s{number}.>]}}\n" for number in range(300))
+    head = TOPOLOGY[: TOPOLOGY.index("streams:")]
+    with pytest.raises(InvalidInputError) as raised:
+        rendered(f"{head}streams:\n{streams}")
+    assert [(one.code, "`mode: passwords`" in (one.hint or "")) for one in raised.value.diagnostics] == [
+        ("VS160", True)
+    ]
+    rendered(f"{head}streams:\n{streams.replace('subjects: [s', 'subjects: [v.s')}")
+
+
+def test_the_same_keys_give_the_same_bytes_and_other_keys_others(ring: Keyring, tmp_path: Path) -> None:
+    other = Keyring(tmp_path / "other")
+    other.complete(topology())
+    text = rendered(ring=ring).text("operator.cfg")
+    assert text == rendered(ring=Keyring(ring.directory)).text("operator.cfg")
+    assert text != rendered(ring=other).text("operator.cfg")
+
+
+def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
+    token = ring.sign({"sub": "x", "nats": {}}, SIGNER)
+    signed, _, signature = token.rpartition(".")
+    pair = nkeys.from_seed(bytearray((ring.directory / "signer.nk").read_bytes().strip()))
+    assert pair.verify(signed.encode(), base64.urlsafe_b64decode(signature + "=="))
+    assert jwt.read(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
+
+
+def test_users_are_signed_by_their_role_and_say_nothing_of_what_they_may_do(ring: Keyring) -> None:
+    token = ring.credentials("app").read_text().splitlines()[1]
+    claims = jwt.read(token)
+    assert claims["iss"] == ring.public("role-app")
+    assert claims["nats"] == {"issuer_account": ring.public("account-APP"), "type": "user", "version": 2}
+
+
+def test_keys_are_made_once_and_nobody_else_can_read_them(ring: Keyring) -> None:
+    before = {path.name: path.read_bytes() for path in ring.directory.iterdir()}
+    assert ring.complete(topology()) == ()
+    assert {path.name: path.read_bytes() for path in ring.directory.iterdir()} == before
+    assert ring.directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in ring.directory.iterdir()} == {0o600}
+    (ring.directory / "signer.nk").chmod(0o644)
+    with pytest.raises(VstreamError, match="others can read"):
+        Keyring(ring.directory).public(SIGNER)
+
+
+def test_a_key_of_a_user_that_others_can_read_is_no_error_of_a_template(tmp_path: Path) -> None:
+    by_key = TOPOLOGY.replace("mode: operator", "mode: nkeys")
+    ring = Keyring(tmp_path / "keys")
+    ring.complete(topology(by_key))
+    rendered(by_key, ring)
+    (ring.directory / "user-app.nk").chmod(0o644)
+    with pytest.raises(VstreamError, match=r"^others can read the key") as raised:
+        rendered(by_key, Keyring(ring.directory))
+    assert (raised.value.hint or "").startswith("`chmod 600")
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "SOAA", "S" * 58])
+def test_a_key_that_is_none_is_said_to_be(ring: Keyring, text: str) -> None:
+    (ring.directory / "signer.nk").write_text(text)
+    with pytest.raises(VstreamError, match=r"signer\.nk cannot be read"):
+        Keyring(ring.directory).public(SIGNER)
+
+
+def test_a_rotated_role_has_another_key_and_the_others_stay(ring: Keyring) -> None:
+    before = {user: ring.credentials(user).read_text() for user in ("app", "audit")}
+    signing = [ring.public("role-app"), ring.public("role-audit")]
+    ring.rotate(topology(), "app")
+    assert ring.credentials("app").read_text() != before["app"]
+    assert ring.credentials("audit").read_text() == before["audit"]
+    assert (ring.public("role-app") != signing[0], ring.public("role-audit")) == (True, signing[1])
+
+
+def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
+    before = ring.credentials("app").read_text()
+    ring.rotate(topology(), "app")
+    ring.credentials("app").write_text(before)
+    ring.complete(topology())
+    token = ring.credentials("app").read_text().splitlines()[1]
+    assert jwt.read(token)["iss"] == ring.public("role-app")
+
+
+def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
+    wanted = rendered(ring=ring)
+    rules = {one.source: spell_destinations(one) for one in wanted.mappings}
+    loaded = {**rules, **entries(wanted.accounts)}
+
+    def changed(over: dict[str, tuple[str, ...]]) -> list[str]:
+        observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})
+        plan = diff("signed", wanted.streams, wanted.mappings, observed, accounts=wanted.accounts)
+        return [one.source for one in plan.rules]
+
+    assert changed({}) == []
+    clients = next(one for one in wanted.claims if one["name"] == "APP")
+    clients["nats"]["signing_keys"][0]["template"]["pub"]["allow"].append(">")
+    marks = tuple(mark_of(one).subject.removeprefix("_vs.text.") for one in wanted.claims if one["name"] != "SYS")
+    assert changed({USERS: tuple(sorted(marks))}) == [USERS]
+
+
+def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until_then() -> None:
+    before = [*decoded(TOPOLOGY).values()]
+    after = [
+        *decoded(
+            TOPOLOGY.replace("foo: {subjects: [foo.>], core_subscribers: true}", "bar: {subjects: [bar.>]}")
+        ).values()
+    ]
+    held = {one["sub"]: [one, one] for one in before}
+    first, second, third = stages(after, held, 2)
+
+    def exports(stage: list[dict[str, Any]], name: str) -> set[str]:
+        claims = next(one for one in stage if one["name"] == name)
+        return {one["subject"] for one in claims["nats"]["exports"]}
+
+    assert {"foo.>", "bar.>"} <= exports(first, "W_west")
+    assert {"foo.>", "bar.>"} <= exports(second, "W_west")
+    assert "foo.>" not in exports(third, "W_west")
+    assert [one["name"] for one in second][-1] == "APP"
+    assert "APP" not in {one["name"] for one in (*first, *third)}
+    assert third == [one for one in after if one["name"].startswith("W_")]
+
+
+def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
+    claims = [*decoded(TOPOLOGY).values()]
+    held = {one["sub"]: [one, {**one, "iat": 7, "jti": "x"}] for one in claims}
+    assert stages(claims, held, 2) == []
+    assert len(stages(claims, held, 3)) == 1
+    new = stages(claims, {}, 2)
+    assert [len(stage) for stage in new] == [len(claims), len(claims)]
+    assert not any(one["nats"].get("imports") for one in new[0])
+
+
+def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
+    claims = [*decoded(TOPOLOGY).values()]
+    foreign = [
+        {**one, "iss": "OTHER", "nats": {**one["nats"], "exports": [{"type": "service", "subject": ">"}]}}
+        for one in claims
+    ]
+    for stage in stages(claims, {one["sub"]: [one, one] for one in foreign}, 2):
+        assert all(other["subject"] != ">" for one in stage for other in one["nats"].get("exports") or ())

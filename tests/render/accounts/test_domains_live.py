@@ -1,0 +1,176 @@
+"""`routing: domains` on real servers: unmodified clients in every region, also in one that is alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from tests.support import access_attempts, labs
+from tests.support.command import vstream
+from tests.support.hearing import everybody_hears_everything_once
+from tests.support.labs import running_in
+from tests.support.probing import until
+
+pytestmark = pytest.mark.lab
+
+REGIONS = ("west", "central", "east")
+TOPOLOGY = """\
+version: 1
+name: domains
+server_version: "2.12"
+routing: domains
+roots: [v.>]
+regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
+defaults: {write: {max_age: 1h}}
+streams:
+  foo: {subjects: [foo.>], canary: foo._canary.*, consumers: {reader: {}}}
+  one: {subjects: [v.one.>]}
+  news: {subjects: [v.news.>], core_subscribers: true}
+  # vstream: ignore[VS125] one writer for each key
+  KV_settings: {subjects: ["$KV.settings.>"], allow_rollup: true, read: {max_msgs_per_subject: 5}}
+"""
+MESSAGES = 40
+PATIENCE = 15.0
+BACK = 120.0
+"""Seconds for what was written during an outage: a source is asked for again after two minutes at the latest."""
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "domains.yaml"
+    path.write_text(TOPOLOGY)
+    yield path
+    assert vstream("lab", "down", "domains", "--purge").code == 0
+    assert running_in(state) == []
+
+
+client = partial(labs.client, "domains")
+
+
+@pytest.mark.asyncio
+async def test_unmodified_clients_use_virtual_streams_also_where_their_region_is_alone(file: Path) -> None:
+    up = vstream("lab", "up", file)
+    assert up.code == 0, up.err
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out + probed.err
+
+    for region in REGIONS:
+        async with client(region) as connection:
+            await publishes(connection.jetstream(timeout=PATIENCE), region, "first")
+    for region in REGIONS:
+        async with client(region) as connection:
+            js = connection.jetstream(timeout=PATIENCE)
+            await until(partial(lacking, js, foo=3 * MESSAGES, one=3, KV_settings=3))
+            await reads_everything(js, region)
+    await a_region_answers_for_itself_alone()
+    await acknowledgements_stay_at_home()
+    async with client("west") as west, client("central") as central, client("east") as east:
+        await everybody_hears_everything_once({"west": west, "central": central, "east": east}, "v.news")
+
+    for region in ("central", "east"):
+        assert vstream("chaos", "kill-region", region, "-t", file, "--yes-really").code == 0
+    async with client("west") as connection:
+        js = connection.jetstream(timeout=PATIENCE)
+        await publishes(js, "west", "alone")
+        existing = await js.pull_subscribe_bind("pull", "foo")
+        assert len(await fetch_all(existing, MESSAGES)) == MESSAGES
+        new = await js.pull_subscribe("foo.west.alone.>", durable="new", stream="foo")
+        assert len(await fetch_all(new, MESSAGES)) == MESSAGES
+    assert vstream("chaos", "heal", "--lab", "domains").code == 0
+
+    for region in REGIONS:
+        async with client(region) as connection:
+            js = connection.jetstream(timeout=PATIENCE)
+            await until(partial(lacking, js, foo=4 * MESSAGES, one=4, KV_settings=4), within=BACK)
+            assert await subjects(js) == {
+                f"foo.{origin}.{when}.{n}": 1
+                for origin, when in (*((one, "first") for one in REGIONS), ("west", "alone"))
+                for n in range(MESSAGES)
+            }
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out
+    await access_attempts.the_rest_is_permitted("domains", "west", access_attempts.in_domains("west", REGIONS))
+
+
+async def publishes(js: JetStreamContext, region: str, when: str) -> None:
+    acks = await asyncio.gather(*(js.publish(f"foo.{region}.{when}.{n}", b"x") for n in range(MESSAGES)))
+    assert {(ack.stream, ack.domain) for ack in acks} == {("foo-write", region)}
+    await js.publish(f"v.one.{region}.{when}", b"x")
+    kv = await js.key_value("settings")
+    await kv.put(f"{region}.{when}", b"1")
+
+
+async def lacking(js: JetStreamContext, **wanted: int) -> str | None:
+    held = {name: (await js.stream_info(name)).state.messages for name in wanted}
+    return None if held == wanted else f"{held} of {wanted}"
+
+
+async def reads_everything(js: JetStreamContext, region: str) -> None:
+    """Every way of reading that the library has, by the virtual name."""
+    everything = 3 * MESSAGES
+    assert (await js.stream_info("foo")).config.name == "foo"
+    durable = await js.pull_subscribe("foo.>", durable="pull", stream="foo")
+    fetched = await fetch_all(durable, everything)
+    for message in fetched:
+        await message.ack_sync(timeout=PATIENCE)
+    assert len({message.subject for message in fetched}) == everything
+    by_subject = await js.pull_subscribe("v.one.>", durable="by-subject")  # the library looks up whose subject it is
+    assert len(await fetch_all(by_subject, 3)) == 3
+    declared = await js.pull_subscribe_bind("reader", "foo")
+    assert len(await fetch_all(declared, MESSAGES)) == MESSAGES
+    ordered = await js.subscribe("foo.>", stream="foo", ordered_consumer=True)
+    for _ in range(everything):
+        await ordered.next_msg(timeout=PATIENCE)
+    push = await js.subscribe("foo.>", stream="foo", durable="push", manual_ack=True)
+    for _ in range(MESSAGES):
+        await (await push.next_msg(timeout=PATIENCE)).ack()
+    assert (await js.get_last_msg("foo", f"foo.{region}.first.7", direct=True)).subject == f"foo.{region}.first.7"
+    kv = await js.key_value("settings")
+    assert sorted(await kv.keys()) == sorted(f"{one}.first" for one in REGIONS)
+    assert (await kv.get("west.first")).value == b"1"
+    assert await js.delete_consumer("foo", "push")
+
+
+async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
+    found: list[Msg] = []
+    while len(found) < count:
+        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
+    return found
+
+
+async def subjects(js: JetStreamContext) -> dict[str, int]:
+    return (await js.stream_info("foo", subjects_filter=">")).state.subjects or {}
+
+
+async def a_region_answers_for_itself_alone() -> None:
+    """Nobody reaches the streams of another region, nor changes their own."""
+    async with client("west", "vstream") as connection:
+        answer = json.loads((await connection.request("$JS.west.API.STREAM.INFO.foo-write", timeout=PATIENCE)).data)
+        assert answer["config"]["name"] == "foo-write"
+    tried = access_attempts.in_domains("west", REGIONS)
+    await access_attempts.nothing_physical_is_reached("domains", "west", tried)
+
+
+async def acknowledgements_stay_at_home() -> None:
+    """A consumer of the same name in another region is another: what is acknowledged here is not done there."""
+    async with client("west") as here, client("east") as there:
+        consumers = [
+            await one.jetstream(timeout=PATIENCE).pull_subscribe("v.one.>", durable="both", stream="one")
+            for one in (here, there)
+        ]
+        mine, theirs = [await fetch_all(one, 3) for one in consumers]
+        for message in mine:
+            await message.ack_sync(timeout=PATIENCE)
+        await theirs[0].ack_sync(timeout=PATIENCE)
+        assert [(await one.consumer_info()).num_ack_pending for one in consumers] == [0, 2]

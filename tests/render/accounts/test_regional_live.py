@@ -1,0 +1,213 @@
+"""`routing: regional` on real servers: an account for each region, and unmodified clients in each, in every model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from tests.support import access_attempts, labs
+from tests.support.command import Ran, vstream
+from tests.support.hearing import everybody_hears_everything_once
+from tests.support.labs import running_in
+from tests.support.outages import goes_on_alone
+from tests.support.probing import until
+from tests.support.publishing import Load, audited, under_load
+from vstream.lab import lab
+from vstream.lab.state import lab_directory
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+REGIONS = ("west", "central", "east")
+HEAD = """\
+version: 1
+name: regional
+server_version: "2.12"
+routing: regional
+roots: [v.>]
+"""
+MODELS = f"""\
+{HEAD}stretch: {{}}
+regions: {{west: {{servers: 1}}, central: {{servers: 1}}, east: {{servers: 1}}}}
+defaults: {{write: {{max_age: 1h}}}}
+streams:
+  foo: {{subjects: [v.foo.>], canary: v.foo._canary.*, consumers: {{reader: {{}}}}}}
+  log: {{subjects: [log.>], consistency: ordered, canary: log._canary.*}}
+  news: {{subjects: [v.news.>], core_subscribers: true}}
+  told: {{subjects: [told.>], consistency: ordered, core_subscribers: true}}
+  prices: {{subjects: [prices.>], consistency: homed, home: east, canary: prices._canary.*}}
+  stock: {{subjects: [stock.>], consistency: stretch, canary: stock._canary.*}}
+"""
+STREAMS = {"foo": "v.foo", "log": "log", "prices": "prices", "stock": "stock"}
+MESSAGES = 40
+BURST, SIZE = 400, 10_000
+"""Messages and bytes: more than servers have under way without flow control between accounts, which is 2 MB or so."""
+PATIENCE = 15.0
+RATE = 100
+
+
+@pytest.fixture
+def file(state: Path, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "regional.yaml"
+    yield path
+    assert vstream("lab", "down", "regional", "--purge").code == 0
+    assert running_in(state) == []
+
+
+client = partial(labs.client, "regional")
+
+
+def says(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+async def command(*arguments: str | Path) -> Ran:
+    return await asyncio.to_thread(vstream, *arguments, timeout=240)
+
+
+@pytest.mark.asyncio
+async def test_unmodified_clients_use_every_model_in_the_account_of_their_region(file: Path) -> None:
+    says(file, MODELS)
+    assert vstream("lab", "up", file).code == 0
+    applied = vstream("apply", file, "--yes")
+    assert applied.code == 0, applied.out + applied.err
+    planned = vstream("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out
+    probed = vstream("probe", file)
+    assert probed.code == 0, probed.out + probed.err
+    assert "APP_east/foo-write" in probed.out
+    nobody_else_reads_the_passwords()
+
+    for region in REGIONS:
+        async with client(region) as connection:
+            await publishes(connection.jetstream(timeout=PATIENCE), region)
+    for region in REGIONS:
+        async with client(region) as connection:
+            js = connection.jetstream(timeout=PATIENCE)
+            await until(partial(lacking, js, 3 * (MESSAGES + BURST)), within=60)
+            await reads_everything(js, region)
+    await a_user_stays_in_its_region()
+    async with client("west") as west, client("central") as central, client("east") as east:
+        for prefix in ("v.news", "told"):
+            await everybody_hears_everything_once({"west": west, "central": central, "east": east}, prefix)
+    for asked in ("status", "doctor", "drift"):
+        said = vstream(asked, file)
+        assert said.code == 0, said.out
+    await goes_on_alone("regional", file, "west", "v.foo.west.alone")
+
+
+def nobody_else_reads_the_passwords() -> None:
+    """Each region has its own, and no two are the same."""
+    paths = [lab_directory("regional").conf / f"passwords-{region}.cfg" for region in REGIONS]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
+    secrets = [line.split('"')[1] for path in paths for line in path.read_text().splitlines()]
+    assert len(set(secrets)) == len(secrets) == 4 * len(REGIONS)
+
+
+async def publishes(js: JetStreamContext, region: str) -> None:
+    for stream, subject in STREAMS.items():
+        acks = await asyncio.gather(*(js.publish(f"{subject}.{region}.{n}", b"x") for n in range(MESSAGES)))
+        is_aside = stream in {"foo", "log"}
+        assert {ack.stream for ack in acks} == {f"{stream}-write" if is_aside else stream}
+        for _ in range(BURST // 100):
+            await asyncio.gather(*(js.publish(f"{subject}.{region}.burst", b"x" * SIZE) for _ in range(100)))
+
+
+async def lacking(js: JetStreamContext, wanted: int) -> str | None:
+    held = {name: (await js.stream_info(name)).state.messages for name in STREAMS}
+    return None if set(held.values()) == {wanted} else f"{held} of {wanted}"
+
+
+async def reads_everything(js: JetStreamContext, region: str) -> None:
+    """Every way of reading that the library has, by the virtual name."""
+    for stream, subject in STREAMS.items():
+        durable = await js.pull_subscribe(f"{subject}.*.7", durable="pull", stream=stream)
+        fetched = await fetch_all(durable, 3)
+        for message in fetched:
+            await message.ack_sync(timeout=PATIENCE)
+        assert {message.subject for message in fetched} == {f"{subject}.{one}.7" for one in REGIONS}
+        ordered = await js.subscribe(f"{subject}.*.8", stream=stream, ordered_consumer=True)
+        assert len([await ordered.next_msg(timeout=PATIENCE) for _ in REGIONS]) == 3
+        push = await js.subscribe(f"{subject}.*.9", stream=stream, durable="push", manual_ack=True)
+        for _ in REGIONS:
+            await (await push.next_msg(timeout=PATIENCE)).ack()
+        got = await js.get_last_msg(stream, f"{subject}.{region}.7", direct=True)
+        assert got.subject == f"{subject}.{region}.7"
+        assert (await js.stream_info(stream)).config.placement.cluster == region  # type: ignore[union-attr]
+        assert await js.delete_consumer(stream, "push")
+    by_subject = await js.pull_subscribe("v.foo.*.7", durable="by-subject")  # the library looks up whose subject it is
+    assert (await by_subject.consumer_info()).stream_name == "foo"
+    declared = await js.pull_subscribe_bind("reader", "foo")
+    assert len(await fetch_all(declared, MESSAGES)) == MESSAGES
+
+
+async def fetch_all(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
+    found: list[Msg] = []
+    while len(found) < count:
+        found += await subscription.fetch(count - len(found), timeout=PATIENCE)
+    return found
+
+
+async def a_user_stays_in_its_region() -> None:
+    """Also where it connects to another: there it writes to its own. And it reaches nothing else."""
+    elsewhere = lab.endpoints("regional", "app")["east"]
+    mine = lab.endpoints("regional", "app")["west"]
+    connection = await nats.connect(list(elsewhere.urls), user=mine.user, password=mine.password)
+    info = await connection.jetstream(timeout=PATIENCE).stream_info("foo")
+    await connection.close()
+    assert info.config.placement.cluster == "west"  # type: ignore[union-attr]
+    tried = access_attempts.in_regions("west", REGIONS)
+    await access_attempts.nothing_physical_is_reached("regional", "west", tried)
+    await access_attempts.the_rest_is_permitted("regional", "west", tried)
+    async with client("west", "audit") as connection:
+        answer = json.loads((await connection.request("_vs.api.APP_east.STREAM.INFO.foo", timeout=PATIENCE)).data)
+        assert answer["config"]["placement"]["cluster"] == "east"
+
+
+def moving(regions: tuple[str, ...], streams: tuple[str, ...]) -> str:
+    return (
+        f"{HEAD}regions: {{{', '.join(f'{one}: {{servers: 1}}' for one in regions)}}}\n"
+        f"streams: {{foo: {{subjects: [v.foo.>], regions: [{', '.join(streams)}], write: {{max_age: 1h}}}}}}\n"
+    )
+
+
+@pytest.mark.asyncio
+async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
+    two, three = ("west", "central"), ("west", "central", "east")
+    says(file, moving(two, two))
+    assert (await command("lab", "up", file)).code == 0
+    assert (await command("apply", file, "--yes")).code == 0
+    load, there = Load(RATE, prefix="v.foo"), Load(RATE, prefix="v.foo")
+    async with under_load(load, lab.client_endpoints("regional")):
+        await load.acknowledged(RATE)
+        says(file, moving(three, three))
+        grown = await command("lab", "up", file)
+        assert grown.code == 0, grown.err
+        joined = await command("apply", file, "--yes", "--allow-many")
+        assert joined.code == 0, joined.out + joined.err
+        async with under_load(there, {"east": lab.client_endpoints("regional")["east"]}):
+            await there.acknowledged(RATE)
+        await load.acknowledged(RATE)
+        # First out of the streams, then out of the topology: its account must outlive its streams.
+        says(file, moving(three, two))
+        left = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
+        assert left.code == 0, left.out + left.err
+        says(file, moving(two, two))
+        gone = await command("apply", file, "--yes", "--allow-destructive", "--allow-many")
+        assert gone.code == 0, gone.out + gone.err
+        await load.acknowledged(RATE)
+    assert {one.region for one in lab.status("regional").servers} == {*two}
+    assert (load.unknown, there.unknown) == (set(), set())
+    assert (load.refused["west"], load.refused["central"], there.refused["east"]) == (0, 0, 0)
+    load.acked |= there.acked
+    await audited("regional", {region: f"APP_{region}/foo" for region in two}, load)
+    planned = await command("plan", file, "--detailed-exitcode")
+    assert planned.code == 0, planned.out

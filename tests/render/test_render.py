@@ -1,0 +1,356 @@
+"""Rendering: the same bytes each time, what is meant is what is read back, and broken templates say where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.support import shapes
+from tests.support.paths import TESTS
+from tests.support.topologies import HEAD, REGIONS, many_streams
+from tests.support.work import work
+from vstream import resources
+from vstream.diagnostics import Severity
+from vstream.errors import InvalidInputError
+from vstream.lint.load_topology import bundle, load
+from vstream.render.environment import quote, to_json
+from vstream.render.mapping_set import READ_RULES, mapping_set
+from vstream.render.server_view import default_addresses
+from vstream.subjects.algebra import matches
+from vstream.subjects.resolve import OutcomeKind, compile_mappings
+from vstream.subjects.transform import SubjectTransform
+from vstream.syntax import natsconf
+from vstream.topology import naming
+from vstream.topology.bundle import Bundle
+from vstream.topology.model import Role, Topology
+
+GOLDEN = TESTS / "golden"
+TEMPLATES = resources.templates()
+STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}, bar: {subjects: [bar.*], write: {max_age: 1h}}}\n"
+
+
+def topology(text: str = HEAD + REGIONS + STREAMS) -> Topology:
+    return load(text.encode(), "t.yaml").require()
+
+
+def rendered(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None) -> Bundle:
+    return bundle(topology(text), templates=templates)
+
+
+# -- the same input gives the same bytes -----------------------------------------------------------------------------
+
+
+def test_two_renders_are_equal_to_the_byte() -> None:
+    text = (GOLDEN / "awkward.yaml").read_text(encoding="utf-8")
+    assert rendered(text).artifacts == rendered(text).artifacts
+
+
+def test_files_come_in_the_order_of_their_paths_and_each_once() -> None:
+    paths = [artifact.path for artifact in rendered().artifacts]
+    assert paths == sorted(set(paths))
+
+
+def test_a_bundle_means_what_its_files_say() -> None:
+    found = rendered()
+    assert [(one.virtual, one.region, one.role) for one in found.streams] == [
+        (stream, region, role)
+        for stream in ("foo", "bar")
+        for region in ("west", "east")
+        for role in (Role.WRITE, Role.READ)
+    ]
+    assert all(json.loads(found.text(one.path)) == one.config.fields for one in found.streams)
+    assert found.mappings == mapping_set(topology())
+    assert found.streams[0].config.owner == "acme"
+
+
+# -- user templates --------------------------------------------------------------------------------------------------
+
+
+def override(directory: Path, template: str, text: str) -> Path:
+    path = directory / template
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return directory
+
+
+def shipped(template: str, old: str, new: str) -> str:
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
+    assert old in text
+    return text.replace(old, new)
+
+
+def test_a_file_of_the_users_templates_wins_and_the_others_stay(tmp_path: Path) -> None:
+    text = shipped("mappings.cfg.j2", "# Subject mappings of", "# Ours:")
+    ours, theirs = rendered(templates=override(tmp_path, "mappings.cfg.j2", text)), rendered()
+    assert ours.text("mappings.cfg").startswith("# Ours: acme")
+    assert ours.mappings == theirs.mappings
+    assert ours.streams == theirs.streams
+
+
+NAMED = (GOLDEN / "named.yaml").read_text(encoding="utf-8").replace("account: APP\n", "")
+"""An order that carries the virtual name, whose rules lead nowhere where no region says better."""
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "{destination: << destination.subject | q >><% if destination.cluster %>, cluster: << destination.cluster | q >><% endif %>}",
+        "<% if destination.cluster %>{dest: << destination.subject | q >>, cluster: << destination.cluster | q >>},<% else %><< destination.subject | q >>,<% endif %>",
+    ],
+)
+def test_a_destination_for_everywhere_else_can_be_said_in_templates_of_the_users(tmp_path: Path, spelled: str) -> None:
+    """And one that cannot be meant is refused: it would let publishes past the write streams."""
+    (line,) = (one for one in shipped(MAPPINGS, "", "").splitlines() if "{destination: " in one)
+    ours = rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, spelled)))
+    assert ours.mappings == rendered(NAMED).mappings
+    former = "{destination: << destination.subject | q >>, cluster: << destination.cluster | q >>}"
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(NAMED, override(tmp_path, MAPPINGS, shipped(MAPPINGS, line, former)))
+    assert [one.message for one in caught.value.diagnostics] == [
+        "the rule for `ledger.*` lacks the destination without a cluster"
+    ]
+
+
+WRITE, READ, MAPPINGS, SERVER, CONTEXT = (
+    "streams/write.json.j2",
+    "streams/read.json.j2",
+    "mappings.cfg.j2",
+    "server.conf.j2",
+    "context.json.j2",
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "code", "line", "message"),
+    [
+        (WRITE, shipped(WRITE, "<< name |", "<< nam |"), "VS201", 2, "template error: 'nam' is undefined"),
+        (SERVER, "#\n#\n<< addres.host >>", "VS401", 3, "template error: 'addres' is undefined"),
+        (READ, shipped(READ, "source.name", "source.nam"), "VS201", 8, "template error: 'dict object' has no attribute 'nam'"),
+        (WRITE, "{\n<% for x in subjects %>\n}", "VS201", 3, ("template error: Unexpected end of template. Jinja was looking for the "
+         "following tags: 'endfor' or 'else'. The innermost block that needs to be closed is 'for'.")),
+        (WRITE, "\n\n<< name | jsn >>", "VS201", 3, "template error: No filter named 'jsn'."),
+        (WRITE, "\n<< 1 / 0 >>", "VS201", 2, "template error: ZeroDivisionError: division by zero"),
+        (MAPPINGS, '<% include "more.j2" %>', "VS301", 1, "template `more.j2` is missing"),
+        (WRITE, "", "VS201", 1, "the output is not JSON: Expecting value (line 1 of the output)"),
+        (WRITE, shipped(WRITE, "<< subjects | json >>,", "<< subjects | json >>"), "VS201", 1,
+         "the output is not JSON: Expecting ',' delimiter (line 4 of the output)"),
+        (WRITE, "[]", "VS201", 1, "the output is not a JSON object"),
+        (WRITE, '{"name": NaN}', "VS201", 1, "the output is not JSON: `NaN` is no JSON value"),
+        (WRITE, shipped(WRITE, "<< name | json >>", '"x"'), "VS201", 1, "the stream `foo-write-west` comes out with the name `x`"),
+        (WRITE, shipped(WRITE, "<< subjects | json >>", '"foo.>"'), "VS201", 1,
+         "the stream `foo-write-west` needs `subjects`, a list of texts"),
+        (READ, shipped(READ, '"sources"', '"source"'), "VS201", 1, "the stream `foo-read-west` needs `sources`, a list of objects"),
+        (READ, shipped(READ, "<< metadata | json >>", "{}"), "VS201", 1,
+         "the stream `foo-read-west` comes out without its metadata `vstream.topology`, by which vstream knows that it is its own"),
+        (READ, shipped(READ, "<< metadata | json >>", "[1]"), "VS201", 1, "the stream `foo-read-west` needs `metadata`, a map of texts"),
+        (MAPPINGS, shipped(MAPPINGS, "mappings = {", "maps = {"), "VS301", 1, "the output has no `mappings` block"),
+        (MAPPINGS, shipped(MAPPINGS, "destination: << destination.subject | q >>,", ""), "VS301", 1,
+         "the rule for `foo.>` has a destination without a subject"),
+        (MAPPINGS, "mappings = {\n\n  a: [b\n", "VS301", 1, None),
+        (SERVER, "listen = \n", "VS401", 1,
+         "the output is not a NATS configuration: a value is missing before the end of the line (line 1 of the output)"),
+        (CONTEXT, "{,}", "VS402", 1,
+         "the output is not JSON: Expecting property name enclosed in double quotes (line 1 of the output)"),
+    ],
+)  # fmt: skip
+def test_a_broken_template_gives_one_diagnostic_with_its_name_and_line(
+    tmp_path: Path, template: str, text: str, code: str, line: int, message: str | None
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        rendered(templates=override(tmp_path, template, text))
+    (found,) = caught.value.diagnostics
+    assert found.span is not None
+    assert (found.code, found.severity, found.span.file, found.span.line) == (
+        code, Severity.ERROR, f"templates/{template}", line,
+    )  # fmt: skip
+    assert message in {found.message, None}
+    assert found.hint
+
+
+def test_a_template_that_is_no_text_or_no_file_is_a_diagnostic_too(tmp_path: Path) -> None:
+    (tmp_path / "mappings.cfg.j2").write_bytes(b"\xff")
+    with pytest.raises(InvalidInputError, match="1 error"):
+        rendered(templates=tmp_path)
+
+
+# -- quoting ---------------------------------------------------------------------------------------------------------
+
+awkward = st.text(st.sampled_from('"\\{}<>%#$ \n\t\r\x00\x1f\x7f\u2028\u00e9💡ax0(),;:=[]/')) | st.text()
+
+
+@given(awkward)
+def test_any_text_in_a_configuration_reads_back_equal(text: str) -> None:
+    document = natsconf.parse(
+        f"key: {quote(text)}\nnext: [{quote(text)}, {quote(text)}]\n", "t.conf", include=_no_files
+    )
+    assert document.diagnostics == ()
+    assert natsconf.to_python(document.root) == {"key": text, "next": [text, text]}
+
+
+@given(awkward)
+def test_any_text_in_json_reads_back_equal_on_one_line(text: str) -> None:
+    assert json.loads(to_json({text: [text]})) == {text: [text]}
+    assert "\n" not in to_json(text)
+
+
+@given(awkward.filter(lambda text: text and "/" not in text), awkward)
+@settings(max_examples=30)
+def test_any_text_of_a_topology_reads_back_equal_from_its_files(directory: str, description: str) -> None:
+    value = {
+        "version": 1, "name": "acme", "server_version": "2.12", "regions": {"west": {"servers": 1}}, "jetstream": {"store_dir": directory},
+        "streams": {"foo": {"subjects": "foo", "max_age": "1h", "description": description, "metadata": {description: directory}}},
+    }  # fmt: skip
+    found = bundle(load(shapes.as_file(value), "t.yaml").require())
+    assert found.streams[0].config.fields["description"] == description
+    assert found.streams[0].config.metadata[description] == directory
+    conf = natsconf.parse(found.text("servers/west-1.conf"), "t.conf", include=lambda path, _: (path, "")).root
+    assert natsconf.to_python(conf)["jetstream"]["store_dir"] == f"{directory}/west-1"  # type: ignore[call-overload, index]
+
+
+def _no_files(path: str, _: str) -> tuple[str, str]:
+    raise AssertionError(path)
+
+
+# -- mappings --------------------------------------------------------------------------------------------------------
+
+tokens = st.sampled_from(["a", "b", "west", "east", "foo", "_vs", "$x", "{b}", "größe", "x-1", "0", "_canary"])
+roots = st.sampled_from(["foo", "bar", "west", "a", "CONSUMER", "$y", "größe"])
+patterns = st.tuples(roots, st.lists(tokens | st.sampled_from(["*"]), max_size=3), st.sampled_from(["", ".>"])).map(
+    lambda parts: ".".join([parts[0], *parts[1]]) + parts[2]
+)
+WORDS = [
+    "ACCOUNT", "API", "CONSUMER", "CREATE", "DELETE", "DIRECT", "DURABLE", "GET", "INFO", "LEADER", "LIST", "META", "MIGRATE", "MSG", "NAMES",
+    "NEXT", "PAUSE", "PEER", "PURGE", "REMOVE", "RESET", "RESTORE", "SERVER", "SNAPSHOT", "STEPDOWN", "STREAM", "TEMPLATE", "UNPIN", "UPDATE",
+]  # fmt: skip
+worlds = st.fixed_dictionaries(
+    {
+        "version": st.just(1),
+        "name": st.just("acme"),
+        "server_version": st.just("2.12"),
+        "naming": st.sampled_from(["isolated", "blog"]),
+        "regions": st.sampled_from(
+            [{"west": {"servers": 1}}, {"west": {"servers": 1}, "east": {"servers": 1, "cluster": "c1"}}]
+        ),
+        "defaults": st.just({"max_age": "1h"}),
+        "streams": st.dictionaries(
+            st.sampled_from(["foo", "foo-read", "_", "0", *WORDS]),
+            st.lists(patterns, min_size=1, max_size=3, unique=True).map(lambda subjects: {"subjects": subjects}),
+            min_size=1,
+            max_size=3,
+        ),
+    }
+)
+
+
+def literal(pattern: str, data: st.DataObject) -> str:
+    """A subject that a client can publish on and that *pattern* matches."""
+    more = st.lists(tokens, min_size=1, max_size=3).map(".".join)
+    drawn = [data.draw(tokens) if one == "*" else data.draw(more) if one == ">" else one for one in pattern.split(".")]
+    return ".".join(drawn)
+
+
+@given(worlds, st.data())
+def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_published(
+    world: dict[str, Any], data: st.DataObject
+) -> None:
+    loaded = load(shapes.as_file(world), "t.yaml")
+    assume(not any(one.is_error for one in loaded.diagnostics))
+    wanted = loaded.require()
+    table = compile_mappings(mapping_set(wanted))
+    for stream in wanted.streams:
+        for pattern in stream.subjects:
+            subject = literal(pattern, data)
+            for region in stream.regions:
+                outcome = table.resolve(subject, wanted.region(region).cluster).certain
+                assert outcome is not None
+                assert outcome.kind is OutcomeKind.MAPPED
+                stored_in = [
+                    (other.name, place)
+                    for other in wanted.streams
+                    for place in other.regions
+                    if any(matches(outcome.subject, one) for one in naming.write_subjects(wanted, other, place))
+                ]
+                assert stored_in == [(stream.name, region)]
+                pairs = naming.source_transforms(wanted, stream, region)
+                transforms = [SubjectTransform.parse(source, destination) for source, destination in pairs]
+                read = [one.apply(outcome.subject) for one in transforms if isinstance(one, SubjectTransform)]
+                assert len(read) == len(pairs)
+                assert [one for one in read if one is not None] == [subject]
+
+
+@given(worlds)
+def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
+    loaded = load(shapes.as_file(world), "t.yaml")
+    assume(not any(one.is_error for one in loaded.diagnostics))
+    table = compile_mappings(mapping_set(loaded.require()))
+    assert list(table.overlapping()) == []
+    assert table.errors == ()
+    assert table.overridden == ()
+
+
+API_OF_ANOTHER_STREAM = [
+    "CONSUMER.CREATE.other", "CONSUMER.CREATE.other.c", "CONSUMER.CREATE.other.c.a.b", "CONSUMER.DURABLE.CREATE.other.c",
+    "CONSUMER.NAMES.other", "CONSUMER.LIST.other", "CONSUMER.INFO.other.c", "CONSUMER.DELETE.other.c", "CONSUMER.PAUSE.other.c",
+    "CONSUMER.RESET.other.c", "CONSUMER.UNPIN.other.c", "CONSUMER.MSG.NEXT.other.c", "CONSUMER.LEADER.STEPDOWN.other.c",
+    "STREAM.CREATE.other", "STREAM.UPDATE.other", "STREAM.INFO.other", "STREAM.DELETE.other", "STREAM.PURGE.other", "STREAM.SNAPSHOT.other",
+    "STREAM.RESTORE.other", "STREAM.MSG.GET.other", "STREAM.MSG.DELETE.other", "STREAM.LEADER.STEPDOWN.other", "STREAM.PEER.REMOVE.other",
+    "STREAM.NAMES", "STREAM.LIST", "DIRECT.GET.other", "DIRECT.GET.other.a.b", "META.LEADER.STEPDOWN", "SERVER.REMOVE", "INFO",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_stream_whose_name_is_allowed_takes_no_request_about_another(name: str) -> None:
+    rules = [source.replace("<stream>", name) for source, _ in READ_RULES]
+    taken = [one for one in API_OF_ANOTHER_STREAM if any(matches(f"$JS.API.{one}", rule) for rule in rules)]
+    assert taken == [] or name in naming.RESERVED_NAMES
+
+
+# -- addresses -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 3, 3), (10, 10), (11, 3, 40), (99,) * 47, (1,) * 469])
+def test_servers_without_hosts_have_ports_of_their_own_below_the_ephemeral_ones(sizes: tuple[int, ...]) -> None:
+    regions = ", ".join(f"r{number}: {{servers: {size}}}" for number, size in enumerate(sizes))
+    addresses = default_addresses(topology(f"{HEAD}regions: {{{regions}}}\n"))
+    ports = [port for one in addresses for port in (one.client, one.monitor, one.cluster, one.gateway)]
+    assert len(set(ports)) == len(ports) == 4 * sum(sizes)
+    assert min(ports) == 14000
+    assert max(ports) < 32768
+
+
+def test_a_growing_region_keeps_the_ports_of_the_others() -> None:
+    small, large = (
+        default_addresses(topology(f"{HEAD}regions: {{west: {{servers: {count}}}, east: {{servers: 3}}}}\n"))
+        for count in (1, 10)
+    )
+    assert [one.client for one in small if one.region == "east"] == [
+        one.client for one in large if one.region == "east"
+    ]
+
+
+def test_servers_with_hosts_listen_there_on_the_ports_of_their_region() -> None:
+    text = f"{HEAD}regions: {{west: {{servers: [w1, '[::1]'], ports: {{client: 4333}}, jetstream: {{store_dir: /data/}}}}}}\n"
+    one, two = default_addresses(topology(text))
+    assert (one.host, one.client, one.monitor, one.store_dir) == ("w1", 4333, 8222, "/data/west-1")
+    assert two.host == "[::1]"
+
+
+def test_a_region_that_has_a_context_already_gets_none() -> None:
+    paths = {one.path for one in rendered(HEAD + REGIONS + "connect: {west: {context: sc}}\n").artifacts}
+    assert {path for path in paths if path.startswith("contexts/")} == {"contexts/acme-east.json"}
+
+
+# -- speed -----------------------------------------------------------------------------------------------------------
+
+
+def test_checking_and_rendering_grow_with_the_streams_and_no_faster() -> None:
+    def once(streams: int) -> int:
+        return work(lambda: bundle(load(many_streams(streams), "t.yaml").require()))
+
+    once(1)  # templates are compiled once
+    assert once(80) < 4.5 * once(20)

@@ -1,0 +1,166 @@
+"""Exploring, with runs that are made up: what is kept, what is written, and what is made short."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.scenario.test_generate import composed
+from vstream.capture.verdict.verdict import Status
+from vstream.errors import LabError
+from vstream.lint.load_scenario import load
+from vstream.runner.explore import Bounds, Exploration, Explored, Outcome, explore, outline, seeds
+from vstream.scenario.model import FaultKind, Inject, Scenario
+
+PASS = Outcome(status=Status.PASS, acknowledged=100)
+FAIL = Outcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
+OTHER = Outcome(status=Status.FAIL, failed=("converged",), measures=frozenset({"converged"}))
+FOREVER = 10_000.0
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def begins(self, number: int, seed: int, steps: str) -> None:
+        self.said.append(f"begins {number} {seed} {steps}")
+
+    def shrinks(self, number: int, steps: str) -> None:
+        self.said.append(f"shrinks {number} {steps}")
+
+    def ended(self, explored: Explored) -> None:
+        self.said.append(f"ended {explored.number} {explored.outcome.status.value}")
+
+
+def kinds(scenario: Scenario) -> set[FaultKind]:
+    return {step.action.fault.kind for step in scenario.steps if isinstance(step.action, Inject)}
+
+
+def write_capture(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text("{}")
+
+
+async def explored(
+    out: Path, judge: Callable[[Scenario], Outcome], *, seed: int = 7, bounds: Bounds, is_kept: bool = False
+) -> Exploration:
+    async def run(scenario: Scenario, capture: Path) -> Outcome:
+        write_capture(capture)
+        return judge(scenario)
+
+    found = Exploration(seed=seed)
+    await explore(found, composed, run, out=out, bounds=bounds, watcher=Silent(), is_kept=is_kept)
+    return found
+
+
+def read(path: Path) -> Scenario:
+    return load(path.read_bytes(), str(path), lambda _: b"").require()
+
+
+def test_the_seeds_follow_from_one() -> None:
+    assert seeds(7) == seeds(7)
+    assert seeds(7)[:100] != seeds(8)[:100]
+    assert len(set(seeds(7))) == len(seeds(7))
+
+
+async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
+    outcomes = iter([PASS, Outcome(status=Status.UNKNOWN), PASS])
+    found = await explored(tmp_path, lambda _: next(outcomes), bounds=Bounds(seconds=FOREVER, runs=3))
+    assert [one.seed for one in found.runs] == seeds(7)[:3]
+    for one in found.runs:
+        assert read(one.directory / "scenario.yaml").seed == one.seed
+        assert (one.directory / "capture").exists() == (one.outcome.status is not Status.PASS)
+    assert (found.count(Status.PASS), found.count(Status.UNKNOWN), found.count(Status.FAIL)) == (2, 1, 0)
+    written = json.loads((tmp_path / "explored.json").read_text())
+    assert written == json.loads(json.dumps(found.as_dict()))
+    assert (written["runs"], written["pass"], written["acknowledged"]) == (3, 2, 200)
+
+
+async def test_captures_of_what_passed_are_kept_if_wanted(tmp_path: Path) -> None:
+    found = await explored(tmp_path, lambda _: PASS, bounds=Bounds(seconds=FOREVER, runs=1), is_kept=True)
+    assert (found.runs[0].directory / "capture" / "manifest.json").is_file()
+
+
+async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
+    assert (await explored(tmp_path, lambda _: PASS, bounds=Bounds(seconds=0))).runs == []
+
+
+async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
+    def judge(scenario: Scenario) -> Outcome:
+        if FaultKind.KILL_REGION in kinds(scenario):
+            return FAIL
+        return OTHER if FaultKind.ISOLATE in kinds(scenario) else PASS
+
+    found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=12, shrinking_runs=200))
+    failed = [one for one in found.runs if one.outcome == FAIL]
+    assert failed
+    for one in failed:
+        assert one.short is not None
+        short = read(one.short)
+        assert [step.action.fault.kind for step in short.steps if isinstance(step.action, Inject)] == [
+            FaultKind.KILL_REGION
+        ]
+        assert len(short.steps) == 1
+        assert short.seed == one.seed
+        assert (one.directory / "short" / "manifest.json").is_file()
+        assert (one.directory / "capture" / "manifest.json").is_file()
+        assert not (one.directory / "shrinking").exists()
+
+
+async def test_what_does_not_fail_again_is_kept_as_it_is(tmp_path: Path) -> None:
+    outcomes = iter([FAIL, PASS, PASS, PASS])
+    (one,) = (await explored(tmp_path, lambda _: next(outcomes), bounds=Bounds(seconds=FOREVER, runs=1))).runs
+    assert (one.short, one.note) == (None, "it did not fail again in 3 runs: the capture is what there is")
+    assert (one.directory / "capture").is_dir()
+
+
+async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> None:
+    count = 0
+
+    def judge(scenario: Scenario) -> Outcome:
+        nonlocal count
+        count += 1
+        return FAIL if count % 2 else PASS
+
+    (one,) = (await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=1, shrinking_runs=300))).runs
+    assert one.short is not None
+    assert len(read(one.short).steps) == 1
+
+
+async def test_it_does_not_become_short_if_that_is_not_wanted(tmp_path: Path) -> None:
+    (one,) = (await explored(tmp_path, lambda _: FAIL, bounds=Bounds(seconds=FOREVER, runs=1, shrinking_runs=0))).runs
+    assert (one.short, one.note) == (None, None)
+
+
+async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp_path: Path) -> None:
+    def judge(_: Scenario) -> Outcome:
+        raise LabError("no ports are free")
+
+    found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=2))
+    assert [(one.outcome.status, one.outcome.detail) for one in found.runs] == [
+        (Status.UNKNOWN, "no ports are free")
+    ] * 2
+
+
+async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
+    async def run(scenario: Scenario, capture: Path) -> Outcome:
+        if len(found.runs) == 2:
+            raise asyncio.CancelledError
+        return PASS
+
+    found = Exploration(seed=7)
+    with pytest.raises(asyncio.CancelledError):
+        await explore(found, composed, run, out=tmp_path, bounds=Bounds(seconds=FOREVER), watcher=Silent())
+    assert len(found.runs) == 2
+    assert json.loads((tmp_path / "explored.json").read_text())["runs"] == 2
+
+
+def test_the_steps_of_a_scenario_in_a_line() -> None:
+    steps = [
+        {"wait": "5s"}, {"kill-region": "west", "as": "f"}, {"link": ["west", "east"], "rtt": "5ms"}, {"heal": "all"}, {"step-down-meta": None},
+    ]  # fmt: skip
+    assert outline({"steps": steps}) == "kill-region west, link west-east, heal all, step-down-meta"

@@ -1,0 +1,39 @@
+"""What a capture says of a physical stream besides its messages."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.capture.records import CapturedStream
+from vstream.capture.store import Capture
+from vstream.lint.load_topology import bundle, load
+from vstream.runner.read_back import read_back
+from vstream.topology.bundle import PhysicalStream
+
+EXAMPLE = ROOT / "examples" / "consistency.yaml"
+
+
+@pytest.mark.parametrize("routing", ["mapped", "accounts"])
+def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(routing: str, tmp_path: Path) -> None:
+    """Without it, an audit takes what limits removed from a mirror for late."""
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        'server_version: "2.10"', f'server_version: "2.12"\nrouting: {routing}'
+    )
+    nobody: Any = None
+
+    def captured(stream: PhysicalStream) -> CapturedStream:
+        return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
+
+    found = [captured(one) for one in bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    roles = {one.name: one.role for one in found}
+    mirrors = [one for one in found if one.mirror is not None]
+    assert {(one.role, roles[one.mirror or ""]) for one in mirrors} == {("read", "origin"), ("read", "order")}
+    # All but those of the one virtual stream whose read streams source the write streams.
+    assert {one.virtual for one in found} - {one.virtual for one in mirrors} == {
+        one.virtual for one in found if one.role == "read" and one.mirror is None
+    }

@@ -1,0 +1,410 @@
+"""The clients of a scenario on a real server: what each operation's record says, and that no worker outlives its runner."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import nats
+import psutil
+import pytest
+import pytest_asyncio
+
+from tests.support.scenarios import scenario
+from tests.support.single_server import SingleServer, eventually, running
+from vstream.capture.digest import digest
+from vstream.capture.records import Kind, Operation, Outcome
+from vstream.capture.store import Capture
+from vstream.jetstream.connection import connect
+from vstream.runner.workers import Helper, Workers
+from vstream.runner.workload.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
+
+pytestmark = pytest.mark.server
+
+NS = 1_000_000_000
+PUBLISHER = PublisherSpec(
+    client="west/publish-foo",
+    prefix="west/foo/",
+    stream="foo",
+    written="foo",
+    subject="foo.{key}",
+    rate=200,
+    size=(20, 300),
+    keys=5,
+    is_retrying=False,
+    timeout=NS // 2,
+    give_up=10 * NS,
+)
+RETRYING = replace(PUBLISHER, is_retrying=True, give_up=60 * NS)
+
+
+@dataclass(frozen=True)
+class World:
+    server: SingleServer
+    spec: WorkerSpec
+    capture: Capture
+
+    @asynccontextmanager
+    async def working(self, spec: WorkerSpec) -> AsyncIterator[Workers]:
+        """A worker that has begun. Afterwards everything has an outcome, and it has ended."""
+        workers = Workers((self.helper(spec),), lambda _name, _progress: None)
+        await workers.start(within=30)
+        await workers.go(self.now())
+        try:
+            yield workers
+            await workers.stop(self.now, within=90)
+            await workers.finish(within=30)
+        finally:
+            await workers.end()
+
+    def helper(self, spec: WorkerSpec) -> Helper:
+        return Helper(
+            "worker", "vstream.runner.workload.worker", WORKER.dump_json(spec), self.capture.path / "worker.err"
+        )
+
+    def now(self) -> int:
+        return time.monotonic_ns() - self.spec.start
+
+    def operations(self, kind: Kind = Kind.PUBLISH) -> list[Operation]:
+        return [one for one in self.capture.operations() if one.kind is kind]
+
+    async def recorded(self, outcome: Outcome, error: str | None = None) -> None:
+        """Wait until so ended an operation has."""
+
+        async def holds() -> bool:
+            return any(one.outcome is outcome and one.error == error for one in self.capture.operations())
+
+        await eventually(holds)
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with running(tmp_path) as server:
+        await server.api("STREAM.CREATE.foo", {"name": "foo", "subjects": ["foo.>"], "allow_direct": True})
+        capture = tmp_path / "capture"
+        spec = WorkerSpec(
+            region="west",
+            urls=server.endpoint.urls,
+            logs=server.logs,
+            login=None,
+            start=time.monotonic_ns(),
+            seed=7,
+            capture=capture,
+            publishers=(PUBLISHER,),
+            readers=(),
+            consumers=(),
+        )
+        yield World(server, spec, Capture(capture))
+
+
+async def state(world: World) -> dict[str, int]:
+    return dict((await world.server.api("STREAM.INFO.foo"))["state"])
+
+
+async def test_every_acknowledgement_is_recorded_with_its_sequence(world: World) -> None:
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+
+    operations = world.operations()
+    assert {(one.outcome, one.acked_by, one.attempts) for one in operations} == {(Outcome.OK, "foo", 1)}
+    assert sorted(one.seq or 0 for one in operations) == list(range(1, (await state(world))["messages"] + 1))
+    assert len({one.id for one in operations}) == len(operations)
+    assert all(one.due <= one.sent <= (one.done or 0) for one in operations)
+
+
+async def test_what_is_stored_is_what_the_record_says(world: World) -> None:
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+
+    first = next(one for one in world.operations() if one.seq == 1)
+    stored = (await world.server.api("STREAM.MSG.GET.foo", {"seq": 1}))["message"]
+    payload = base64.b64decode(stored["data"])
+    assert payload.split(b" ")[0].decode() == first.id == "west/foo/0"
+    assert (stored["subject"], digest(payload)) == (first.subject, first.digest)
+    assert 20 <= len(payload) <= 300
+
+
+async def test_the_same_seed_publishes_the_same(world: World) -> None:
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+    again = replace(world.spec, capture=world.capture.path.parent / "again")
+    async with World(world.server, again, Capture(again.capture)).working(again):
+        await World(world.server, again, Capture(again.capture)).recorded(Outcome.OK)
+
+    def published(capture: Capture) -> dict[str | None, tuple[str | None, str | None]]:
+        return {one.id: (one.subject, one.digest) for one in capture.operations()}
+
+    one, other = published(world.capture), published(Capture(again.capture))
+    assert {identity: one[identity] for identity in one.keys() & other.keys()} == {
+        identity: other[identity] for identity in one.keys() & other.keys()
+    }
+    assert one.keys() & other.keys()
+
+
+async def test_a_paused_server_makes_operations_indeterminate_and_a_dead_one_rejects_them(world: World) -> None:
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+        world.server.pause()
+        await world.recorded(Outcome.INDETERMINATE, "no answer in time")
+        world.server.resume()
+        world.server.kill()
+        await world.recorded(Outcome.REJECTED, "not connected")
+        acked = sum(one.outcome is Outcome.OK for one in world.operations())
+        await world.server.start()
+
+        async def acknowledged_again() -> bool:
+            return sum(one.outcome is Outcome.OK for one in world.operations()) > acked
+
+        await eventually(acknowledged_again)
+
+    operations = world.operations()
+    assert all((one.done is None) == (one.outcome is Outcome.INDETERMINATE) for one in operations)
+    assert sum(one.outcome is Outcome.OK for one in operations) <= (await state(world))["messages"]
+    rejected = sum(one.outcome is Outcome.REJECTED for one in operations)
+    assert (await state(world))["messages"] <= len(operations) - rejected
+
+
+async def test_what_is_due_without_a_connection_is_never_sent_later(world: World) -> None:
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+        world.server.kill()
+        await world.recorded(Outcome.REJECTED, "not connected")
+        await world.server.start()
+
+    late = {one.id for one in world.operations() if one.error == "not connected"}
+    stored = {one.seq for one in world.operations() if one.outcome is Outcome.OK}
+    assert late
+    assert len(stored) + len(late) + sum(one.outcome is Outcome.INDETERMINATE for one in world.operations()) == len(
+        world.operations()
+    )
+
+
+async def connections(server: SingleServer) -> int:
+    """How many connections *server* has had: it numbers them."""
+    async with connect(server.endpoint, "west") as connection:
+        return int(connection._info["client_id"])
+
+
+async def test_nothing_is_sent_to_a_stranger_that_has_got_the_port(world: World, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with world.working(world.spec):
+        await world.recorded(Outcome.OK)
+        world.server.kill()
+        async with running(elsewhere, port=world.server.port) as stranger:
+            await stranger.api("STREAM.CREATE.foo", {"name": "foo", "subjects": ["foo.>"]})
+            before = await connections(stranger)
+
+            async def has_tried_often() -> bool:
+                return await connections(stranger) > before + 100
+
+            await eventually(has_tried_often)
+            assert (await stranger.api("STREAM.INFO.foo"))["state"]["messages"] == 0
+        await world.server.start()
+
+        async def acknowledged_again() -> bool:
+            latest = max(world.operations(), key=lambda one: one.due)
+            return latest.outcome is Outcome.OK
+
+        await eventually(acknowledged_again)
+
+
+async def test_a_retried_message_is_stored_once_and_acknowledged_in_the_end(world: World) -> None:
+    async with world.working(replace(world.spec, publishers=(RETRYING,))):
+        await world.recorded(Outcome.OK)
+        world.server.pause()
+        paused = world.now()
+
+        async def waits_long_enough() -> bool:
+            return world.now() - paused > 2 * RETRYING.timeout
+
+        await eventually(waits_long_enough)
+        # Now it takes both attempts, one after the other.
+        world.server.resume()
+
+        async def acknowledged_late() -> bool:
+            return any(one.attempts > 1 for one in world.operations())
+
+        await eventually(acknowledged_late)
+        world.server.kill()
+        await world.server.start()
+
+    operations = world.operations()
+    assert {one.outcome for one in operations} == {Outcome.OK}
+    assert max(one.attempts for one in operations) > 1
+    assert (await state(world))["messages"] == len(operations) == len({one.seq for one in operations})
+
+
+async def test_a_message_is_given_up_in_the_end(world: World) -> None:
+    publisher = replace(RETRYING, give_up=NS)
+    async with world.working(replace(world.spec, publishers=(publisher,))):
+        await world.recorded(Outcome.OK)
+        world.server.kill()
+        await world.recorded(Outcome.REJECTED, "not connected")
+
+    given_up = [one for one in world.operations() if one.outcome is Outcome.REJECTED]
+    assert max(one.attempts for one in given_up) > 1
+
+
+async def test_the_largest_message_that_a_scenario_can_have_is_acknowledged(world: World) -> None:
+    largest, *_ = (
+        one.size for one in scenario("workload: {size: 1020KiB}\nsteps:\n  - wait: 1s\n").workload.publishers
+    )
+    async with world.working(replace(world.spec, publishers=(replace(RETRYING, rate=2, size=largest),))):
+        await world.recorded(Outcome.OK)
+    assert {(one.outcome, one.error) for one in world.operations()} == {(Outcome.OK, None)}
+
+
+async def test_a_subject_that_no_stream_listens_on_is_rejected(world: World) -> None:
+    publisher = replace(PUBLISHER, subject="nobody.{n}")
+    async with world.working(replace(world.spec, publishers=(publisher,))):
+        await world.recorded(Outcome.REJECTED, "no responders")
+    assert {one.outcome for one in world.operations()} == {Outcome.REJECTED}
+
+
+async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None:
+    await world.server.api(
+        "STREAM.CREATE.full", {"name": "full", "subjects": ["full.>"], "max_msgs": 1, "discard": "new"}
+    )
+    publisher = replace(PUBLISHER, subject="full.{key}")
+    async with world.working(replace(world.spec, publishers=(publisher,))):
+        await world.recorded(Outcome.REJECTED, "maximum messages exceeded (503/10077)")
+
+
+async def test_readers_say_who_answered_and_what_they_read(world: World) -> None:
+    readers = (
+        ReaderSpec(
+            client="west/read-foo",
+            stream="foo",
+            read="foo",
+            rate=100,
+            timeout=NS,
+            is_sequential=False,
+            subjects=(("foo.{key}", 5, 200.0),),
+        ),
+        ReaderSpec(client="west/replay-foo", stream="foo", read="foo", rate=100, timeout=NS, is_sequential=True),
+    )
+    async with world.working(replace(world.spec, readers=readers)):
+
+        async def has_read() -> bool:
+            read = [one for one in world.operations(Kind.READ) if one.id is not None]
+            return {one.client for one in read} == {reader.client for reader in readers}
+
+        await eventually(has_read)
+
+    published = {one.seq: one.id for one in world.operations()}
+    reads = [one for one in world.operations(Kind.READ) if one.id is not None]
+    assert {one.acked_by for one in reads} == {"foo"}
+    assert all(published[one.seq] == one.id for one in reads)
+    sequence = [one.seq for one in reads if one.client == "west/replay-foo"]
+    assert sequence[0] == 1
+
+
+async def test_a_consumer_receives_every_message_also_after_an_outage(world: World) -> None:
+    consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
+    async with world.working(replace(world.spec, consumers=(consumer,))):
+
+        async def has_received_and_acknowledged() -> bool:
+            info = await world.server.api("CONSUMER.INFO.foo.reader")
+            return bool(list(world.capture.deliveries())) and info["ack_floor"]["stream_seq"] > 0
+
+        await eventually(has_received_and_acknowledged)
+        world.server.kill()
+        await world.server.start()
+
+    deliveries = list(world.capture.deliveries())
+    assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
+    assert {one.id for one in deliveries} >= {one.id for one in world.operations() if one.outcome is Outcome.OK}
+    fetched = world.operations(Kind.FETCH)
+    assert sum(one.count for one in fetched) == len(deliveries)
+    assert {one.outcome for one in fetched} >= {Outcome.OK, Outcome.REJECTED}
+
+
+async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) -> None:
+    consumer = ConsumerSpec(client="west/consume-foo", stream="foo", physical="foo", name="reader", rate=20, timeout=NS)
+    other = await nats.connect(world.server.endpoint.urls[0])
+    async with world.working(replace(world.spec, consumers=(consumer,))):
+        await world.recorded(Outcome.OK)
+        # As a delivery that was under way when its server was killed: somebody else fetches it, and says nothing.
+        fetching = await other.jetstream().pull_subscribe_bind(consumer="reader", stream="foo")
+        assert await fetching.fetch(1, timeout=30)
+    await other.close()
+
+    deliveries = list(world.capture.deliveries())
+    assert {one.seq for one in deliveries} == set(range(1, (await state(world))["last_seq"] + 1))
+    assert max(one.deliveries for one in deliveries) > 1
+
+
+RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from vstream.runner.workers import Helper, Workers
+
+async def main():
+    helper = Helper("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
+    workers = Workers((helper,), lambda name, progress: None)
+    await workers.start(within=30)
+    await workers.go(0)
+    print(helper._process.pid, flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def spawned(capture: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(capture / "worker.err")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+async def test_a_worker_ends_with_its_runner_and_what_it_recorded_can_be_read(world: World) -> None:
+    runner = spawned(world.capture.path)
+    assert runner.stdin is not None
+    assert runner.stdout is not None
+    with runner, runner.stdin, runner.stdout:
+        runner.stdin.write(WORKER.dump_json(world.spec) + b"\n")
+        runner.stdin.flush()
+        worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
+        await world.recorded(Outcome.OK)
+        runner.kill()
+    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
+    assert world.operations()
+
+
+async def test_a_worker_that_waits_for_a_paused_server_ends_with_its_runner_too(world: World) -> None:
+    # More than a connection takes in: it waits, and the client library swallows what would end the waiting.
+    greedy = replace(PUBLISHER, rate=500, size=(100_000, 100_000), timeout=60 * NS)
+    runner = spawned(world.capture.path)
+    assert runner.stdin is not None
+    assert runner.stdout is not None
+    with runner, runner.stdin, runner.stdout:
+        runner.stdin.write(WORKER.dump_json(replace(world.spec, publishers=(greedy,))) + b"\n")
+        runner.stdin.flush()
+        worker = psutil.Process(int(await asyncio.to_thread(runner.stdout.readline)))
+        await world.recorded(Outcome.OK)
+        world.server.pause()
+        await asyncio.sleep(1)
+        runner.kill()
+    assert (await asyncio.to_thread(psutil.wait_procs, [worker], 30))[1] == []
+
+
+async def test_what_a_killed_worker_had_flushed_can_be_read(world: World) -> None:
+    helper = world.helper(world.spec)
+    workers = Workers((helper,), lambda _name, _progress: None)
+    await workers.start(within=30)
+    await workers.go(0)
+    await world.recorded(Outcome.OK)
+    assert helper._process is not None
+    os.kill(helper._process.pid, signal.SIGKILL)
+    await workers.end()
+    assert {one.outcome for one in world.operations()} == {Outcome.OK}

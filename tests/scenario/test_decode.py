@@ -1,0 +1,300 @@
+"""What is written in a scenario: every error of shape in its place, and what the rest means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.golden import Golden
+from tests.support.paths import TESTS
+from tests.support.scenarios import ACME, FILES, HEAD, STEPS, loaded, problems, read, scenario
+from tests.support.topologies import concise
+from vstream.errors import InvalidInputError
+from vstream.lint.load_scenario import load
+from vstream.lint.load_topology import load as load_topology
+from vstream.scenario.actions import FAULTS
+from vstream.scenario.model import (
+    Compare,
+    Converge,
+    FaultKind,
+    Heal,
+    Inject,
+    Measure,
+    ReaderKind,
+    Resync,
+    Retry,
+    Trial,
+    Try,
+    Wait,
+)
+
+SHAPES = sorted((TESTS / "golden" / "scenarios").glob("*.yaml"))
+SECOND = 10**9
+
+
+@pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
+def test_what_is_wrong_is_said_where_it_stands_all_at_once(path: Path, golden: Golden) -> None:
+    found = loaded(path.read_text(), path.name)
+    golden.check(path.with_suffix(".out"), concise(found.diagnostics))
+    with pytest.raises(InvalidInputError):
+        found.require()
+
+
+def action(text: str) -> Any:
+    return scenario(f"steps:\n{text}").steps[0].action
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  - wait: 1m30s\n", Wait(nanoseconds=90 * SECOND)),
+        ("  - resync\n", Resync()),
+        ("  - converge\n", Converge(within=60 * SECOND)),
+        ("  - converge: 5s\n", Converge(within=5 * SECOND)),
+        ("  - try\n", Try(regions=("west", "central", "east"))),
+        ("  - try: [east, west]\n", Try(regions=("east", "west"))),
+    ],
+)
+def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:
+    assert action(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "targets", "options", "lasting"),
+    [
+        ("kill-region: west", FaultKind.KILL_REGION, ("west",), {}, None),
+        ("kill-region: [west, east]\n    for: 20s", FaultKind.KILL_REGION, ("west", "east"), {}, 20 * SECOND),
+        ("kill-server: west-1", FaultKind.KILL_SERVER, ("west-1",), {}, None),
+        ("kill-leader: foo\n    region: east", FaultKind.KILL_LEADER, ("foo",), {"region": "east"}, None),
+        ("kill-meta-leader", FaultKind.KILL_META_LEADER, (), {}, None),
+        ("kill-meta-leader:\n    for: 5s", FaultKind.KILL_META_LEADER, (), {}, 5 * SECOND),
+        ("restart-region: west", FaultKind.RESTART_REGION, ("west",), {}, None),
+        ("pause: [west-1, east]", FaultKind.PAUSE, ("west-1", "east"), {}, None),
+        ("partition: west | central, east", FaultKind.PARTITION, ("west", "central,east"), {}, None),
+        ("partition: [west, [central, east]]\n    how: drop\n    one-way: true", FaultKind.PARTITION,
+         ("west", "central,east"), {"how": "drop", "one_way": True}, None),
+        ("isolate: west\n    how: reset", FaultKind.ISOLATE, ("west",), {"how": "reset"}, None),
+        ("link: west-east\n    rtt: 140ms\n    jitter: 2ms\n    loss: 5%\n    rate: 1.5mbit", FaultKind.LINK, ("west", "east"),
+         {"rtt": 140 * 10**6, "jitter": 2 * 10**6, "loss": 0.05, "rate": 1_500_000}, None),
+        ("link: [west, east]\n    rtt: 0s", FaultKind.LINK, ("west", "east"), {"rtt": 0}, None),
+        ("link: all\n    rtt: 5ms", FaultKind.LINK, (), {"rtt": 5 * 10**6}, None),
+        ("disk-full: west\n    for: 5s", FaultKind.DISK_FULL, ("west",), {}, 5 * SECOND),
+        ("power-loss: west\n    lose: 5s", FaultKind.POWER_LOSS, ("west",), {"lose": 5 * SECOND}, None),
+        ("step-down: foo-read-west", FaultKind.STEP_DOWN, ("foo-read-west",), {}, None),
+        ("step-down-meta", FaultKind.STEP_DOWN_META, (), {}, None),
+        ("rolling-restart", FaultKind.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: all", FaultKind.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: west\n    lame-duck: true", FaultKind.ROLLING_RESTART, ("west",), {"lame_duck": True}, None),
+        ("upgrade:\n    to: 2.15.1", FaultKind.UPGRADE, (), {"to": "2.15.1"}, None),
+    ],
+)  # fmt: skip
+def test_a_fault(
+    text: str, kind: FaultKind, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
+) -> None:
+    found = action(f"  - {text}\n")
+    assert isinstance(found, Inject)
+    assert (found.fault.kind, found.fault.targets, found.fault.options) == (kind, targets, options)
+    assert found.lasting == lasting
+
+
+def test_every_fault_can_be_written() -> None:
+    # The names are those of `vstream chaos`: each is a step.
+    assert set(FAULTS) == set(FaultKind)
+
+
+def test_faults_have_the_names_of_their_steps_or_made_up_ones_that_nothing_else_has() -> None:
+    found = scenario(
+        "steps:\n  - kill-server: west-1\n    as: f1\n  - pause: east\n  - isolate: west\n  - heal: f1\n  - heal\n"
+    )
+    assert [step.action.id for step in found.steps if isinstance(step.action, Inject)] == ["f1", "f2", "f3"]
+    assert [step.action for step in found.steps][3:] == [Heal(ids=("f1",)), Heal(ids=None)]
+
+
+def test_a_step_knows_its_name_its_time_and_its_place() -> None:
+    step = scenario("steps:\n  - wait: 5s\n  - wait: 5s\n    at: 1m\n    as: calm\n").steps[1]
+    assert (step.name, step.at, step.span[:3]) == ("calm", 60 * SECOND, ("s.yaml", 6, 5))
+
+
+def test_clients_are_there_without_being_asked_for() -> None:
+    workload = scenario(STEPS).workload
+    assert [(one.stream, one.subject, one.regions) for one in workload.publishers] == [
+        ("foo", "foo.load.{region}.{key}", ("west", "central", "east")),
+        ("bar", "bar.load-{region}-{key}", ("west", "east")),
+    ]
+    first = workload.publishers[0]
+    assert (first.rate, first.size, first.keys, first.retry) == (50.0, (128, 128), 50, Retry.NONE)
+    assert (first.timeout, first.give_up) == (2 * SECOND, 60 * SECOND)
+    assert [(one.stream, one.kind) for one in workload.readers] == [
+        ("foo", ReaderKind.CONSUMER), ("foo", ReaderKind.DIRECT), ("bar", ReaderKind.CONSUMER), ("bar", ReaderKind.DIRECT),
+    ]  # fmt: skip
+
+
+def test_what_the_workload_says_is_for_publishers_that_say_nothing_else() -> None:
+    workload = scenario(
+        "workload:\n  rate: 30/m\n  size: 64B..1KiB\n  retry: same-id\n  publishers:\n"
+        "    - {stream: bar, rate: 200/s, subject: 'bar.{n}', regions: [east, central]}\n    - {keys: 7}\n"
+        f"  readers: [{{by: sequence, rate: 5/s, timeout: 1s}}]\n{STEPS}"
+    ).workload
+    assert [(one.stream, one.rate, one.keys, one.regions) for one in workload.publishers] == [
+        ("bar", 200.0, 50, ("east",)),
+        ("foo", 0.5, 7, ("west", "central", "east")),
+        ("bar", 0.5, 7, ("west", "east")),
+    ]
+    assert {(one.size, one.retry) for one in workload.publishers} == {((64, 1024), Retry.SAME_ID)}
+    assert workload.publishers[0].subject == "bar.{n}"
+    assert [(one.stream, one.kind, one.rate, one.timeout) for one in workload.readers] == [
+        ("foo", ReaderKind.SEQUENCE, 5.0, SECOND), ("bar", ReaderKind.SEQUENCE, 5.0, SECOND),
+    ]  # fmt: skip
+
+
+def expected(text: str, steps: str = STEPS) -> list[tuple[object, ...]]:
+    return [
+        (one.measure, one.compare.value, one.value, one.window, one.region, one.stream, one.origin, one.operation)
+        for one in scenario(f"{steps}expect:\n{text}").expectations
+    ]
+
+
+NAMED = "steps:\n  - wait: 5s\n    as: w\n  - try: west\n    as: t\n  - converge\n    as: c\n"
+NAMED = NAMED.replace("  - converge\n", "  - converge:\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("  - published: 100%\n", (Measure.PUBLISHED, "==", 1.0, None, None, None, None, None)),
+        ('  - in: w\n    published: {west: ">= 99.9%"}\n', (Measure.PUBLISHED, ">=", 0.999, "w", "west", None, None, None)),
+        ('  - {stream: foo, read: "<=1%"}\n', (Measure.READ, "<=", 0.01, None, None, "foo", None, None)),
+        ("  - delivered: 5\n", (Measure.DELIVERED, "==", 5.0, None, None, None, None, None)),
+        ("  - control-plane: 0\n", (Measure.CONTROL_PLANE, "==", 0.0, None, None, None, None, None)),
+        ('  - publish-time: "<= 5ms"\n', (Measure.PUBLISH_TIME, "<=", 5e6, None, None, None, None, None)),
+        ('  - publish-gap: "<= 5s"\n', (Measure.PUBLISH_GAP, "<=", 5e9, None, None, None, None, None)),
+        ('  - read-time: {east: "<= 5ms"}\n', (Measure.READ_TIME, "<=", 5e6, None, "east", None, None, None)),
+        ('  - propagation: {west -> east: "<= 5ms"}\n', (Measure.PROPAGATION, "<=", 5e6, None, "east", None, "west", None)),
+        ("  - in: w\n    visible: {west->east: 0}\n", (Measure.VISIBLE, "==", 0.0, "w", "east", None, "west", None)),
+        ('  - in: c\n    converged: "<= 60s"\n', (Measure.CONVERGED, "<=", 6e10, "c", None, None, None, None)),
+        ("  - in: t\n    works: {publish: true}\n", (Measure.WORKS, "==", 1.0, "t", "west", None, None, "publish")),
+        ("  - in: t\n    works: {west: {fetch: false}}\n", (Measure.WORKS, "==", 0.0, "t", "west", None, None, "fetch")),
+        ('  - lost: ">= 1"\n', (Measure.LOST, ">=", 1.0, None, None, None, None, None)),
+        ("  - same-order: false\n", (Measure.SAME_ORDER, "==", 0.0, None, None, None, None, None)),
+    ],
+)  # fmt: skip
+def test_an_expectation(text: str, first: tuple[object, ...]) -> None:
+    assert expected(text, NAMED)[0] == first
+
+
+def test_an_operation_has_to_work_where_it_is_tried() -> None:
+    steps = "steps:\n  - try: [east, west]\n    as: t\n  - try\n  - try: all\n    as: u\n"
+    found = expected("  - in: t\n    works: {publish: true}\n  - in: u\n    works: {fetch: true}\n", steps)
+    regions = [(one[3], one[4]) for one in found if one[0] is Measure.WORKS]
+    assert regions == [("t", "east"), ("t", "west"), ("u", "west"), ("u", "central"), ("u", "east")]
+
+
+def safety(text: str) -> dict[Measure, list[tuple[str | None, float]]]:
+    found: dict[Measure, list[tuple[str | None, float]]] = {}
+    for one in scenario(text).expectations:
+        found.setdefault(one.measure, []).append((one.stream, one.value))
+    return found
+
+
+SAFE = {one: [(None, 0.0)] for one in (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.REORDERED)}
+
+
+def test_safety_is_expected_without_being_asked_for() -> None:
+    assert safety(STEPS) == SAFE
+
+
+def test_what_is_said_of_safety_is_all_that_is_expected_of_it() -> None:
+    assert safety(f'{STEPS}expect: [{{lost: ">= 1"}}]\n') == {**SAFE, Measure.LOST: [(None, 1.0)]}
+    (anything,) = [
+        one for one in scenario(f"{STEPS}expect: [{{lost: any}}]\n").expectations if one.measure is Measure.LOST
+    ]
+    assert (anything.compare, anything.value) == (Compare.AT_LEAST, 0)
+    (some,) = [
+        one
+        for one in scenario(f"{STEPS}expect: [{{diverged: '<= 3'}}]\n").expectations
+        if one.measure is Measure.DIVERGED
+    ]
+    assert (some.compare, some.value) == (Compare.AT_MOST, 3)
+
+
+def test_what_is_said_of_the_safety_of_one_stream_leaves_the_others_safe() -> None:
+    assert safety(f"{STEPS}expect: [{{stream: bar, lost: 5}}]\n")[Measure.LOST] == [("bar", 5.0), ("foo", 0.0)]
+
+
+def test_one_order_is_expected_of_streams_that_promise_it() -> None:
+    def orders(expect: str) -> list[tuple[str | None, float]]:
+        text = f"scenario: 1\nname: s\ntopology: models.yaml\n{STEPS}{expect}"
+        return [
+            (one.stream, one.value) for one in loaded(text).require().expectations if one.measure is Measure.SAME_ORDER
+        ]
+
+    assert orders("") == [("ledger", 1.0), ("stock", 1.0), ("prices", 1.0)]
+    assert orders("expect: [{stream: ledger, same-order: any}]\n") == [("ledger", 0.0), ("stock", 1.0), ("prices", 1.0)]
+    assert orders("expect: [{same-order: false}]\n") == [(None, 0.0)]
+
+
+def test_an_expectation_knows_its_place() -> None:
+    one = scenario(f'{STEPS}expect:\n  - published: {{west: ">= 99%", east: ">= 98%"}}\n').expectations[1]
+    assert (one.value, one.span.line, one.span.column, one.compare) == (0.98, 7, 39, Compare.AT_LEAST)
+
+
+def test_a_topology_that_is_written_inside_is_the_same_as_one_beside() -> None:
+    inside = json.dumps(yaml.safe_load(ACME))
+    found = loaded(f"scenario: 1\nname: s\ntopology: {inside}\n{STEPS}")
+    assert concise(found.diagnostics) == ""
+    kept = found.require()
+    assert kept.topology_file == "s.yaml"
+    assert load_topology(kept.topology_text.encode(), "t").require() == load_topology(ACME, "t").require()
+    assert found.require_topology() == load_topology(ACME, "t").require()
+
+
+def test_paths_are_relative_to_the_file() -> None:
+    asked: list[str] = []
+
+    def reading(name: str) -> bytes:
+        asked.append(name)
+        return ACME
+
+    text = f"scenario: 1\nname: s\ntopology: ../t/acme.yaml\nlab: {{templates: mine}}\n{STEPS}"
+    found = load(text.encode(), "some/where/s.yaml", reading).require()
+    assert asked == [found.topology_file] == ["some/where/../t/acme.yaml"]
+    assert found.lab.templates == "some/where/mine"
+    assert load(text.replace("../t", "/t").encode(), "s.yaml", reading).require().topology_file == "/t/acme.yaml"
+
+
+def test_the_texts_are_kept_as_they_are() -> None:
+    found = scenario(STEPS)
+    assert found.text == HEAD + STEPS
+    assert found.topology_text == ACME.decode()
+
+
+def test_versions_of_servers() -> None:
+    assert scenario(f"lab: {{versions: 2.12.8}}\n{STEPS}").lab.versions == {"*": "2.12.8"}
+    mixed = scenario(f"lab: {{versions: {{'*': 2.12.8, west: 2.15.1}}}}\n{STEPS}").lab
+    assert (mixed.versions, mixed.links) == ({"*": "2.12.8", "west": "2.15.1"}, "proxy")
+
+
+def test_one_region_has_no_links_that_anything_would_carry() -> None:
+    assert loaded(f"scenario: 1\nname: s\ntopology: one.yaml\n{STEPS}").require().lab.links == "none"
+
+
+def test_errors_of_the_topology_and_of_the_scenario_are_said_together() -> None:
+    found = loaded("scenario: 1\nname: s\ntopology: wrong.yaml\nsteps:\n  - kill-region: wset\n    for: 5s\n")
+    assert [(one.code, one.span.file) for one in found.diagnostics if one.span] == [
+        ("VS503", "s.yaml"), ("VS101", "wrong.yaml"),
+    ]  # fmt: skip
+    assert found.texts["wrong.yaml"] == FILES["wrong.yaml"].decode()
+
+
+def test_every_operation_of_a_try_step_can_be_expected() -> None:
+    works = ", ".join(f"{trial.value}: true" for trial in Trial)
+    assert problems(f"{HEAD}{NAMED}expect:\n  - in: t\n    works: {{{works}}}\n") == ""
+
+
+def test_reading_fails_only_for_what_is_not_there() -> None:
+    with pytest.raises(FileNotFoundError):
+        read("nix.yaml")

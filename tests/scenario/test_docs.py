@@ -1,0 +1,62 @@
+"""The reference of the scenario language is true and complete."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pydantic import BaseModel
+
+from tests.support.paths import ROOT
+from tests.support.topologies import concise
+from vstream.lint.load_scenario import load
+from vstream.lint.rules.scenarios import RULES
+from vstream.scenario.document import (
+    ExpectDocument,
+    LabDocument,
+    PublishersDocument,
+    ReadersDocument,
+    ScenarioDocument,
+    StepDocument,
+    WorkloadDocument,
+    spelled,
+)
+from vstream.scenario.model import Trial
+
+TEXT = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+CODES = dict(re.findall(r"^\| (VS5\d+) \| (.*) \|$", TEXT, re.MULTILINE))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_example_is_valid(block: str) -> None:
+    assert concise(load(block.encode(), "s.yaml", lambda _: TOPOLOGY.encode()).diagnostics) == ""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ScenarioDocument,
+        LabDocument,
+        WorkloadDocument,
+        PublishersDocument,
+        ReadersDocument,
+        StepDocument,
+        ExpectDocument,
+    ],
+)
+def test_every_key_of_the_language_is_in_it(model: type[BaseModel]) -> None:
+    missing = {key for name in model.model_fields if f"`{(key := spelled(name))}" not in TEXT}
+    assert missing == set()
+
+
+def test_every_operation_is_in_it() -> None:
+    assert [trial.value for trial in Trial if f"`{trial.value}`" not in TEXT] == []
+
+
+def test_every_code_is_in_it_as_its_manual_page_begins() -> None:
+    def line(manual: str, severity: str) -> str:
+        first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
+        return ("warning: " if severity == "warning" else "") + first[0].lower() + first[1:]
+
+    assert {rule.code: line(rule.manual, rule.severity.value) for rule in RULES} == CODES

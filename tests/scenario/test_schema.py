@@ -1,0 +1,58 @@
+"""The JSON Schema of scenario files says what the decoder says, as far as a schema can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+from tests.support.scenarios import loaded
+from vstream.scenario.document import json_schema
+
+SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
+FIXTURES = sorted((ROOT / "tests" / "rules").glob("VS5*/*.yaml"))
+SCHEMA = json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+HEAD: dict[str, Any] = {"scenario": 1, "name": "s", "topology": "acme.yaml", "steps": [{"wait": "5s"}]}
+
+
+def test_it_is_a_json_schema_of_the_draft_it_names() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *FIXTURES], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_is_shipped_and_what_only_the_rules_refuse_is_accepted(path: Path) -> None:
+    VALIDATOR.validate(yaml.safe_load(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scenario": 2}, {"name": "a b"}, {"topology": 5}, {"topology": ""}, {"steps": []}, {"steps": {}}, {"steps": ["wait"]},
+        {"steps": [{"wat": "5s"}]}, {"steps": [{"wait": 5}]}, {"steps": [{"wait": None}]}, {"steps": [{"kill-region": []}]},
+        {"steps": [{"kill-region": None}]}, {"steps": [{"kill-meta-leader": "west"}]}, {"steps": [{"partition": ["west"]}]},
+        {"steps": [{"link": ["west"]}]}, {"steps": [{"heal": 5}]}, {"steps": [{"wait": "5s", "as": "a b"}]},
+        {"steps": [{"isolate": "west", "how": "stall"}]}, {"steps": [{"link": "all", "loss": 5}]}, {"seed": -1}, {"seed": "1"},
+        {"lab": {"versions": "2.15"}}, {"lab": {"links": "tc"}}, {"workload": {"rate": 100}}, {"workload": {"keys": 0}},
+        {"workload": {"publishers": {}}}, {"workload": {"readers": [{}]}}, {"workload": {"publishers": None}},
+        {"expect": {}}, {"expect": [{"publishd": "100%"}]}, {"expect": [{"visible": 0}]}, {"expect": [{"works": {"publish": "yes"}}]},
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_what_has_a_wrong_shape_is_refused_by_both(wrong: dict[str, Any]) -> None:
+    value = HEAD | wrong
+    assert any(one.code.startswith("VS00") for one in loaded(json.dumps(value)).diagnostics)
+    assert not VALIDATOR.is_valid(value)
+
+
+@pytest.mark.parametrize("key", ["scenario", "name", "topology", "steps"])
+def test_what_must_be_there_is_required_by_both(key: str) -> None:
+    value = {name: one for name, one in HEAD.items() if name != key}
+    assert loaded(json.dumps(value)).scenario is None
+    assert not VALIDATOR.is_valid(value)

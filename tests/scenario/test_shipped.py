@@ -1,0 +1,31 @@
+"""The scenarios that ship with vstream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.topologies import concise
+from vstream.lint.load_scenario import load
+from vstream.scenario.timeline import least
+
+SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
+SECOND = 10**9
+LONGEST = 120 * SECOND
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_is_valid_and_is_called_as_its_file(path: Path) -> None:
+    found = load(path.read_bytes(), str(path), lambda name: Path(name).read_bytes())
+    assert concise(found.diagnostics) == ""
+    scenario = found.require()
+    assert scenario.name == path.stem
+    assert 0 < len(scenario.description.splitlines()[0]) < 120
+    assert scenario.lab.templates is None or Path(scenario.lab.templates).is_dir()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_does_not_take_long(path: Path) -> None:
+    assert least(load(path.read_bytes(), str(path), lambda name: Path(name).read_bytes()).require()) <= LONGEST

@@ -1,0 +1,36 @@
+"""What lab tests share: a state directory of their own, where nothing may run afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import rehearsal
+from tests.support.labs import running_in
+from vstream.lab import binaries
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory of this test's own. Whatever still runs in it afterwards is a failure, and ended."""
+    directory = tmp_path / "state"
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(directory))
+    yield directory
+    left = running_in(directory)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    return binaries.locate()
+
+
+@pytest.fixture(scope="module")
+def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The topology of a lab of one server in each of three regions, for faults to be tried on."""
+    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
+        yield file

@@ -1,0 +1,29 @@
+"""`scripts/soak` in its short form: a lab up and down, and a kill of each kind, leave nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import environment
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.mark.timeout(600)
+def test_cycles_and_kills_leave_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "soak.py", "--cycles", "1", "--kills", "4", "--servers", "1"],
+        env=environment({"TMPDIR": str(tmp_path)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("lab up is ", "lab down: median ", "kill 4: lab down, ", "nothing left"):
+        assert line in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,94 @@
+"""The reference of the topology language is true and complete."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.lint.load_topology import bundle, load
+from vstream.lint.rules.topology import RULES
+from vstream.topology.document import (
+    ConnectDocument,
+    ConsumerDocument,
+    JetStreamDocument,
+    KeyValueDocument,
+    LinkDocument,
+    ObjectStoreDocument,
+    PortsDocument,
+    RegionDocument,
+    StreamDocument,
+    StretchDocument,
+    TopologyDocument,
+)
+
+TEXT = (ROOT / "docs" / "topology.md").read_text(encoding="utf-8")
+BLOCKS = [
+    block
+    for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    if re.search(r"^version: 1$", block, re.MULTILINE)
+]
+CODES = re.findall(r"^\| (VS\d+) \| (.*) \|$", TEXT, re.MULTILINE)
+
+
+def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
+    text = (ROOT / "docs" / "consistency.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    loaded = load(block.encode(), "docs/consistency.md")
+    assert loaded.diagnostics == ()
+    assert len(bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_example_is_valid_and_renders(block: str) -> None:
+    loaded = load(block.encode(), "docs/topology.md")
+    assert loaded.diagnostics == ()
+    assert bundle(loaded.require()).artifacts
+
+
+def test_every_block_is_a_whole_topology() -> None:
+    assert len(BLOCKS) == TEXT.count("```yaml")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TopologyDocument,
+        RegionDocument,
+        JetStreamDocument,
+        PortsDocument,
+        ConnectDocument,
+        StreamDocument,
+        ConsumerDocument,
+        StretchDocument,
+        LinkDocument,
+        KeyValueDocument,
+        ObjectStoreDocument,
+    ],
+)
+def test_every_key_of_the_language_is_in_it(model: type[TopologyDocument]) -> None:
+    missing = {key for key in model.model_fields if not re.search(rf"`[^`]*\b{key}\b[^`]*`", TEXT)}
+    assert missing == set()
+
+
+def test_every_code_is_in_it_once_and_in_order() -> None:
+    codes = [code for code, _ in CODES]
+    assert codes == sorted(set(codes))
+    assert {rule.code for rule in RULES} <= set(codes)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_codes_line_is_the_first_sentence_of_its_manual_page(rule: object) -> None:
+    manual, code, severity = (getattr(rule, word) for word in ("manual", "code", "severity"))
+    first = " ".join(manual.strip().split("\n\n")[0].split()).rstrip(".")
+    prefix = "warning: " if severity.value == "warning" else ""
+    assert dict(CODES)[code] == prefix + first[0].lower() + first[1:]
+
+
+def test_the_example_of_buckets_is_valid_and_renders() -> None:
+    text = (ROOT / "docs" / "buckets.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    loaded = load(block.encode(), "docs/buckets.md")
+    assert loaded.diagnostics == ()
+    assert bundle(loaded.require()).artifacts
