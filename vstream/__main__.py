@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from vstream.cli.app import run
+
 
 def main() -> None:
     """Run the command line."""
-    from vstream.cli.app import run  # noqa: PLC0415 - keeps `import vstream.__main__` free of side effects
-
     run()
 
 

@@ -9,43 +9,108 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli import (
-    apply,
-    beacon,
-    consumer,
-    doctor,
-    drift,
-    explain,
-    export,
-    graph,
-    import_,
-    init,
-    keys,
-    lint,
-    plan,
-    probe,
-    render,
-    resolve,
-    resync,
-    schema,
-    size,
-    status,
-    validate,
-)
-from vstream.cli import map as mapping
-from vstream.cli.audit import command
-from vstream.cli.chaos import commands
-from vstream.cli.lab import commands as lab
-from vstream.cli.repair import command as repair
-from vstream.cli.scenario import commands as scenario
+from vstream.cli.exit_codes import INTERRUPTED, exit_code
+from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
+
+PANELS = {
+    "Design": {
+        "init": CommandEntry(module="vstream.cli.init", help="Write a starter topology."),
+        "import": CommandEntry(module="vstream.cli.import_", help="Write a topology from what runs on the servers."),
+        "validate": CommandEntry(module="vstream.cli.validate", help="Check a topology file or a scenario file."),
+        "lint": CommandEntry(
+            module="vstream.cli.lint",
+            help="Find mistakes that servers accept: in configurations, mappings, streams and topologies.",
+        ),
+        "explain": CommandEntry(module="vstream.cli.explain", help="Print the manual page of a finding."),
+        "schema": CommandEntry(module="vstream.cli.schema", help="Print the JSON Schema of a file format."),
+        "map": CommandEntry(module="vstream.cli.map", help="Show where servers route a publish."),
+        "resolve": CommandEntry(
+            module="vstream.cli.resolve", help="Show the physical streams behind a virtual stream."
+        ),
+        "graph": CommandEntry(
+            module="vstream.cli.graph", help="Draw the regions, the streams, and what replicates where."
+        ),
+        "size": CommandEntry(module="vstream.cli.size", help="Estimate what a topology needs at given rates."),
+    },
+    "Change": {
+        "render": CommandEntry(
+            module="vstream.cli.render",
+            help="Write stream configurations, mappings, server configurations and contexts.",
+        ),
+        "plan": CommandEntry(
+            module="vstream.cli.plan", help="Show what `apply` would change, and the risk of each change."
+        ),
+        "apply": CommandEntry(module="vstream.cli.apply", help="Make the servers match the topology."),
+        "keys": CommandEntry(
+            module="vstream.cli.keys", help="Create, show and rotate the keys of users.", attribute="app"
+        ),
+        "consumer": CommandEntry(
+            module="vstream.cli.consumer",
+            help="Show durable consumers, and continue them in another region.",
+            attribute="app",
+        ),
+    },
+    "Observe": {
+        "status": CommandEntry(
+            module="vstream.cli.status",
+            help="Show what works now, and how far each region lags behind each other.",
+            attribute="status",
+        ),
+        "watch": CommandEntry(module="vstream.cli.status", help="Repeat `status` until Ctrl-C.", attribute="watch"),
+        "export": CommandEntry(module="vstream.cli.export", help="Serve the status as Prometheus metrics."),
+        "beacon": CommandEntry(
+            module="vstream.cli.beacon",
+            help="Publish beacons, and show how old the newest of each region is in each other.",
+        ),
+        "probe": CommandEntry(module="vstream.cli.probe", help="Prove that each virtual stream works in each region."),
+        "doctor": CommandEntry(
+            module="vstream.cli.doctor", help="Find what is wrong with the live system, and say what to do."
+        ),
+        "drift": CommandEntry(module="vstream.cli.drift", help="Check that the servers still match the topology."),
+        "audit": CommandEntry(
+            module="vstream.cli.audit.command", help="Check that every region holds every message, once and in order."
+        ),
+    },
+    "Recover": {
+        "resync": CommandEntry(
+            module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
+        ),
+        "repair": CommandEntry(
+            module="vstream.cli.repair.command",
+            help="Restore lost messages and skipped positions, and remove duplicates.",
+        ),
+    },
+    "Rehearse": {
+        "lab": CommandEntry(
+            module="vstream.cli.lab.commands", help="Run the servers of a topology on this machine.", attribute="app"
+        ),
+        "chaos": CommandEntry(
+            module="vstream.cli.chaos.commands", help="Inject faults into a lab, and undo them.", attribute="app"
+        ),
+        "scenario": CommandEntry(
+            module="vstream.cli.scenario.commands",
+            help="Run rehearsals: workload, faults and expectations from a file.",
+            attribute="app",
+        ),
+    },
+}
+"""Every command, where it is, and its line in the help."""
+
+
+class Commands(LazyGroup):
+    """The commands of `vstream`."""
+
+    panels = PANELS
+
 
 app = typer.Typer(
     name="vstream",
+    cls=Commands,
     help="Multi-region virtual streams on NATS JetStream, from one topology file.",
     epilog="Exit codes: 0 yes · 1 no (errors in files, checks that fail, changes refused) · 2 usage · "
     "3 could not do it · 130 interrupted.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -66,46 +131,14 @@ def _main(
     pass
 
 
-app.command("init")(init.command)
-app.command("import")(import_.command)
-app.command("validate")(validate.command)
-app.command("lint")(lint.command)
-app.command("map")(mapping.command)
-app.command("resolve")(resolve.command)
-app.command("explain")(explain.command)
-app.command("render")(render.command)
-app.command("plan")(plan.command)
-app.command("apply")(apply.command)
-app.command("probe")(probe.command)
-app.command("status")(status.status)
-app.command("watch")(status.watch)
-app.command("export")(export.command)
-app.command("beacon")(beacon.command)
-app.command("doctor")(doctor.command)
-app.command("drift")(drift.command)
-app.command("audit")(command.command)
-app.command("resync")(resync.command)
-app.add_typer(consumer.app, name="consumer")
-app.command("repair")(repair.command)
-app.add_typer(lab.app, name="lab")
-app.add_typer(keys.app, name="keys")
-app.add_typer(commands.app, name="chaos")
-app.add_typer(scenario.app, name="scenario")
-app.command("graph")(graph.command)
-app.command("size")(size.command)
-app.command("schema")(schema.command)
-
-
 def run() -> None:
     """Run the command line; this is the only place that turns failures into exit codes."""
-    from vstream.cli.exit_codes import INTERRUPTED, exit_code  # noqa: PLC0415 - not needed for --help
-
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
     gc.set_threshold(200_000, 20, 100)
     try:
         try:
-            app()
+            app(prog_name="vstream")
         finally:
             # What cannot be written is to fail here, where it can be said, and not when Python ends.
             sys.stdout.flush()
