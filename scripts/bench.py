@@ -73,7 +73,7 @@ def rendering(sizes: list[int]) -> None:
     for size in sizes:
         content = document(size).encode()
         start = time.process_time()
-        bundle = load_topology.bundle(load_topology.load(content, "bench.yaml").require())
+        bundle = load_topology.render_bundle(load_topology.load(content, "bench.yaml").require())
         seconds = time.process_time() - start
         print(
             f"  {size:>6,} virtual streams  {seconds:8.3f} s  {1e6 * seconds / len(bundle.streams):8.0f} µs per stream"
@@ -125,7 +125,7 @@ async def up(topology: Topology) -> str:
     await lab.up(
         "bench",
         topology,
-        lambda addresses: load_topology.bundle(topology, addresses=addresses),
+        lambda addresses: load_topology.render_bundle(topology, addresses=addresses),
         binary=binaries.locate(),
         on_progress=lambda _step: None,
     )
@@ -136,7 +136,7 @@ async def servers(size: int, rounds: int, directory: Path) -> None:
     file = directory / "bench.yaml"
     file.write_text(document(size))
     topology = load_topology.load(file.read_bytes(), str(file)).require()
-    bundle = load_topology.bundle(topology)
+    bundle = load_topology.render_bundle(topology)
     count = len(bundle.streams)
     print(f"\n{size:,} virtual streams, {count:,} physical streams, R1 on disk, one server per region")
     ratios, plans = [], []
@@ -174,9 +174,9 @@ def linting(sizes: list[int], rounds: int, directory: Path) -> None:
     for size in sizes:
         file = directory / "mappings.cfg"
         file.write_text(
-            load_topology.bundle(load_topology.load(document(size // RULES_PER_STREAM).encode(), "").require()).text(
-                file.name
-            )
+            load_topology.render_bundle(
+                load_topology.load(document(size // RULES_PER_STREAM).encode(), "").require()
+            ).text(file.name)
         )
         pairs = [(cpu(server, "-t", "-c", str(file)), cpu(*VSTREAM, "lint", str(file))) for _ in range(rounds)]
         theirs, ours = (statistics.median(some) for some in zip(*pairs, strict=True))

@@ -81,7 +81,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
     wanted = load_topology.load(bench_routing.topology(layout, int(layout != "plain")).encode(), "bench.yaml").require()
 
     def render(addresses: Any) -> Bundle:
-        return load_topology.bundle(wanted, addresses=addresses)
+        return load_topology.render_bundle(wanted, addresses=addresses)
 
     name = f"bench-fetch-{layout}"
     await lab.up(name, wanted, render, on_progress=lambda _: None, timeout=120)
@@ -91,7 +91,7 @@ async def running(number: int, layout: str) -> AsyncIterator[Place]:
         if layout == "plain":
             await client.jetstream().add_stream(name=STREAM, subjects=[f"v.{STREAM}.>"], storage="memory")
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load_topology.bundle(wanted), role)
+            await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
         await asyncio.to_thread(bench_routing.fill, endpoint)
         await bench_routing.sourced(client, len(bench_routing.SIZES) * bench_routing.FILLED)
         process = psutil.Process(lab.status(name).servers[0].pid)

@@ -113,7 +113,7 @@ async def missed(render: Callable[[Any], Bundle], wanted: Topology) -> tuple[int
     try:
         endpoint = lab.endpoints(NAME)["west"]
         for role in (Role.WRITE, Role.READ):
-            await bench_routing.create(endpoint, load_topology.bundle(wanted), role)
+            await bench_routing.create(endpoint, load_topology.render_bundle(wanted), role)
         clients = [
             await nats.connect(url, user=endpoint.user, password=endpoint.password, allow_reconnect=False)
             for url in endpoint.urls
@@ -152,10 +152,10 @@ async def _table() -> None:
         wanted = topology(clients, servers=3)
 
         def as_it_is(addresses: Any, wanted: Topology = wanted) -> Bundle:
-            return load_topology.bundle(wanted, addresses=addresses)
+            return load_topology.render_bundle(wanted, addresses=addresses)
 
         def changed(addresses: Any, wanted: Topology = wanted, clients: str = clients) -> Bundle:
-            return by_stream(load_topology.bundle(wanted, addresses=addresses), clients)
+            return by_stream(load_topology.render_bundle(wanted, addresses=addresses), clients)
 
         for title, render in (("as it is", as_it_is), ("a stream import", changed)):
             without, tried = await missed(render, wanted)

@@ -225,7 +225,7 @@ async def measure(
     bundles: list[Bundle] = []
 
     def render(addresses: Any) -> Bundle:
-        bundles.append(change(load_topology.bundle(wanted, addresses=addresses)))
+        bundles.append(change(load_topology.render_bundle(wanted, addresses=addresses)))
         return bundles[-1]
 
     await lab.up("bench-routing", wanted, render, on_progress=lambda _: None, timeout=120)

@@ -9,10 +9,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vstream.audit import codes
 from vstream.health.doctor import codes as doctor
-from vstream.lint.manual import markdown
+from vstream.lint.manual import rules_markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TEXTS = {"rules.md": markdown, "findings.md": codes.markdown, "doctor.md": doctor.markdown}
+TEXTS = {"rules.md": rules_markdown, "findings.md": codes.markdown, "doctor.md": doctor.markdown}
 
 
 def main() -> int:

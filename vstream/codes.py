@@ -34,7 +34,7 @@ class Chapter:
     pages: tuple[Page, ...]
 
 
-def written(title: str, about: str, chapters: Sequence[Chapter]) -> str:
+def render_manual(title: str, about: str, chapters: Sequence[Chapter]) -> str:
     """*chapters* as one Markdown document."""
     parts = [
         f"# {title}\n",
@@ -52,11 +52,11 @@ def written(title: str, about: str, chapters: Sequence[Chapter]) -> str:
         parts.append("")
         for page in chapter.pages:
             parts.append(f"### {page.code} {page.name}\n")
-            parts.append(_demoted(page.text) + "\n")
+            parts.append(_demote_headings(page.text) + "\n")
     return "\n".join(parts)
 
 
-def _demoted(text: str) -> str:
+def _demote_headings(text: str) -> str:
     """*text* with its headings two levels down, but for what is an example."""
     lines, is_code = [], False
     for line in text.splitlines():

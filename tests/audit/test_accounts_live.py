@@ -24,7 +24,7 @@ from vstream.audit.stages import Run
 from vstream.audit.table_store import Shelf
 from vstream.diagnostics import Severity
 from vstream.lab import lab
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.topology import naming
 from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
 from vstream.topology.model import Consistency, Routing, Topology
@@ -124,7 +124,7 @@ async def delete(name: str, seq: int) -> None:
 
 def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Report:
     wanted = load(file.read_bytes(), file.name).require()
-    streams = bundle(wanted, addresses=lab.addresses("audited")).streams
+    streams = render_bundle(wanted, addresses=lab.addresses("audited")).streams
     scratch.mkdir()
     found = frames.live(spark, extent(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch)
     models = {one.name: one.consistency.value for one in wanted.streams}

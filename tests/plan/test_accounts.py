@@ -9,7 +9,7 @@ import pytest
 from tests.support.plans import FakeServers, rendered, topology
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
-from vstream.lint.load_topology import bundle
+from vstream.lint.load_topology import render_bundle
 from vstream.plan import account_entries
 from vstream.plan.apply import apply
 from vstream.plan.diff import Observed, diff, spell_destinations
@@ -145,7 +145,7 @@ def test_what_the_text_says_is_what_was_meant() -> None:
     from vstream.render.accounts.accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
 
     wanted = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
-    read = bundle(wanted).accounts
+    read = render_bundle(wanted).accounts
     assert [(one.name, one.has_jetstream, one.imports) for one in read] == [
         (one.name, one.has_jetstream, one.imports) for one in meant(wanted)
     ]
@@ -169,23 +169,27 @@ async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_say
 
 def test_a_plan_says_how_clients_reach_streams_and_what_that_costs() -> None:
     hidden = topology(ROOTED, routing="accounts", roots=["v.>"], server_version="2.12")
-    assert view.routing(hidden, bundle(hidden)) == (
+    assert view.routing(hidden, render_bundle(hidden)) == (
         "routing: accounts, 5 mapping rules for every publish, about 25 µs of a server for an acknowledged one"
     )
-    assert view.routing_as_dict(hidden, bundle(hidden)) == {"profile": "accounts", "rules": 5, "acknowledged_us": 25.0}
+    assert view.routing_as_dict(hidden, render_bundle(hidden)) == {
+        "profile": "accounts",
+        "rules": 5,
+        "acknowledged_us": 25.0,
+    }
     for beside, cost in (("domains", 8), ("regional", 9)):
         aside = topology(ROOTED, routing=beside, roots=["v.>"], server_version="2.12")
-        assert view.routing(aside, bundle(aside)) == (
+        assert view.routing(aside, render_bundle(aside)) == (
             f"routing: {beside}, 2 mapping rules for every publish, about {cost} µs of a server for an acknowledged one"
         )
     many = topology({f"s{number}": {"subjects": [f"s{number}.>"]} for number in range(100)})
-    assert view.routing(many, bundle(many)) == (
+    assert view.routing(many, render_bundle(many)) == (
         "routing: mapped, 900 mapping rules for every publish, about 55 µs of a server for an acknowledged one: "
         "`routing: accounts` needs 3 and one for each root (docs/routing.md)"
     )
     ordered = {"foo": {"subjects": ["foo.>"], "consistency": "ordered", "virtual_name": "order"}}
     named = topology(ordered, stretch={"members": "all"})
-    assert view.routing(named, bundle(named)).endswith(
+    assert view.routing(named, render_bundle(named)).endswith(
         "\nconsumers on `foo` live in the stretch cluster: their messages and acknowledgements cross regions, "
         "and a region that is cut off has none (docs/consistency.md)"
     )

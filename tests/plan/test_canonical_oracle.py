@@ -15,7 +15,7 @@ from tests.support.command import vstream
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.diff import Observed, diff
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
@@ -151,7 +151,7 @@ async def test_what_is_created_is_no_drift(own_state: Path, version: str, naming
     file.write_text(json.dumps(document(version, naming)))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    wanted = bundle(topology, addresses=lab.addresses("oracle"))
+    wanted = render_bundle(topology, addresses=lab.addresses("oracle"))
     observed = await listed(wanted)
     assert len(observed.streams) == len(wanted.streams) > 2 * STREAMS
     plan = diff("oracle", wanted.streams, wanted.mappings, observed)
@@ -171,7 +171,7 @@ async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> No
     file.write_text(json.dumps(content))
     up = vstream("lab", "up", file, "--server-version", version)
     assert up.code == 0, up.err
-    wanted = bundle(checked(content), addresses=lab.addresses("oracle"))
+    wanted = render_bundle(checked(content), addresses=lab.addresses("oracle"))
     observed = await listed(wanted)
     assert sum(bool(one.config.mirror_name) for one in observed.streams.values()) == 5 * MIRRORED
     plan = diff("oracle", wanted.streams, wanted.mappings, observed)

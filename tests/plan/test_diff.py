@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.plans import FakeServers, rendered, topology
-from vstream.lint.load_topology import bundle
+from vstream.lint.load_topology import render_bundle
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.gates import GateKind
 from vstream.plan.plan import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
@@ -250,8 +250,8 @@ async def test_mapping_rules_of_others_are_left_alone() -> None:
 
 @pytest.mark.parametrize("naming", ["isolated", "blog"])
 async def test_rules_of_a_stream_that_is_gone_are_removed(naming: str) -> None:
-    before = bundle(topology({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.*"]}}, naming=naming))
-    after = bundle(topology(naming=naming))
+    before = render_bundle(topology({"foo": {"subjects": ["foo.>"]}, "bar": {"subjects": ["bar.*"]}}, naming=naming))
+    after = render_bundle(topology(naming=naming))
     made = plan(after, (await world(before)).observed())
     kept = {mapping.source for mapping in after.mappings}
     assert {rule.source for rule in made.rules} == {mapping.source for mapping in before.mappings} - kept

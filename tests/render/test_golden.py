@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 
 GOLDEN = ROOT / "tests" / "golden"
 TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.yaml"), *GOLDEN.glob("*.yaml")])}
@@ -16,7 +16,7 @@ TOPOLOGIES = {path.stem: path for path in sorted([*(ROOT / "examples").glob("*.y
 def test_a_topology_renders_to_exactly_these_files(name: str, golden: Golden) -> None:
     loaded = load(TOPOLOGIES[name].read_bytes(), f"{name}.yaml")
     assert loaded.diagnostics == ()
-    rendered = bundle(loaded.require())
+    rendered = render_bundle(loaded.require())
     golden.check_directory(GOLDEN / name, {artifact.path: artifact.text for artifact in rendered.artifacts})
 
 

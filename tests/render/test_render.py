@@ -17,7 +17,7 @@ from tests.support.work import work
 from vstream import resources
 from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.render.environment import quote, to_json
 from vstream.render.mapping_set import READ_RULES, mapping_set
 from vstream.render.server_view import default_addresses
@@ -39,7 +39,7 @@ def topology(text: str = HEAD + REGIONS + STREAMS) -> Topology:
 
 
 def rendered(text: str = HEAD + REGIONS + STREAMS, templates: Path | None = None) -> Bundle:
-    return bundle(topology(text), templates=templates)
+    return render_bundle(topology(text), templates=templates)
 
 
 # -- the same input gives the same bytes -----------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_any_text_of_a_topology_reads_back_equal_from_its_files(directory: str, 
         "version": 1, "name": "acme", "server_version": "2.12", "regions": {"west": {"servers": 1}}, "jetstream": {"store_dir": directory},
         "streams": {"foo": {"subjects": "foo", "max_age": "1h", "description": description, "metadata": {description: directory}}},
     }  # fmt: skip
-    found = bundle(load(shapes.as_file(value), "t.yaml").require())
+    found = render_bundle(load(shapes.as_file(value), "t.yaml").require())
     assert found.streams[0].config.fields["description"] == description
     assert found.streams[0].config.metadata[description] == directory
     conf = natsconf.parse(found.text("servers/west-1.conf"), "t.conf", include=lambda path, _: (path, "")).root
@@ -350,7 +350,7 @@ def test_a_region_that_has_a_context_already_gets_none() -> None:
 
 def test_checking_and_rendering_grow_with_the_streams_and_no_faster() -> None:
     def once(streams: int) -> int:
-        return work(lambda: bundle(load(many_streams(streams), "t.yaml").require()))
+        return work(lambda: render_bundle(load(many_streams(streams), "t.yaml").require()))
 
     once(1)  # templates are compiled once
     assert once(80) < 4.5 * once(20)

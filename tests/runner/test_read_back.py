@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.runner.read_back import read_back
 from vstream.topology.bundle import PhysicalStream
 
@@ -29,7 +29,7 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     def captured(stream: PhysicalStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
-    found = [captured(one) for one in bundle(load(text.encode(), EXAMPLE.name).require()).streams]
+    found = [captured(one) for one in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]
     roles = {one.name: one.role for one in found}
     mirrors = [one for one in found if one.mirror is not None]
     assert {(one.role, roles[one.mirror or ""]) for one in mirrors} == {("read", "origin"), ("read", "order")}

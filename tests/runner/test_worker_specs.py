@@ -54,7 +54,7 @@ def staged(wanted: Scenario) -> Stage:
     return Stage(
         lab="cast",
         topology=topology,
-        bundle=load_topology.bundle(topology),
+        bundle=load_topology.render_bundle(topology),
         endpoints=endpoints,
         clients=endpoints,
         logs=Path("log"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vstream.lint.load_topology import bundle
+from vstream.lint.load_topology import render_bundle
 from vstream.plan.canonical import canonical
 from vstream.plan.diff import spell_destinations
 from vstream.plan.importing.found import Found, FoundServer, Way
@@ -23,7 +23,7 @@ def reported(fields: Any) -> dict[str, Any]:
 
 def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Found:
     """Everything that servers would say that run *topology*."""
-    wanted: Bundle = bundle(topology)
+    wanted: Bundle = render_bundle(topology)
     streams = {one.config.name: observed(one.config.fields) for one in wanted.streams}
     consumers: dict[str, dict[str, ObservedConsumer]] = {}
     for one in wanted.consumers:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
 from vstream.cli.views import diagnostics, findings, mapping
-from vstream.lint.engine import Report, Surroundings, lint
-from vstream.lint.fixes import diff, fixed
-from vstream.lint.load_scenario import Loaded as LoadedScenario
+from vstream.lint.engine import LintReport, Surroundings, lint
+from vstream.lint.fixes import apply_fixes, diff
+from vstream.lint.load_scenario import LoadedScenario
 from vstream.lint.load_scenario import load as load_any_scenario
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.manual import PAGES
 from vstream.lint.read import Source, gather
 from vstream.lint.simulate import simulate
@@ -134,10 +134,10 @@ def surroundings(files: Mapping[str, bytes]) -> Surroundings:
         return load_any_scenario(content, name, read)
 
     env = {"PASSWORD": "secret", "PATH": "/bin"}
-    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=bundle)
+    return Surroundings(read=read, env=env, load=load, load_scenario=load_scenario, render=render_bundle)
 
 
-def checked(files: Mapping[str, bytes]) -> Report:
+def checked(files: Mapping[str, bytes]) -> LintReport:
     """Lint *files*, write the findings in every way, and see that they make sense."""
     around = surroundings(files)
     sources = [Source(name=name, content=content) for name, content in files.items()]
@@ -155,7 +155,7 @@ def checked(files: Mapping[str, bytes]) -> Report:
         assert one.span is None or (one.span.line >= 1 and one.span.column >= 1), one
         assert one.span is None or (one.span.line, one.span.column) <= (one.span.end_line, one.span.end_column), one
         assert one.span is None or one.span.file in files or one.span.file.startswith("templates/"), one
-    after = fixed(report.diagnostics, report.texts, set(files))
+    after = apply_fixes(report.diagnostics, report.texts, set(files))
     list(diff(report.texts, after))
     workspace = gather(sources, read=around.read, env=around.env).workspace()
     for block in workspace.blocks:

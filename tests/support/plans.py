@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vstream.errors import NotReachableError, ServerError
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.canonical import canonical
 from vstream.plan.diff import Observed, spell_destinations
 from vstream.plan.gates import Gate
@@ -34,7 +34,7 @@ def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:
 
 
 def rendered(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:
-    return bundle(topology(streams, **over))
+    return render_bundle(topology(streams, **over))
 
 
 class FakeServers:

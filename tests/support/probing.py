@@ -48,7 +48,7 @@ def topology() -> Topology:
 
 
 def render(addresses: Sequence[ServerAddress]) -> Bundle:
-    return load_topology.bundle(topology(), addresses=addresses)
+    return load_topology.render_bundle(topology(), addresses=addresses)
 
 
 def physical(role: Role, region: str) -> str:

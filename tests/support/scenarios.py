@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.topologies import concise
-from vstream.lint.load_scenario import Loaded, load
+from vstream.lint.load_scenario import LoadedScenario, load
 from vstream.scenario.model import Scenario
 
 ACME = b"""\
@@ -61,7 +61,7 @@ def read(name: str) -> bytes:
     return FILES[name]
 
 
-def loaded(text: str, file: str = "s.yaml") -> Loaded:
+def loaded(text: str, file: str = "s.yaml") -> LoadedScenario:
     """*text*, loaded."""
     return load(text.encode(), file, read)
 

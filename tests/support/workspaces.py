@@ -10,7 +10,7 @@ from tests.support.paths import TESTS
 from vstream.diagnostics import Diagnostic
 from vstream.lint.load_topology import load
 from vstream.lint.read import Source, gather
-from vstream.lint.registry import Rule, run
+from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
 from vstream.topology.bundle import stand_in
 
@@ -53,7 +53,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
 
 def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Diagnostic, ...]:
     """What all rules about streams and servers say about *files*."""
-    return run(RULES, workspace(files, server_version=server_version))
+    return run_rules(RULES, workspace(files, server_version=server_version))
 
 
 def codes(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> set[str]:

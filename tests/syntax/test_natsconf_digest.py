@@ -64,7 +64,7 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
 
 def test_rendered_configurations(tmp_path: Path) -> None:
     name = "three-regions.yaml"
-    bundle = load_topology.bundle(load_topology.load((EXAMPLES / name).read_bytes(), name).require())
+    bundle = load_topology.render_bundle(load_topology.load((EXAMPLES / name).read_bytes(), name).require())
     for artifact in bundle.artifacts:
         path = tmp_path / artifact.path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from tests.support import workspaces
 from tests.support.plans import rendered, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.render.accounts import domains, regional
 from vstream.render.accounts.accounts import accounts
 from vstream.topology import naming
@@ -156,7 +156,7 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
 ) -> None:
     news = {"subjects": ["news.>"], "core_subscribers": True, "regions": ["west"]}
     wanted = topology({"news": news, "foo": {"subjects": ["foo.>"]}}, routing=routing, server_version="2.12")
-    found = bundle(wanted)
+    found = render_bundle(wanted)
     read = [one for one in found.streams if one.role is Role.READ]
     heard = [one.config.fields for one in read if "republish" in one.config.fields]
     assert [(one["name"], one["republish"], "subjects" in one) for one in heard] == [

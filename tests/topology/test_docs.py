@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.rules.topology import RULES
 from vstream.topology.document import (
     ConnectDocument,
@@ -37,14 +37,14 @@ def test_the_example_of_the_consistency_models_is_valid_and_renders() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     loaded = load(block.encode(), "docs/consistency.md")
     assert loaded.diagnostics == ()
-    assert len(bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
+    assert len(render_bundle(loaded.require()).streams) == 6 + 7 + 4 + 3
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_valid_and_renders(block: str) -> None:
     loaded = load(block.encode(), "docs/topology.md")
     assert loaded.diagnostics == ()
-    assert bundle(loaded.require()).artifacts
+    assert render_bundle(loaded.require()).artifacts
 
 
 def test_every_block_is_a_whole_topology() -> None:
@@ -91,4 +91,4 @@ def test_the_example_of_buckets_is_valid_and_renders() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     loaded = load(block.encode(), "docs/buckets.md")
     assert loaded.diagnostics == ()
-    assert bundle(loaded.require()).artifacts
+    assert render_bundle(loaded.require()).artifacts

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Final
 
-from vstream.codes import Chapter, Page, written
+from vstream.codes import Chapter, Page, render_manual
 from vstream.diagnostics import Severity
 
 
@@ -569,4 +569,4 @@ CHAPTER: Final = Chapter(title="Audits", pages=tuple(code.page for code in ALL))
 
 def markdown() -> str:
     """The manual of an audit, as docs/findings.md has it."""
-    return written("Findings", "What `vstream audit` reports.", [CHAPTER])
+    return render_manual("Findings", "What `vstream audit` reports.", [CHAPTER])

@@ -242,7 +242,7 @@ async def _base(
 ) -> tuple[ConsumerConfig, ObservedConsumer | None]:
     """What the consumer shall be like: as the topology says, else as it is there, else as it was where it comes from."""
     from vstream.errors import ServerError  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle  # noqa: PLC0415
+    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
     from vstream.topology import naming  # noqa: PLC0415
     from vstream.topology.consumer_config import ConsumerConfig  # noqa: PLC0415
     from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
@@ -254,7 +254,7 @@ async def _base(
         if error.err_code != error_codes.CONSUMER_NOT_FOUND:
             raise
         found = None
-    declared = {(one.config.stream, one.config.durable): one.config for one in bundle(topology).consumers}
+    declared = {(one.config.stream, one.config.durable): one.config for one in render_bundle(topology).consumers}
     config = declared.get((on, name)) or (found.config if found else None)
     if config is None:
         # It is nobody's: the topology does not have it.

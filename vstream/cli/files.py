@@ -73,13 +73,13 @@ def _source(name: str, *, is_named: bool) -> Source:
             return Source(name=name, content=sys.stdin.buffer.read(detect.MAX_BYTES + 1))
         return Source(name=name, content=_bounded(Path(name), monotonic() + PATIENCE), is_named=is_named)
     except FileNotFoundError:
-        problem = detect.unreadable(name, "this file does not exist", "check the path")
+        problem = detect.unreadable_file(name, "this file does not exist", "check the path")
     except OSError as error:
-        problem = detect.unreadable(
+        problem = detect.unreadable_file(
             name, f"this file cannot be read: {error.strerror or error}", "check its permissions"
         )
     except ValueError as error:
-        problem = detect.unreadable(name, f"this file cannot be read: {error}", "check the path")
+        problem = detect.unreadable_file(name, f"this file cannot be read: {error}", "check the path")
     return Source(name=name, problem=problem, is_named=is_named)
 
 

@@ -17,9 +17,9 @@ import typer
 from vstream.cli.exit_codes import FAILED, NO
 
 if TYPE_CHECKING:
-    from vstream.lint.engine import Report, Surroundings
-    from vstream.lint.load_scenario import Loaded as LoadedScenario
-    from vstream.lint.load_topology import Loaded
+    from vstream.lint.engine import LintReport, Surroundings
+    from vstream.lint.load_scenario import LoadedScenario
+    from vstream.lint.load_topology import LoadedTopology
     from vstream.lint.read import Source
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import ServerVersion, Topology
@@ -91,7 +91,7 @@ def surroundings() -> Surroundings:
     from vstream.cli import files  # noqa: PLC0415
     from vstream.lint.engine import Surroundings  # noqa: PLC0415
 
-    def load(content: bytes, name: str) -> Loaded:
+    def load(content: bytes, name: str) -> LoadedTopology:
         from vstream.lint import load_topology  # noqa: PLC0415 - templates, which only topologies need
 
         return load_topology.load(content, name)
@@ -104,7 +104,7 @@ def surroundings() -> Surroundings:
     def render(topology: Topology) -> Bundle:
         from vstream.lint import load_topology  # noqa: PLC0415
 
-        return load_topology.bundle(topology)
+        return load_topology.render_bundle(topology)
 
     return Surroundings(read=files.read, env=os.environ, load=load, load_scenario=load_scenario, render=render)
 
@@ -144,7 +144,7 @@ def _default_format() -> LintFormat:
     return LintFormat.GITHUB if os.environ.get("GITHUB_ACTIONS") == "true" else LintFormat.FULL
 
 
-def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
+def _write(report: LintReport, output: LintFormat, diff: Sequence[str]) -> None:
     from vstream.cli.views import (  # noqa: PLC0415
         console,
         diagnostics,
@@ -178,7 +178,7 @@ def _write(report: Report, output: LintFormat, diff: Sequence[str]) -> None:
                     typer.echo(line.plain)
 
 
-def _conclude(report: Report, *, is_fixing: bool) -> None:
+def _conclude(report: LintReport, *, is_fixing: bool) -> None:
     from vstream.cli.views import console  # noqa: PLC0415
 
     counts = Counter(one.severity.value for one in report.diagnostics)
@@ -198,10 +198,12 @@ def _conclude(report: Report, *, is_fixing: bool) -> None:
         raise typer.Exit(NO)
 
 
-def _fix(given: list[Source], report: Report, again: Callable[[list[Source]], Report]) -> tuple[Report, list[str]]:
+def _fix(
+    given: list[Source], report: LintReport, again: Callable[[list[Source]], LintReport]
+) -> tuple[LintReport, list[str]]:
     """Correct what can be, until nothing more can; returns what is left, and the changes."""
     from vstream.cli.files import STDIN  # noqa: PLC0415
-    from vstream.lint.fixes import diff, fixed  # noqa: PLC0415
+    from vstream.lint.fixes import apply_fixes, diff  # noqa: PLC0415
 
     before = report.texts
     writable = {
@@ -209,7 +211,7 @@ def _fix(given: list[Source], report: Report, again: Callable[[list[Source]], Re
     }
     after: dict[str, str] = {}
     for _ in range(_MOST_ROUNDS):
-        changed = fixed(report.diagnostics, report.texts, writable)
+        changed = apply_fixes(report.diagnostics, report.texts, writable)
         if not changed:
             break
         after |= changed

@@ -74,7 +74,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.cli.lint import surroundings  # noqa: PLC0415
     from vstream.cli.views.diagnostics import clean  # noqa: PLC0415
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle, load  # noqa: PLC0415
+    from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
     from vstream.lint.read import Source, gather  # noqa: PLC0415
     from vstream.topology.bundle import loaded_path, stand_in  # noqa: PLC0415
 
@@ -86,7 +86,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
             raise VstreamError("there are two topologies among the files", hint="name one of them")
         topology = load(source.content, source.name).require()
         path = loaded_path(topology)
-        rendered = bundle(topology).text(path).encode()
+        rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.
         more = gather(
             [Source(name=f"{source.name}/{path}", content=rendered)], read=lambda name: (stand_in(name) or "").encode()

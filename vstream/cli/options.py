@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.jetstream.keyring import Keyring
-    from vstream.lint.load_topology import Loaded
+    from vstream.lint.load_topology import LoadedTopology
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Endpoint, Topology
 
@@ -55,7 +55,7 @@ def read(path: Path, *, limit: int) -> bytes:
         raise VstreamError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path) -> LoadedTopology:
     """Read and check a topology file."""
     from vstream.lint.load_topology import load as load_content  # noqa: PLC0415 - the whole core
     from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
@@ -197,10 +197,10 @@ def signer(topology: Topology, lab_name: str | None) -> Keyring | None:
 def bundle_for(topology: Topology, where: Target, templates: Path | None) -> Bundle:
     """The bundle of *topology* as *where* needs it: a lab's servers have addresses of their own."""
     from vstream.lab import lab  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle  # noqa: PLC0415
+    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
 
     seats = {seat.server.name for seat in topology.processes}
     addresses = None
     if where.lab is not None:
         addresses = tuple(one for one in lab.addresses(where.lab) if one.server.name in seats)
-    return bundle(topology, addresses=addresses, templates=templates, signer=signer(topology, where.lab))
+    return render_bundle(topology, addresses=addresses, templates=templates, signer=signer(topology, where.lab))

@@ -29,10 +29,10 @@ def command(
     Example: `vstream render acme.yaml -o build/`
     """
     from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle  # noqa: PLC0415
+    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
 
     wanted = options.load(topology).require()
-    rendered = bundle(wanted, templates=templates, signer=options.signer(wanted, None))
+    rendered = render_bundle(wanted, templates=templates, signer=options.signer(wanted, None))
     removed = write(rendered, output)
     console.say(
         f"{output}: {len(rendered.artifacts)} files, {len(rendered.streams)} streams, "

@@ -32,7 +32,7 @@ def command(
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import InvalidInputError  # noqa: PLC0415
     from vstream.lint import detect  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle, load  # noqa: PLC0415
+    from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
     from vstream.lint.rules.wording import count  # noqa: PLC0415
     from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
 
@@ -46,7 +46,7 @@ def command(
     rendered = None
     if loaded.topology is not None and not any(one.is_error for one in found):
         try:
-            rendered = bundle(loaded.topology, templates=templates)
+            rendered = render_bundle(loaded.topology, templates=templates)
         except InvalidInputError as error:
             found = (*found, *error.diagnostics)
     if show(found, {file: loaded.text}, output):

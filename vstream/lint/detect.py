@@ -47,11 +47,11 @@ def decode(content: bytes, file: str) -> str | Diagnostic:
     """The text of a file, byte order mark and line breaks included, or why it is none (VS004)."""
     if len(content) > MAX_BYTES:
         message = f"more than {MAX_BYTES // 1024 // 1024} MiB: too large for a configuration"
-        return unreadable(file, message, "is this the right file?")
+        return unreadable_file(file, message, "is this the right file?")
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return unreadable(file, "this is UTF-16 text", "save the file as UTF-8")
+        return unreadable_file(file, "this is UTF-16 text", "save the file as UTF-8")
     if b"\0" in content:
-        return unreadable(file, "this is a binary file: it has NUL bytes", "is this the right file?")
+        return unreadable_file(file, "this is a binary file: it has NUL bytes", "is this the right file?")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -59,16 +59,16 @@ def decode(content: bytes, file: str) -> str | Diagnostic:
         line = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
         message = f"this is not UTF-8 text: byte 0x{content[error.start]:02x}"
-        return unreadable(file, message, "save the file as UTF-8", Span.point(file, line, column))
+        return unreadable_file(file, message, "save the file as UTF-8", Span.point(file, line, column))
 
 
-def unreadable(file: str, message: str, hint: str, span: Span | None = None) -> Diagnostic:
+def unreadable_file(file: str, message: str, hint: str, span: Span | None = None) -> Diagnostic:
     """Why a file could not be checked at all."""
     place = span or Span.point(file, 1, 1)
     return Diagnostic(code="VS004", severity=Severity.ERROR, message=message, span=place, hint=hint)
 
 
-def marks(text: str) -> int:
+def count_values(text: str) -> int:
     """How many values *text* has at most, as a configuration."""
     return sum(map(text.count, _MARKS))
 
@@ -82,7 +82,7 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     name = file.lower()
     text = text.lstrip(_BLANKS)
     start = text[:1]
-    if _DECORATION.search(text) or (start == "e" and token(text.rstrip(_BLANKS)) is not None):
+    if _DECORATION.search(text) or (start == "e" and find_token(text.rstrip(_BLANKS)) is not None):
         return Kind.TOKEN
     if start not in {"{", "["} and len({found[1] for found in _SCENARIO.finditer(text)}) > 1:
         return Kind.SCENARIO
@@ -96,12 +96,12 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     return Kind.TOPOLOGY if _TOPOLOGY.search(text) and _VERSION.search(text) else Kind.CONF
 
 
-def speaks_of_nats(text: str) -> bool:
+def looks_like_nats(text: str) -> bool:
     """Whether JSON that cannot be read was meant to be something that is checked here."""
     return _STREAM.search(text) is not None
 
 
-def token(text: str) -> tuple[str, int, int] | None:
+def find_token(text: str) -> tuple[str, int, int] | None:
     """The claims, as text, of the first JWT in *text*, and where the token begins and ends."""
     found = _TOKEN.search(text)
     if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Diagnostic, Related, Severity
 from vstream.errors import InvalidInputError
@@ -17,6 +17,8 @@ from vstream.topology.bundle import stand_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from vstream.lint.load_scenario import LoadedScenario
+    from vstream.lint.load_topology import LoadedTopology
     from vstream.lint.read import Gathered, Read
     from vstream.lint.workspace import Workspace
     from vstream.syntax.yaml import Document
@@ -24,30 +26,6 @@ if TYPE_CHECKING:
     from vstream.topology.model import ServerVersion, Topology
 
 _COULD_NOT = "VS004"
-
-
-class LoadedTopology(Protocol):
-    """A topology file that was read and checked (vstream.lint.load_topology.Loaded)."""
-
-    @property
-    def topology(self) -> Topology | None:
-        """The topology, None if its errors leave none."""
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the file."""
-
-
-class LoadedScenario(Protocol):
-    """A scenario file that was read and checked, with its topology (vstream.lint.load_scenario.Loaded)."""
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the file, or with its topology."""
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """The texts of these."""
 
 
 Load: TypeAlias = "Callable[[bytes, str], LoadedTopology]"
@@ -67,7 +45,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class LintReport:
     """Everything that was found, sorted; *texts* are those of the files, for what is shown of them."""
 
     diagnostics: tuple[Diagnostic, ...]
@@ -92,7 +70,7 @@ def lint(
     *,
     topology: Topology | None = None,
     server_version: ServerVersion | None = None,
-) -> Report:
+) -> LintReport:
     """
     Check *sources*, and everything that the topologies among them render to.
 
@@ -120,7 +98,7 @@ def lint(
     placed = {_placed(one, shown): None for one in found}
     suppressions = suppress.collect(comments, texts, streams, _exists)
     kept = suppress.apply(placed, suppressions)
-    return Report(
+    return LintReport(
         diagnostics=tuple(sorted(kept, key=Diagnostic.sort_key)),
         texts=texts,
         files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
@@ -143,7 +121,7 @@ def _comments(document: Document, file: str) -> list[Comment]:
 
 
 def _judge(workspace: Workspace) -> tuple[Diagnostic, ...]:
-    return registry.run(WORKSPACE_RULES, workspace)
+    return registry.run_rules(WORKSPACE_RULES, workspace)
 
 
 class _Declared:

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from vstream.diagnostics import Diagnostic, Edit
 
 
-def fixed(diagnostics: Iterable[Diagnostic], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:
+def apply_fixes(
+    diagnostics: Iterable[Diagnostic], texts: Mapping[str, str], writable: Collection[str]
+) -> dict[str, str]:
     """
     The texts that change, with every fix in them that touches only *writable* files.
 

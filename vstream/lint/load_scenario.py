@@ -30,7 +30,7 @@ Read: TypeAlias = Callable[[str], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedScenario:
     """A scenario file that was read: the scenario and its topology are None if errors leave none."""
 
     scenario: Scenario | None
@@ -62,7 +62,7 @@ class _Topology:
     file: str | None = None
 
 
-def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True) -> Loaded:
+def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bool] = lambda _: True) -> LoadedScenario:
     """
     Parse, decode and check a scenario, and the topology that it names or holds.
 
@@ -72,12 +72,12 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     document = yaml.parse(content, file)
     if not document.is_readable:
         found = tuple(_said_of_scenarios(one) for one in document.diagnostics)
-        return Loaded(scenario=None, topology=None, diagnostics=found, texts={file: document.text})
+        return LoadedScenario(scenario=None, topology=None, diagnostics=found, texts={file: document.text})
     beside = _topology(document, read)
     scenario, found = _check(document, beside)
     everything = (*document.diagnostics, *found, *beside.diagnostics, *_templates(scenario, document, is_directory))
     texts = {file: document.text, **({beside.file: beside.text} if beside.file else {})}
-    return Loaded(
+    return LoadedScenario(
         scenario=scenario,
         topology=beside.topology,
         diagnostics=tuple(sorted(everything, key=Diagnostic.sort_key)),
@@ -115,7 +115,7 @@ def _judge(
     shaped: ScenarioDocument, beside: _Topology, source: SourceMap, unsure: tuple[Path, ...] = ()
 ) -> tuple[Diagnostic, ...]:
     subject = ScenarioSubject(document=shaped, topology=beside.topology)
-    return registry.run(RULES, subject, source, unsure=unsure)
+    return registry.run_rules(RULES, subject, source, unsure=unsure)
 
 
 def _topology(document: Document, read: Read) -> _Topology:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedTopology:
     """A topology file that was read: the topology is None if the file's errors leave none."""
 
     text: str
@@ -42,16 +42,16 @@ class Loaded:
         return self.topology
 
 
-def load(content: bytes, file: str) -> Loaded:
+def load(content: bytes, file: str) -> LoadedTopology:
     """Parse, decode and check. Never raises: everything that is wrong is in the diagnostics, in the file's order."""
     return check(yaml.parse(content, file))
 
 
-def check(document: Document) -> Loaded:
+def check(document: Document) -> LoadedTopology:
     """Decode and check a document that is a topology, or was written as a part of another one."""
     topology, found = _read(document) if document.is_readable else (None, ())
     ordered = tuple(sorted((*document.diagnostics, *found), key=Diagnostic.sort_key))
-    return Loaded(text=document.text, topology=topology, diagnostics=ordered)
+    return LoadedTopology(text=document.text, topology=topology, diagnostics=ordered)
 
 
 def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
@@ -61,7 +61,7 @@ def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
     whole = buckets.expanded(shaped)
     topology = decode.resolve(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
-    return topology, registry.run(RULES, subject, document.source, written_at=buckets.written_at(shaped))
+    return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.written_at(shaped))
 
 
 def _rest(document: Document) -> tuple[Diagnostic, ...]:
@@ -72,10 +72,10 @@ def _rest(document: Document) -> tuple[Diagnostic, ...]:
     shaped, unsure = part
     whole = buckets.expanded(shaped)
     subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
-    return registry.run(RULES, subject, document.source, unsure=unsure, written_at=buckets.written_at(shaped))
+    return registry.run_rules(RULES, subject, document.source, unsure=unsure, written_at=buckets.written_at(shaped))
 
 
-def bundle(
+def render_bundle(
     topology: Topology,
     *,
     addresses: Sequence[ServerAddress] | None = None,

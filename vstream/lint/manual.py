@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from vstream.codes import Chapter, Page, written
+from vstream.codes import Chapter, Page, render_manual
 from vstream.diagnostics import Severity
 from vstream.lint.rules import MAPPING_RULES, SERVER_RULES, STREAM_RULES
 from vstream.lint.rules.scenarios import RULES as SCENARIO_RULES
@@ -193,6 +193,6 @@ PAGES: Final = {page.code: page for chapter in CHAPTERS for page in chapter.page
 CODES: Final = frozenset(PAGES)
 
 
-def markdown() -> str:
+def rules_markdown() -> str:
     """The whole manual of rules, as docs/rules.md has it."""
-    return written("Rules", "What `vstream validate` and `vstream lint` report.", CHAPTERS)
+    return render_manual("Rules", "What `vstream validate` and `vstream lint` report.", CHAPTERS)

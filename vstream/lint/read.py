@@ -17,7 +17,7 @@ from vstream.lint import detect
 from vstream.lint.detect import Kind
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
-from vstream.lint.reading.written import table
+from vstream.lint.reading.nodes import table
 from vstream.lint.workspace import DEFAULT_SERVER_VERSION, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
@@ -152,7 +152,7 @@ class _Gatherer:
         data = document.data
         if data is None and not source.name.lower().endswith(".json"):
             self._conf(text, source)
-        elif data is None and (source.is_named or detect.speaks_of_nats(text)):
+        elif data is None and (source.is_named or detect.looks_like_nats(text)):
             self.gathered.diagnostics += document.diagnostics
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
@@ -173,10 +173,10 @@ class _Gatherer:
             self.gathered.claims.append(block)
 
     def _token(self, text: str, source: Source) -> None:
-        found = detect.token(text)
+        found = detect.find_token(text)
         if found is None:
             message, hint = "this token cannot be decoded", "is the file complete?"
-            self.gathered.diagnostics.append(detect.unreadable(source.name, message, hint))
+            self.gathered.diagnostics.append(detect.unreadable_file(source.name, message, hint))
             return
         claims_text, start, end = found
         line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
@@ -192,7 +192,7 @@ class _Gatherer:
             data: Json = json.loads(text)
         except (ValueError, RecursionError):
             message = "the claims of this token are not JSON"
-            self.gathered.diagnostics.append(detect.unreadable(span.file, message, "is the token complete?", span))
+            self.gathered.diagnostics.append(detect.unreadable_file(span.file, message, "is the token complete?", span))
             return True
         if not claims.is_claims(data):
             return False
@@ -206,7 +206,7 @@ class _Gatherer:
     # Configurations
 
     def _conf(self, text: str, source: Source) -> None:
-        marks = detect.marks(text)
+        marks = detect.count_values(text)
         if marks > detect.MAX_MARKS:
             message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
             self.gathered.diagnostics.append(
@@ -234,7 +234,9 @@ class _Gatherer:
         for one in tokens.effective() if tokens else ():
             value = one.value
             found = (
-                detect.token(value.value) if isinstance(value, ConfScalar) and isinstance(value.value, str) else None
+                detect.find_token(value.value)
+                if isinstance(value, ConfScalar) and isinstance(value.value, str)
+                else None
             )
             if found is not None:
                 self._token_claims(found[0], value.span, f"{value.span.file}:{value.span.line}:claims")
@@ -262,7 +264,7 @@ class _Including:
             self._known[name] = text
         text = self._known[name]
         self._size += len(text)
-        self._marks += detect.marks(text)
+        self._marks += detect.count_values(text)
         if self._size > detect.MAX_BYTES or self._marks > detect.MAX_MARKS:
             raise ValueError("with it, the configuration is too large")
         self.names[name] = None

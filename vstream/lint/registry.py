@@ -60,7 +60,7 @@ def _as_it_is(path: Path) -> Path:
     return path
 
 
-def run(
+def run_rules(
     rules: Iterable[Rule[S]],
     subject: S,
     source: SourceMap | None = None,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.diagnostics import Span
-    from vstream.lint.workspace import Fault, MappingEntry, MappingsBlock
+    from vstream.lint.workspace import MappingEntry, MappingFault, MappingsBlock
     from vstream.subjects.resolve import Candidate, Resolution
 
 
@@ -82,7 +82,7 @@ def simulate(block: MappingsBlock, subject: str, cluster: str | None, clusters: 
 
 
 def _refusals(block: MappingsBlock) -> Iterator[Refusal]:
-    faults: list[Fault] = [fault for entry in block.entries for fault in entry.all_faults()]
+    faults: list[MappingFault] = [fault for entry in block.entries for fault in entry.all_faults()]
     for fault in (*([block.fault] if block.fault else []), *faults):
         yield Refusal(message=fault.message, span=fault.span)
     for error in block.table.errors:

@@ -26,7 +26,7 @@ DEFAULT_SERVER_VERSION: ServerVersion = (2, 10)
 """The oldest server that is assumed to read the files, where nothing says otherwise."""
 
 
-class Written(NamedTuple):
+class ConfValue(NamedTuple):
     """A value that somebody wrote: plain data, the place of the value, and that of its key if it has one."""
 
     value: Json
@@ -40,7 +40,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class MappingFault:
     """
     A part of a mapping that the server cannot read.
 
@@ -71,12 +71,12 @@ class MappingDestination:
     destination as far as it can be made sense of: without a subject its subject is empty.
     """
 
-    subject: Written | None
-    weight: Written | None
-    cluster: Written | None
+    subject: ConfValue | None
+    weight: ConfValue | None
+    cluster: ConfValue | None
     span: Span
     model: Destination
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[MappingFault, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -96,7 +96,7 @@ class MappingEntry:
     model: Mapping
     clusters: frozenset[str]
     """The clusters that its destinations name."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[MappingFault, ...] = ()
 
     @property
     def span(self) -> Span:
@@ -104,7 +104,7 @@ class MappingEntry:
         key, value = self.key_span, self.value_span
         return Span(key.file, key.line, key.column, value.end_line, value.end_column)
 
-    def all_faults(self) -> tuple[Fault, ...]:
+    def all_faults(self) -> tuple[MappingFault, ...]:
         """What the server cannot read: of the entry as a whole, then of its destinations, in the order written."""
         found = self.faults
         for destination in self.destinations:
@@ -131,7 +131,7 @@ class MappingsBlock:
     key_span: Span
     entries: tuple[MappingEntry, ...]
     table: MappingTable
-    fault: Fault | None = None
+    fault: MappingFault | None = None
     _places: dict[int, MappingEntry] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,8 +156,8 @@ class MappingsBlock:
 class Permission:
     """What one user may publish or subscribe to; *allow* is None where everything is allowed but *deny*."""
 
-    allow: tuple[Written, ...] | None = None
-    deny: tuple[Written, ...] = ()
+    allow: tuple[ConfValue, ...] | None = None
+    deny: tuple[ConfValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class UserConf:
     name: str
     account: str | None
     span: Span
-    password: Written | None = None
+    password: ConfValue | None = None
     publish: Permission | None = None
     subscribe: Permission | None = None
 
@@ -189,8 +189,8 @@ class AccountConf:
 class GatewayRemote:
     """One entry of the list of gateways."""
 
-    name: Written | None
-    urls: tuple[Written, ...]
+    name: ConfValue | None
+    urls: tuple[ConfValue, ...]
     span: Span
 
 
@@ -198,7 +198,7 @@ class GatewayRemote:
 class GatewayConf:
     """The `gateway` block."""
 
-    name: Written | None
+    name: ConfValue | None
     remotes: tuple[GatewayRemote, ...]
     span: Span
     key_span: Span
@@ -214,10 +214,10 @@ class JetStreamConf:
     """
 
     is_enabled: bool
-    store_dir: Written | None
-    max_file: Written | None
-    max_memory: Written | None
-    domain: Written | None
+    store_dir: ConfValue | None
+    max_file: ConfValue | None
+    max_memory: ConfValue | None
+    domain: ConfValue | None
     span: Span
     key_span: Span
     conf: ConfMap | None
@@ -246,8 +246,8 @@ class Listener:
 class LeafRemote:
     """A server that this one connects to as a leaf node; *account* is the local account that it binds to."""
 
-    urls: tuple[Written, ...]
-    account: Written | None
+    urls: tuple[ConfValue, ...]
+    account: ConfValue | None
     span: Span
     conf: ConfMap
 
@@ -266,8 +266,8 @@ class ServerConf:
     document: ConfDocument
     is_fragment: bool
     included: tuple[str, ...]
-    server_name: Written | None
-    cluster_name: Written | None
+    server_name: ConfValue | None
+    cluster_name: ConfValue | None
     cluster: ConfMap | None
     gateway: GatewayConf | None
     jetstream: JetStreamConf | None
@@ -275,7 +275,7 @@ class ServerConf:
     accounts: tuple[AccountConf, ...]
     users: tuple[UserConf, ...]
     """Every user: those of accounts, and those of `authorization`."""
-    system_account: Written | None
+    system_account: ConfValue | None
     authorization: ConfMap | None
     leaf_remotes: tuple[LeafRemote, ...]
     mappings: tuple[MappingsBlock, ...]

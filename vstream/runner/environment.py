@@ -14,8 +14,8 @@ from vstream.lab import keys, lab, versions
 from vstream.lab.links.state import Backend
 from vstream.lab.mappings import admin as mapping_admin
 from vstream.lab.state import lab_directory
-from vstream.lint.load_topology import bundle as rendered
 from vstream.lint.load_topology import load
+from vstream.lint.load_topology import render_bundle as rendered
 from vstream.plan.apply import apply
 from vstream.plan.diff import diff
 from vstream.plan.live.gate_checks import LiveGauges

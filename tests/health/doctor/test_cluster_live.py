@@ -76,7 +76,7 @@ def topology(text: str = TEXT) -> Topology:
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
     facts = await gather(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
     found: dict[str, list[Finding]] = {}
-    for one in examine(wanted, load_topology.bundle(wanted), facts).findings:
+    for one in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
         found.setdefault(one.code, []).append(one)
     return found
 

@@ -36,7 +36,7 @@ streams:
 """
 NOW = time.time()
 TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
-BUNDLE = load_topology.bundle(TOPOLOGY)
+BUNDLE = load_topology.render_bundle(TOPOLOGY)
 
 
 def healthy(version: str = "2.15.1") -> Facts:

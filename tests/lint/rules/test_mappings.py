@@ -11,8 +11,8 @@ from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from tests.support.work import work
 from vstream.diagnostics import Diagnostic, Severity
-from vstream.lint.load_topology import bundle, load
-from vstream.lint.registry import Rule, run
+from vstream.lint.load_topology import load, render_bundle
+from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import WORKSPACE_RULES
 from vstream.lint.rules import mappings as rules
 from vstream.lint.rules.mappings import RULES, api
@@ -59,7 +59,7 @@ mappings = {
 
 
 def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Diagnostic, ...]:
-    return run(RULES, workspaces.workspace(files, server_version=oldest))
+    return run_rules(RULES, workspaces.workspace(files, server_version=oldest))
 
 
 def lines(text: str) -> set[tuple[int, str]]:
@@ -118,8 +118,8 @@ def test_every_rule_of_the_package_is_listed() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=CODES)
 def test_the_bad_example_of_a_manual_page_shows_this_code_only_and_the_good_one_none(rule: Rule[Workspace]) -> None:
     bad, good = (repeated(files, MANY.get(rule.code, 1)) for files in workspaces.examples(rule))
-    assert {one.code for one in run(WORKSPACE_RULES, workspaces.workspace(bad))} == {rule.code}
-    assert workspaces.concise(run(WORKSPACE_RULES, workspaces.workspace(good))) == ""
+    assert {one.code for one in run_rules(WORKSPACE_RULES, workspaces.workspace(bad))} == {rule.code}
+    assert workspaces.concise(run_rules(WORKSPACE_RULES, workspaces.workspace(good))) == ""
 
 
 @pytest.mark.parametrize("path", BAD, ids=workspaces.fixture_name)
@@ -161,7 +161,7 @@ def test_the_published_recipe_is_reported_line_by_line() -> None:
 def test_what_a_topology_renders_to_is_not_reported(path: Path, is_known: bool) -> None:
     text = path.read_text()
     topology = load(text.encode(), path.name).require()
-    files = workspaces.rendered(bundle(topology))
+    files = workspaces.rendered(render_bundle(topology))
     diagnostics = found({**files, **({path.name: text} if is_known else {})}, oldest=topology.server_version)
     expected: set[str] = set()
     if not is_known:
@@ -245,6 +245,6 @@ def test_every_request_is_known_by_its_pattern(operation: api.Operation) -> None
 def test_work_grows_with_the_rules_and_no_faster() -> None:
     def once(count: int) -> int:
         workspace = workspaces.workspace({"mappings.cfg": virtual_streams(count)})
-        return work(lambda: run(RULES, workspace))
+        return work(lambda: run_rules(RULES, workspace))
 
     assert once(2_000) < 4.5 * once(500)

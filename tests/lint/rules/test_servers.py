@@ -10,7 +10,7 @@ from tests.support import workspaces
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from vstream.diagnostics import Severity
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.registry import Rule
 from vstream.lint.rules import servers as rules
 from vstream.lint.rules.servers import RULES
@@ -67,7 +67,7 @@ def test_every_rule_has_fixtures() -> None:
 def test_what_a_topology_renders_to_is_not_reported_but_for_true_findings(path: Path, is_known: bool) -> None:
     text = path.read_text()
     topology = load(text.encode(), path.name).require()
-    files = workspaces.rendered(bundle(topology))
+    files = workspaces.rendered(render_bundle(topology))
     found = workspaces.findings({**files, path.name: text} if is_known else files)
     alarms = {one.code for one in found if one.severity is not Severity.NOTE}
     assert alarms == TRUE_FINDINGS.get(path.stem, set()), workspaces.concise(found)

@@ -10,7 +10,7 @@ import pytest
 from tests.support import workspaces
 from tests.support.golden import Golden
 from tests.support.work import work
-from vstream.lint.registry import Rule, run
+from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import streams as rules
 from vstream.lint.rules.streams import RULES
 from vstream.lint.workspace import Workspace
@@ -149,7 +149,7 @@ def test_time_grows_with_the_number_of_streams() -> None:
             for role in ("write", "read")
         ]
         looked_at = workspaces.workspace({"a.json": json.dumps(texts)})
-        assert run(RULES, looked_at) == ()
-        return work(lambda: run(RULES, looked_at))
+        assert run_rules(RULES, looked_at) == ()
+        return work(lambda: run_rules(RULES, looked_at))
 
     assert once(400) < 4.5 * once(100)

@@ -29,7 +29,7 @@ from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.state import lab_directory
 from vstream.lab.status import system_endpoint
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.live.push_accounts import SignedAccounts
 
 pytestmark = pytest.mark.lab
@@ -262,7 +262,7 @@ async def what_somebody_else_pushed_is_taken_back(
     """Gives the credentials that applications had by then."""
     ring = keys.keyring("signed")
     wanted = load(text.encode(), "signed.yaml").require()
-    clients = next(one for one in bundle(wanted, signer=ring).claims if one["name"].startswith("APP"))
+    clients = next(one for one in render_bundle(wanted, signer=ring).claims if one["name"].startswith("APP"))
     clients["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
     servers = [one for one in lab.addresses("signed") if one.region == "west" and not one.is_hub]
     servers += [one for one in lab.addresses("signed") if one.region != "west" and wanted.hubs is None]

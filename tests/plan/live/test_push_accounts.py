@@ -19,7 +19,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import spell_destinations
 from vstream.plan.live import push_accounts
@@ -81,7 +81,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         gateway=gateway,
         store_dir=str(tmp_path / "data"),
     )
-    rendered = bundle(topology, addresses=[address], signer=ring)
+    rendered = render_bundle(topology, addresses=[address], signer=ring)
     for artifact in rendered.artifacts:
         path = tmp_path / "conf" / artifact.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 @pytest.mark.asyncio
 async def test_what_is_pushed_is_loaded_and_what_is_there_is_not_pushed_again(running: Running) -> None:
     grown = TOPOLOGY.replace("foo: {", "bar: {subjects: [bar.>]}, foo: {")
-    wanted = bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
+    wanted = render_bundle(load(grown.encode(), "alone.yaml").require(), signer=running.ring)
     await running.admin(bundle=wanted).load()
     for one in wanted.claims:
         if one["name"] != "SYS":
@@ -157,7 +157,7 @@ async def test_tokens_of_another_operator_are_not_loaded(
     # The same accounts, signed by whom the server does not trust.
     shutil.copy(other.directory / "signer.nk", running.ring.directory / "signer.nk")
     stranger = Keyring(running.ring.directory)
-    foreign = running._replace(ring=stranger, bundle=bundle(running.topology, signer=stranger))
+    foreign = running._replace(ring=stranger, bundle=render_bundle(running.topology, signer=stranger))
     with pytest.raises(VstreamError, match="not loaded it"):
         await foreign.admin().load()
     await SignedAccounts(

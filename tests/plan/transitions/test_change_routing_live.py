@@ -21,7 +21,7 @@ from tests.support.labs import silent
 from tests.support.publishing import Load, audited, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -58,7 +58,7 @@ async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[
     await lab.up(
         NAME,
         BEFORE,
-        lambda addresses: bundle(BEFORE, addresses=addresses),
+        lambda addresses: render_bundle(BEFORE, addresses=addresses),
         binary=binaries.locate(request.param),
         on_progress=silent,
         timeout=120,

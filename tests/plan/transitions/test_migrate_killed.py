@@ -23,7 +23,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import binaries, lab
 from vstream.lab.mappings import LabMappings
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import StreamConfig
 
@@ -47,7 +47,7 @@ async def connection(state: Path, request: pytest.FixtureRequest) -> AsyncIterat
     await lab.up(
         NAME,
         small,
-        lambda addresses: bundle(small, addresses=addresses),
+        lambda addresses: render_bundle(small, addresses=addresses),
         binary=binaries.locate(request.param),
         on_progress=silent,
         timeout=120,
@@ -93,7 +93,7 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     state: object, connection: Connection
 ) -> None:
     wanted = topology()
-    rendered = bundle(wanted, addresses=lab.addresses(NAME))
+    rendered = render_bundle(wanted, addresses=lab.addresses(NAME))
     admin = JetStreamAdmin(connection)
     for stream in sorted(rendered.streams, key=lambda one: one.role is Role.READ):
         bare = {key: value for key, value in stream.config.fields.items() if key != "metadata"}

@@ -17,7 +17,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lab.mappings import LabMappings
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
@@ -58,7 +58,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     recipe, file = tmp_path / "recipe.yaml", tmp_path / "imported.yaml"
     recipe.write_text(json.dumps(DOCUMENT))
     assert (await asyncio.to_thread(vstream, "lab", "up", recipe, "--server-version", version)).code == 0
-    rendered = bundle(load(recipe.read_bytes(), "recipe.yaml").require(), addresses=lab.addresses("blog"))
+    rendered = render_bundle(load(recipe.read_bytes(), "recipe.yaml").require(), addresses=lab.addresses("blog"))
     async with connect(lab.endpoints("blog")["west"], "west") as connection:
         admin = JetStreamAdmin(connection)
         for stream in rendered.streams:

@@ -17,7 +17,7 @@ from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(600)]
@@ -52,7 +52,7 @@ async def test_killed_after_every_request(version: str, tmp_path: Path) -> None:
     await lab.up(
         "killed",
         small,
-        lambda addresses: bundle(small, addresses=addresses),
+        lambda addresses: render_bundle(small, addresses=addresses),
         binary=binaries.locate(version),
         on_progress=silent,
         timeout=120,

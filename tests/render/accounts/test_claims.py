@@ -15,7 +15,7 @@ from tests.support.golden import Golden
 from tests.support.paths import TESTS
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.live.push_accounts import stages
@@ -53,7 +53,7 @@ def topology(text: str = TOPOLOGY) -> Topology:
 
 
 def rendered(text: str = TOPOLOGY, ring: Keyring | None = None) -> Bundle:
-    return bundle(topology(text), signer=ring)
+    return render_bundle(topology(text), signer=ring)
 
 
 def decoded(text: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_claims_are_exactly_these(golden: Golden) -> None:
 
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     wanted = topology()
-    files = bundle(replace(wanted, security=Security.PASSWORDS))
+    files = render_bundle(replace(wanted, security=Security.PASSWORDS))
     said, signed = entries(signable(accounts(wanted))), entries(rendered().accounts)
     assert {*said} == {*signed} - {USERS}
     assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
@@ -140,7 +140,7 @@ def test_a_bundle_holds_tokens_of_accounts_and_nothing_that_logs_in_or_signs(rou
 @pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
 def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -> None:
     wanted = topology(of_profile(routing))
-    said, signed = bundle(replace(wanted, security=Security.PASSWORDS)), bundle(wanted)
+    said, signed = render_bundle(replace(wanted, security=Security.PASSWORDS)), render_bundle(wanted)
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
     held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}

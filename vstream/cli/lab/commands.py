@@ -59,7 +59,7 @@ def up(
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import lab as view  # noqa: PLC0415
     from vstream.lab import keys, lab, versions  # noqa: PLC0415
-    from vstream.lint.load_topology import bundle  # noqa: PLC0415
+    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
 
     wanted = options.load(topology).require()
     shape = link_commands.shape(wanted, link or ())
@@ -75,7 +75,7 @@ def up(
             lab.up(
                 name or wanted.name,
                 wanted,
-                lambda addresses: bundle(
+                lambda addresses: render_bundle(
                     wanted, addresses=addresses, templates=templates, signer=keys.signer(name or wanted.name, wanted)
                 ),
                 binaries=binaries,

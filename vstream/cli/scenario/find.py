@@ -11,7 +11,7 @@ import typer
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
-    from vstream.lint.load_scenario import Loaded
+    from vstream.lint.load_scenario import LoadedScenario
 
 ScenarioFile = Annotated[
     str,
@@ -46,7 +46,7 @@ def find(name: str) -> Path:
     raise VstreamError(f"there is no scenario `{name}`", hint=hint)
 
 
-def load(name: str) -> Loaded:
+def load(name: str) -> LoadedScenario:
     """Read and check the scenario that *name* stands for, and its topology. Raises VstreamError if it cannot be read."""
     from vstream.cli import (  # noqa: PLC0415
         files,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Final
 
-from vstream.codes import Chapter, Page, written
+from vstream.codes import Chapter, Page, render_manual
 from vstream.diagnostics import Severity
 
 _WARNING, _NOTE = Severity.WARNING, Severity.NOTE
@@ -513,4 +513,4 @@ CHAPTER: Final = Chapter(title="Doctor", pages=PAGES)
 
 def markdown() -> str:
     """The manual of `vstream doctor`, as docs/doctor.md has it."""
-    return written("Doctor", "What `vstream doctor` reports of a live system.", [CHAPTER])
+    return render_manual("Doctor", "What `vstream doctor` reports of a live system.", [CHAPTER])

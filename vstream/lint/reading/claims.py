@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.reading.mappings import block, destination_of, entry_of
-from vstream.lint.workspace import Fault, MappingForm, MappingsBlock, Written
+from vstream.lint.workspace import ConfValue, MappingFault, MappingForm, MappingsBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def claims_block(data: Json, source: SourceMap) -> MappingsBlock | None:
     fault = None
     if not isinstance(mappings, dict):
         message = "`mappings` must be an object: sources and their arrays of destinations"
-        fault = Fault(message=message, server_message="", span=source.value(path))
+        fault = MappingFault(message=message, server_message="", span=source.value(path))
     entries = [_entry(name, one, (*path, name), source) for name, one in mappings.items()] if fault is None else []
     name = data.get("name") or data.get("sub")
     return block(
@@ -53,7 +53,7 @@ def _entry(name: str, value: Json, path: Path, source: SourceMap) -> MappingEntr
     faults = []
     if not isinstance(value, list):
         message = "the destinations must be an array"
-        faults.append(Fault(message=message, server_message="", span=source.value(path)))
+        faults.append(MappingFault(message=message, server_message="", span=source.value(path)))
     destinations = _destinations(value, path, source) if isinstance(value, list) else ()
     return entry_of(name, source.key(path), source.value(path), destinations, is_list=True, faults=faults)
 
@@ -63,7 +63,7 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
         place = (*path, index)
         fields = one if isinstance(one, dict) else {}
         found = {
-            name: Written(value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name)))
+            name: ConfValue(value=fields[name], span=source.value((*place, name)), key_span=source.key((*place, name)))
             for name in _FIELDS & fields.keys()
         }
         faults = [_fault("a destination must be an object", place, source)] if fields is not one else []
@@ -87,5 +87,5 @@ def _destinations(value: list[Json], path: Path, source: SourceMap) -> Iterator[
         )
 
 
-def _fault(message: str, path: Path, source: SourceMap) -> Fault:
-    return Fault(message=message, server_message="", span=source.value(path))
+def _fault(message: str, path: Path, source: SourceMap) -> MappingFault:
+    return MappingFault(message=message, server_message="", span=source.value(path))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from vstream.lint.reading.written import is_text, kind_of, scalar, written
+from vstream.lint.reading.nodes import is_text, kind_of, scalar, value_of
 from vstream.lint.workspace import (
-    Fault,
+    ConfValue,
     MappingDestination,
     MappingEntry,
+    MappingFault,
     MappingForm,
     MappingsBlock,
-    Written,
 )
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import go_quote
@@ -51,7 +51,7 @@ def conf_block(entry: ConfEntry, account: str | None) -> MappingsBlock:
     if not isinstance(node, ConfMap):
         wording = f"interface conversion: interface {{}} is {kind_of(node)}, not map[string]interface {{}}"
         hint = "write `mappings { source: destination }`"
-        fault = Fault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
+        fault = MappingFault(message="mappings must be a map", server_message=wording, span=node.span, hint=hint)
     entries = [_conf_entry(one) for one in node.entries] if isinstance(node, ConfMap) else []
     return block(
         entries,
@@ -70,7 +70,7 @@ def block(
     account: str | None,
     span: Span,
     key_span: Span,
-    fault: Fault | None = None,
+    fault: MappingFault | None = None,
 ) -> MappingsBlock:
     """A block of *entries*, compiled as an account does it."""
     return MappingsBlock(
@@ -92,7 +92,7 @@ def entry_of(
     destinations: Iterable[MappingDestination],
     *,
     is_list: bool,
-    faults: Iterable[Fault] = (),
+    faults: Iterable[MappingFault] = (),
 ) -> MappingEntry:
     """An entry with its model."""
     found = tuple(destinations)
@@ -111,11 +111,11 @@ def entry_of(
 def destination_of(
     span: Span,
     *,
-    subject: Written | None,
-    weight: Written | None,
-    cluster: Written | None,
+    subject: ConfValue | None,
+    weight: ConfValue | None,
+    cluster: ConfValue | None,
     percent: int,
-    faults: Sequence[Fault] = (),
+    faults: Sequence[MappingFault] = (),
 ) -> MappingDestination:
     """A destination with its model."""
     model = Destination(
@@ -132,24 +132,24 @@ def destination_of(
 def _conf_entry(entry: ConfEntry) -> MappingEntry:
     node = entry.value
     destinations: list[MappingDestination] = []
-    faults: list[Fault] = []
+    faults: list[MappingFault] = []
     for item in node.items if isinstance(node, ConfArray) else (node,):
         if isinstance(item, ConfMap):
             destinations.append(_conf_destination(item))
         elif item is node and is_text(item):
-            subject = written(item)
+            subject = value_of(item)
             destinations.append(destination_of(item.span, subject=subject, weight=None, cluster=None, percent=100))
         else:
             message = f"a destination must be a map{'' if isinstance(node, ConfArray) else ' or a subject'}"
-            faults.append(Fault(message=message, server_message=_NOT_AN_ENTRY, span=item.span, hint=_EXAMPLE))
+            faults.append(MappingFault(message=message, server_message=_NOT_AN_ENTRY, span=item.span, hint=_EXAMPLE))
     return entry_of(
         entry.key, entry.key_span, node.span, destinations, is_list=isinstance(node, ConfArray), faults=faults
     )
 
 
 def _conf_destination(node: ConfMap) -> MappingDestination:
-    found: dict[str, Written] = {}
-    faults: list[Fault] = []
+    found: dict[str, ConfValue] = {}
+    faults: list[MappingFault] = []
     percent: int | None = None
     for entry in node.entries if len(node.entries) <= 1 else node.effective():
         name = _FIELDS.get(entry.key) or _FIELDS.get(entry.key.lower())
@@ -158,9 +158,9 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
             wording = f"Unknown field {go_quote(entry.key)} for mapping destination"
             message = f"a destination has no field `{entry.key}`"
             hint = "its fields are `destination`, `weight` and `cluster`"
-            faults.append(Fault(message=message, server_message=wording, span=entry.key_span, hint=hint))
+            faults.append(MappingFault(message=message, server_message=wording, span=entry.key_span, hint=hint))
             continue
-        found[name] = written(value, entry.key_span)
+        found[name] = value_of(value, entry.key_span)
         if name == "weight":
             percent, fault = _weight(entry)
             faults += [fault] if fault else []
@@ -170,7 +170,7 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
         subject = found["subject"].text if "subject" in found else None
         wording = f"Missing weight for mapping destination {go_quote(subject or '')}"
         hint = "add `weight: 100%`, or write the destination without braces"
-        faults.append(Fault(message="the weight is missing", server_message=wording, span=node.span, hint=hint))
+        faults.append(MappingFault(message="the weight is missing", server_message=wording, span=node.span, hint=hint))
     return destination_of(
         node.span,
         subject=found.get("subject"),
@@ -181,13 +181,15 @@ def _conf_destination(node: ConfMap) -> MappingDestination:
     )
 
 
-def _not_text(entry: ConfEntry) -> Fault:
+def _not_text(entry: ConfEntry) -> MappingFault:
     wording = f"interface conversion: interface {{}} is {kind_of(entry.value)}, not string"
     message = f"`{entry.key}` must be text, not {_described(entry.value)}"
-    return Fault(message=message, server_message=wording, span=entry.value.span, hint="put the value in double quotes")
+    return MappingFault(
+        message=message, server_message=wording, span=entry.value.span, hint="put the value in double quotes"
+    )
 
 
-def _weight(entry: ConfEntry) -> tuple[int | None, Fault | None]:
+def _weight(entry: ConfEntry) -> tuple[int | None, MappingFault | None]:
     """The percentage that *entry* stands for. One outside 0 to 100 is not a fault here: compiling the rule finds it."""
     node = entry.value
     value = scalar(node)
@@ -198,13 +200,13 @@ def _weight(entry: ConfEntry) -> tuple[int | None, Fault | None]:
         shown = node.raw if isinstance(node, ConfScalar) else "%v"
         wording = f"Unknown entry type for weight of {shown}"
         message = f"a weight must be a percentage, not {_described(node)}"
-        return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)
+        return None, MappingFault(message=message, server_message=wording, span=node.span, hint=hint)
     number = value.removesuffix("%")
     found = _ATOI.fullmatch(number)
     if not found or len(found[1]) > 18:  # noqa: PLR2004 - beyond what strconv.Atoi takes, or far out of range
         wording = f"Invalid weight {go_quote(number)} for mapping destination"
         message = f"`{value}` is not a percentage"
-        return None, Fault(message=message, server_message=wording, span=node.span, hint=hint)
+        return None, MappingFault(message=message, server_message=wording, span=node.span, hint=hint)
     return int(number), None
 
 

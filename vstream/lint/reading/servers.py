@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from vstream.diagnostics import Span
 from vstream.lint.reading.mappings import conf_block
-from vstream.lint.reading.written import entry, option, scalar, several, table
+from vstream.lint.reading.nodes import entry, option, scalar, several, table
 from vstream.lint.workspace import (
     AccountConf,
     GatewayConf,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from vstream.lint.reading.mappings import BlockCache
-    from vstream.lint.workspace import Written
+    from vstream.lint.workspace import ConfValue
     from vstream.syntax.natsconf import ConfDocument, ConfEntry, ConfNode
 
 _MAPPINGS: Final = ("mappings", "maps")
@@ -167,7 +167,7 @@ def _gateway(found: ConfEntry) -> GatewayConf | None:
     return GatewayConf(name=option(conf, "name"), remotes=remotes, span=conf.span, key_span=found.key_span, conf=conf)
 
 
-def _urls(conf: ConfMap) -> tuple[Written, ...]:
+def _urls(conf: ConfMap) -> tuple[ConfValue, ...]:
     found = entry(conf, "url", "urls")
     return several(found.value) if found else ()
 
@@ -228,7 +228,7 @@ def _listener(block: str, conf: ConfMap | None) -> Listener | None:
     return Listener(block=block, host=(named.text or "") if named else "", port=port, span=(named or found).span)
 
 
-def _address(listen: Written) -> tuple[str, int | None]:
+def _address(listen: ConfValue) -> tuple[str, int | None]:
     """Host and port of a `listen` option: `host:port`, or a port alone."""
     host, _, port = str(listen.value).rpartition(":")
     return host, int(port) if port.isascii() and port.isdecimal() and len(port) <= len("65535") else None

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def closest(word: str, known: list[str], label: str) -> str:
     """A hint about a name that does not exist: the one that was meant, or all that there are."""
     close = get_close_matches(word, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else f"{label}: {listed(known) if known else 'none'}"
+    return f"did you mean `{close[0]}`?" if close else f"{label}: {join_names(known) if known else 'none'}"
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Names in backticks, separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
@@ -25,6 +25,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def dotted(version: tuple[int, int]) -> str:
+def format_version(version: tuple[int, int]) -> str:
     """`2.12`."""
     return f"{version[0]}.{version[1]}"

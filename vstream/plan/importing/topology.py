@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lint.load_topology import bundle, load
+from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import RULE, kind_of
 from vstream.plan.diff import Observed, diff
 from vstream.plan.importing.document import document
@@ -87,7 +87,7 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
     topology = None if any(one.is_error for one in checked.diagnostics) else checked.topology
     plan = None
     if topology is not None:
-        wanted = bundle(topology)
+        wanted = render_bundle(topology)
         plan = _plan(topology, wanted, found)
         leftovers += [*_other_rules(wanted, plan, found), *_kept(plan)]
     written = text(data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), remarks(leftovers))

@@ -20,7 +20,7 @@ from vstream.lint.rules.mappings.destinations import (
     literal_function,
     missing_destination,
 )
-from vstream.lint.rules.mappings.origins import origin_mapped
+from vstream.lint.rules.mappings.double_mapping import mapped_twice, mapped_twice_over_leaf_nodes
 from vstream.lint.rules.mappings.permissions import permission_misses_mapped_subject
 from vstream.lint.rules.mappings.requests import (
     catches_other_streams,
@@ -37,7 +37,7 @@ from vstream.lint.rules.mappings.sources import (
     overlapping_sources,
     unreadable_rule,
 )
-from vstream.lint.rules.mappings.spaces import mapped_twice, mapped_twice_over_leaf_nodes
+from vstream.lint.rules.mappings.unmapped_streams import origin_mapped
 from vstream.lint.rules.mappings.weights import (
     rest_is_dropped,
     weight_out_of_range,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.view import has_default, sources, view
+from vstream.lint.rules.mappings.entries import has_default, sources, view
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.transform import effective_source
 

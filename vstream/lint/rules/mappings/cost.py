@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import view
+from vstream.lint.rules.mappings.entries import view
 from vstream.subjects.resolve import publish_cost_us
 
 if TYPE_CHECKING:

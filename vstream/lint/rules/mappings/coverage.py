@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.view import view
+from vstream.lint.rules.mappings.entries import view
 from vstream.subjects.algebra import is_subset, overlaps
 from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.lint.rules.mappings.view import ApiRule
+    from vstream.lint.rules.mappings.entries import ApiRule
     from vstream.lint.workspace import MappingsBlock, Workspace
 
 _BLOCKS_AT_HAND = 256

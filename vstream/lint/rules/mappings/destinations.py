@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import place, place_of, view, with_server
+from vstream.lint.rules.mappings.entries import place, place_of, view, with_server
 from vstream.lint.workspace import MappingForm
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR
 from vstream.subjects.functions import ErrorKind, looks_like_call

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import pattern, place, sources
+from vstream.lint.rules.mappings.entries import pattern, place, sources
 from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import OWN_API
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Span
     from vstream.lint.workspace import (
+        ConfValue,
         MappingDestination,
         MappingEntry,
         MappingsBlock,
         Permission,
         UserConf,
         Workspace,
-        Written,
     )
 
     Refusal: TypeAlias = tuple[MappingEntry, MappingDestination]
@@ -102,7 +102,7 @@ def _refusals(
             yield _finding(one, refused[one.text], why, hint), one.span
 
 
-def _finding(at: Written, refusal: Refusal, why: str, hint: str) -> Finding:
+def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Finding:
     _, target = refusal
     return Finding(
         at=at.span,
@@ -112,7 +112,7 @@ def _finding(at: Written, refusal: Refusal, why: str, hint: str) -> Finding:
     )
 
 
-def _patterns(written: tuple[Written, ...]) -> tuple[str, ...]:
+def _patterns(written: tuple[ConfValue, ...]) -> tuple[str, ...]:
     return tuple(one.text for one in written if one.text and is_valid(one.text))
 
 

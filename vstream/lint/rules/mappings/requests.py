@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.mappings import api
-from vstream.lint.rules.mappings.view import ApiRule, place, view
+from vstream.lint.rules.mappings.entries import ApiRule, place, view
 from vstream.subjects.algebra import SEPARATOR
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import MANY, place_of, view, with_server
+from vstream.lint.rules.mappings.entries import MANY, place_of, view, with_server
 from vstream.subjects.algebra import example_of_overlap, is_literal
 from vstream.subjects.mapping_rules import MappingErrorKind
 from vstream.subjects.transform import effective_source

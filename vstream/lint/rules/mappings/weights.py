@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import place, place_of, view, weights, with_server, written
+from vstream.lint.rules.mappings.entries import place, place_of, view, weights, with_server, written
 from vstream.subjects.mapping_rules import MappingErrorKind
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.scenario.actions import Aim, written
 from vstream.scenario.decode import ends
 from vstream.scenario.model import FaultKind
@@ -16,7 +16,7 @@ from vstream.topology import naming
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.scenario.document import StepDocument
     from vstream.scenario.timeline import Moment, Open
     from vstream.syntax.yaml import Path
@@ -145,7 +145,7 @@ def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Pat
         yield Finding(
             at=(*place[:-1], "region"),
             message=f"stream `{name}` does not exist in region `{step.region}`",
-            hint=f"it exists in {listed(stream.regions)}",
+            hint=f"it exists in {join_names(stream.regions)}",
         )
 
 
@@ -198,7 +198,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
 
 
 def _who(names: list[str]) -> str:
-    return f"server `{names[0]}` is" if len(names) == 1 else f"servers {listed(names[:3])} are"
+    return f"server `{names[0]}` is" if len(names) == 1 else f"servers {join_names(names[:3])} are"
 
 
 @rule("VS512", "converge-while-cut-off", Severity.WARNING)

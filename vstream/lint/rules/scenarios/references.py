@@ -17,7 +17,7 @@ from vstream.topology import naming
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.scenario.document import StepDocument
     from vstream.syntax.yaml import Path
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of, written
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.lint.rules.scenarios.context import ScenarioSubject
 
 QUIESCE = "quiesce"
 """The window after the last step, in which a run waits until regions agree."""
@@ -58,7 +58,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
             names = [written(field) for field in fields]
             yield Finding(
                 at=("steps", index, names[1]),
-                message=f"this step has {len(fields)} actions: {listed(names)}",
+                message=f"this step has {len(fields)} actions: {join_names(names)}",
                 hint="make a step of each: they run one after the other",
                 on_key=True,
             )
@@ -112,7 +112,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Finding]:
             yield Finding(
                 at=("steps", index),
                 message="`link` changes nothing about the link",
-                hint=f"add one of {listed(_LINK)}; `partition` cuts links",
+                hint=f"add one of {join_names(_LINK)}; `partition` cuts links",
             )
 
 
@@ -120,7 +120,7 @@ def _who_has(option: str, options: tuple[str, ...]) -> str:
     if option == "for_" and not options:
         return "the next step begins when this one is done; `wait` lets time pass"
     owners = [written(name) for name, action in ACTIONS.items() if option in action.options]
-    return f"remove it: it is an option of {listed(owners)}"
+    return f"remove it: it is an option of {join_names(owners)}"
 
 
 @rule("VS505", "name-taken", Severity.ERROR)

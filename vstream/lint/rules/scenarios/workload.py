@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import closest, listed
+from vstream.lint.rules.wording import closest, join_names
 from vstream.scenario.actions import written
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
@@ -16,7 +16,7 @@ from vstream.syntax.quoting import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.scenarios.subject import ScenarioSubject
+    from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.scenario.document import ExpectDocument
     from vstream.syntax.yaml import Path
 
@@ -94,7 +94,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
                     yield Finding(
                         at=at,
                         message=f"stream `{name}` does not take {shown(one.subject)}",
-                        hint=f"it takes {listed(stream.subjects)}",
+                        hint=f"it takes {join_names(stream.subjects)}",
                     )
 
 
@@ -191,7 +191,7 @@ def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Pa
             yield Finding(
                 at=(*place, "works", region),
                 message=f"step `{group.in_}` tries nothing in `{region}`",
-                hint=f"it tries in {listed(step.try_ or ())}",
+                hint=f"it tries in {join_names(step.try_ or ())}",
                 on_key=True,
             )
 

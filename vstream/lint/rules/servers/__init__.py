@@ -8,7 +8,7 @@ from vstream.lint.rules.servers.access import no_system_account, open_to_everyon
 from vstream.lint.rules.servers.gateways import incomplete_gateways, rejects_unknown
 from vstream.lint.rules.servers.identity import duplicate_server_name, names_differ, shared_store, unnamed_cluster
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
-from vstream.lint.rules.servers.meta import halves, region_holds_majority, two_regions
+from vstream.lint.rules.servers.meta_quorum import halves, region_holds_majority, two_regions
 from vstream.lint.rules.servers.versions import needs_newer_server
 
 if TYPE_CHECKING:

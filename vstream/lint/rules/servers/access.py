@@ -217,7 +217,7 @@ def _names_no_system_account(operator: object) -> bool:
     """Whether *operator* is a token that can be read, and names none; a file's name says nothing."""
     if not isinstance(operator, ConfScalar) or not isinstance(operator.value, str):
         return False
-    found = detect.token(operator.value)
+    found = detect.find_token(operator.value)
     if found is None:
         return False
     try:

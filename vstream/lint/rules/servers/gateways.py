@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import cluster, is_on, super_clusters, whole
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Finding]:
         rejects = gateway is not None and is_on(gateway.conf, *_REJECT)
         yield Finding(
             at=gateway.key_span if gateway else own.span,
-            message=f"cluster `{own.text}` has no gateway to {listed(lacking[:10])}"
+            message=f"cluster `{own.text}` has no gateway to {join_names(lacking[:10])}"
             + (", and refuses clusters that it does not list" if rejects else ""),
             hint="list all regions in the `gateways` of every server",
             severity=Severity.ERROR if rejects else None,

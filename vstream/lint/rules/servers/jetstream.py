@@ -12,7 +12,7 @@ from vstream.lint.rules.wording import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.workspace import Workspace, Written
+    from vstream.lint.workspace import ConfValue, Workspace
 
 
 @rule("VS413", "jetstream-off", Severity.WARNING)
@@ -179,7 +179,7 @@ def sync_interval(workspace: Workspace) -> Iterator[Finding]:
         )
 
 
-def _is_unlimited(written: Written | None) -> bool:
+def _is_unlimited(written: ConfValue | None) -> bool:
     return written is None or (isinstance(written.value, int) and written.value < 0)
 
 

@@ -10,7 +10,7 @@ from vstream.diagnostics import Span
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.lint.workspace import ServerConf, Workspace, Written
+    from vstream.lint.workspace import ConfValue, ServerConf, Workspace
     from vstream.syntax.natsconf import ConfMap
 
 
@@ -19,7 +19,7 @@ def whole(workspace: Workspace) -> list[ServerConf]:
     return [server for server in workspace.servers if not server.is_fragment]
 
 
-def cluster(server: ServerConf) -> Written | None:
+def cluster(server: ServerConf) -> ConfValue | None:
     """The name of the server's cluster: a gateway has the same, and gives it where the cluster has none."""
     own = server.cluster_name or (server.gateway.name if server.gateway else None)
     return own if own is not None and own.text else None

@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import whole
 from vstream.lint.rules.streams.values import stated_version
-from vstream.lint.rules.wording import dotted
+from vstream.lint.rules.wording import format_version
 from vstream.syntax.natsconf import ConfArray, ConfMap
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
             seen.add(one.key_span)
             yield Finding(
                 at=one.key_span,
-                message=f"`{one.key}` needs nats-server {dotted(since)}, the oldest is {dotted(oldest)}",
-                hint=f"remove it until all servers are {dotted(since)}: an older one does not start with it",
+                message=f"`{one.key}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
+                hint=f"remove it until all servers are {format_version(since)}: an older one does not start with it",
             )
 
 

@@ -12,6 +12,7 @@ from vstream.lint.rules.streams.dedupe import (
     window_not_stated,
     windows_differ,
 )
+from vstream.lint.rules.streams.direct_get import asynchronous, direct_get_off, read_stream_refuses
 from vstream.lint.rules.streams.fields import invalid_name, needs_newer_server, unknown_field
 from vstream.lint.rules.streams.graph import (
     missing_source,
@@ -19,7 +20,6 @@ from vstream.lint.rules.streams.graph import (
     uncovered_region,
     unknown_source,
 )
-from vstream.lint.rules.streams.guarantees import asynchronous, direct_get_off, read_stream_refuses
 from vstream.lint.rules.streams.placement import (
     even_replicas,
     placed_elsewhere,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import mirror, sources, stated_version
-from vstream.lint.rules.wording import dotted
+from vstream.lint.rules.wording import format_version
 from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
@@ -196,8 +196,8 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
             if oldest < since and value not in (None, False, "", 0, [], {}, "none", "default"):
                 yield Finding(
                     at=stream.key_at(*path),
-                    message=f"`{path[-1]}` needs nats-server {dotted(since)}, the oldest is {dotted(oldest)}",
-                    hint=f"upgrade all servers to {dotted(since)} first, or do without",
+                    message=f"`{path[-1]}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
+                    hint=f"upgrade all servers to {format_version(since)} first, or do without",
                 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import StreamSet, mirror, sources, strings
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
 from vstream.topology import naming
@@ -153,9 +153,9 @@ def missing_source(workspace: Workspace) -> Iterator[Finding]:
             more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
             yield Finding(
                 at=stream.key_at("sources"),
-                message=f"`{stream.config.name}` does not source {listed(lacking[:_SHOWN])}{more}, "
+                message=f"`{stream.config.name}` does not source {join_names(lacking[:_SHOWN])}{more}, "
                 f"`{sibling.config.name}` does",
-                hint=f"add {listed(lacking[:_SHOWN])} to its sources",
+                hint=f"add {join_names(lacking[:_SHOWN])} to its sources",
                 related=(Related(span=sibling.at(*source.path), message="sourced here"),),
             )
 
@@ -211,8 +211,9 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
             if group and lacking:
                 yield Finding(
                     at=group[0].at("name"),
-                    message=f"`{virtual.name}` has no {role.value} stream in {listed(lacking)}",
-                    hint="add " + listed(naming.physical_name(virtual, Role(role.value), region) for region in lacking),
+                    message=f"`{virtual.name}` has no {role.value} stream in {join_names(lacking)}",
+                    hint="add "
+                    + join_names(naming.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
 
 

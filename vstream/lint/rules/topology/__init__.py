@@ -13,6 +13,7 @@ from vstream.lint.rules.topology.buckets import (
 )
 from vstream.lint.rules.topology.connections import bad_connection
 from vstream.lint.rules.topology.consumers import consumer_cannot, consumer_nowhere, consumer_takes_nothing
+from vstream.lint.rules.topology.context import TopologySubject
 from vstream.lint.rules.topology.counters import counter_cannot, counter_forgets
 from vstream.lint.rules.topology.fields import field_belongs_to_vstream, needs_newer_server, too_much_text
 from vstream.lint.rules.topology.limits import (
@@ -44,7 +45,6 @@ from vstream.lint.rules.topology.servers import (
     too_many_servers,
 )
 from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_copy
-from vstream.lint.rules.topology.subject import TopologySubject
 from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
 from vstream.lint.rules.topology.subscribers import core_subscribers_unfit
 from vstream.lint.rules.topology.takeover import takeover_cannot

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.syntax.quoting import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.topology.document import ConnectDocument
 
 
@@ -67,10 +67,10 @@ def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, 
         yield f"`connect.{name}` needs `user` and `password_env` together", "the password itself never stands here"
     ways = [way for way in ("creds", "nkey", "user", "token_env") if getattr(connect, way)]
     if len(ways) > 1:
-        yield f"`connect.{name}` has {listed(ways)}", "keep one of them"
+        yield f"`connect.{name}` has {join_names(ways)}", "keep one of them"
     if connect.context and (ways or connect.tls):
         yield (
-            f"`connect.{name}` has a `context` and {listed([*ways, *(['tls'] if connect.tls else [])])}",
+            f"`connect.{name}` has a `context` and {join_names([*ways, *(['tls'] if connect.tls else [])])}",
             "put the credentials into the context, or write `urls` instead of it",
         )
     if connect.tls and bool(connect.tls.cert) != bool(connect.tls.key):

@@ -13,7 +13,7 @@ from vstream.topology import derived_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
     from vstream.topology.document import ConsumerDocument, StreamDocument
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import dotted
+from vstream.lint.rules.wording import format_version
 from vstream.topology.model import COUNTERS_SINCE, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 _FORGETS = ("max_age", "max_msgs", "max_bytes")
@@ -54,9 +54,9 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
         if subject.topology.server_version < COUNTERS_SINCE:
             yield Finding(
                 at=(*at, "counters"),
-                message=f"counters need nats-server {dotted(COUNTERS_SINCE)}, the topology says "
-                f"{dotted(subject.topology.server_version)}",
-                hint=f'raise `server_version` to "{dotted(COUNTERS_SINCE)}" if all servers are that new',
+                message=f"counters need nats-server {format_version(COUNTERS_SINCE)}, the topology says "
+                f"{format_version(subject.topology.server_version)}",
+                hint=f'raise `server_version` to "{format_version(COUNTERS_SINCE)}" if all servers are that new',
                 on_key=True,
             )
         for word, why in (

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import dotted
+from vstream.lint.rules.wording import format_version
 from vstream.topology import derived_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 _WORDS = {
@@ -139,8 +139,8 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Finding]:
             if since and oldest < since:
                 yield Finding(
                     at=at,
-                    message=f"`{key}` needs nats-server {dotted(since)}, the topology says {dotted(oldest)}",
-                    hint=f'raise `server_version` to "{dotted(since)}" if all servers are that new',
+                    message=f"`{key}` needs nats-server {format_version(since)}, the topology says {format_version(oldest)}",
+                    hint=f'raise `server_version` to "{format_version(since)}" if all servers are that new',
                     on_key=True,
                 )
 

@@ -14,7 +14,7 @@ from vstream.topology.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import PhysicalSettings, TopologySubject
+    from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
     from vstream.syntax.yaml import Path
 
 _TWO = 2

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.syntax.quoting import shown
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
 
 
 @rule("VS135", "bad-link", Severity.ERROR)
@@ -70,7 +70,11 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
             separator = slash if any(dash in region for region in regions) else dash
             known = [f"{one}{separator}{other}" for one in regions for other in regions if one != other]
             close = get_close_matches(key, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"write it like `{known[0]}`; regions: {listed(regions)}"
+            hint = (
+                f"did you mean `{close[0]}`?"
+                if close
+                else f"write it like `{known[0]}`; regions: {join_names(regions)}"
+            )
             return f"{shown(key)} is not the link of two regions", hint
     meant = " or ".join(f"`{one}` and `{other}`" for one, other in ends)
     return f"{shown(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"

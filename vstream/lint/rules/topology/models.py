@@ -12,7 +12,7 @@ from vstream.topology.model import Consistency, Naming, Role, Routing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import PhysicalSettings, TopologySubject
+    from vstream.lint.rules.topology.context import PhysicalSettings, TopologySubject
     from vstream.syntax.yaml import Path
 
 

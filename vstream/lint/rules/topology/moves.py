@@ -13,7 +13,7 @@ from vstream.topology.stream_config import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.topology.model import Topology
 
 _SINCE = (2, 11)

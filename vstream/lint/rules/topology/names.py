@@ -11,7 +11,7 @@ from vstream.topology import naming
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 

@@ -16,7 +16,7 @@ from vstream.topology.stream_config import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
 

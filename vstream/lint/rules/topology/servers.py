@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import count, listed
+from vstream.lint.rules.wording import count, join_names
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Ports, Server
 
@@ -87,7 +87,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Finding]:
         if twice:
             yield Finding(
                 at=at,
-                message=f"{owner} uses {listed(str(port) for port in twice)} for two things",
+                message=f"{owner} uses {join_names(str(port) for port in twice)} for two things",
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
                 on_key=True,
             )
@@ -265,6 +265,6 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
             yield Finding(
                 at=at,
                 message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with "
-                f"{listed(sorted(wanted))}, region `{region.name}` has {fitting:,}",
+                f"{join_names(sorted(wanted))}, region `{region.name}` has {fitting:,}",
                 hint=f"give servers these tags under `regions: {{{region.name}: {{tags: …}}}}`, or lower `replicas`",
             )

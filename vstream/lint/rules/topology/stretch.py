@@ -12,7 +12,7 @@ from vstream.topology.model import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 _FEWEST = 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
 from vstream.syntax.quoting import shown
@@ -17,7 +17,7 @@ from vstream.topology.model import Naming, Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
 
 
@@ -196,7 +196,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
             example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
             yield Finding(
                 at=at,
-                message=f"the canary subject `{canary}` does not lie within {listed(stream.subjects)}",
+                message=f"the canary subject `{canary}` does not lie within {join_names(stream.subjects)}",
                 hint=f"choose one that does, such as `{example}`",
             )
         limits = [

@@ -12,7 +12,7 @@ from vstream.topology.model import Role, Routing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.lint.rules.topology.subject import TopologySubject
+    from vstream.lint.rules.topology.context import TopologySubject
 
 
 @rule("VS149", "core-subscribers-unfit", Severity.ERROR)

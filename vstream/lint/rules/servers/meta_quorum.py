@@ -8,7 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.servers.values import cluster, peers, place, super_clusters, whole
 from vstream.lint.rules.streams.placement import servers_by_cluster
-from vstream.lint.rules.wording import listed
+from vstream.lint.rules.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -218,7 +218,7 @@ def halves(workspace: Workspace) -> Iterator[Finding]:
         if len(voters) > _TWO and half:
             yield Finding(
                 at=_first(workspace, names, next(iter(voters))),
-                message=f"{listed(half[:10])} have {total // 2} of {total} servers with JetStream: "
+                message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
                 "cut off from the rest, both halves are without the API",
                 hint="add or remove a server with JetStream, so that their number is odd",
             )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import pattern, sources, view
+from vstream.lint.rules.mappings.entries import pattern, sources, view
 from vstream.subjects.algebra import is_subset
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.lint.workspace import Written
+from vstream.lint.workspace import ConfValue
 from vstream.syntax.natsconf import ConfArray, ConfEntry, ConfMap, ConfNode, ConfScalar, ScalarKind, to_python
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ _GO_TYPES = {
 }
 
 
-def written(node: ConfNode, key_span: Span | None = None) -> Written:
+def value_of(node: ConfNode, key_span: Span | None = None) -> ConfValue:
     """*node* as a value."""
     value = node.value if isinstance(node, ConfScalar) else None
-    return Written(value=value if isinstance(value, str) else to_python(node), span=node.span, key_span=key_span)
+    return ConfValue(value=value if isinstance(value, str) else to_python(node), span=node.span, key_span=key_span)
 
 
 def scalar(node: ConfNode | None) -> object:
@@ -50,10 +50,10 @@ def entry(conf: ConfMap | None, *names: str) -> ConfEntry | None:
     return next((one for one in reversed(conf.entries) if one.key.lower() in names), None)
 
 
-def option(conf: ConfMap | None, *names: str) -> Written | None:
+def option(conf: ConfMap | None, *names: str) -> ConfValue | None:
     """The value of an option."""
     found = entry(conf, *names)
-    return written(found.value, found.key_span) if found else None
+    return value_of(found.value, found.key_span) if found else None
 
 
 def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
@@ -62,9 +62,9 @@ def table(conf: ConfMap | None, *names: str) -> ConfMap | None:
     return found.value if found and isinstance(found.value, ConfMap) else None
 
 
-def several(node: ConfNode | None) -> tuple[Written, ...]:
+def several(node: ConfNode | None) -> tuple[ConfValue, ...]:
     """One value or an array of them; maps in an array are left out."""
     if node is None:
         return ()
     items = node.items if isinstance(node, ConfArray) else (node,)
-    return tuple(written(item) for item in items if isinstance(item, ConfScalar))
+    return tuple(value_of(item) for item in items if isinstance(item, ConfScalar))

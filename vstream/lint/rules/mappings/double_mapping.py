@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint.registry import Finding, rule
-from vstream.lint.rules.mappings.view import MANY, pattern, place, sources
+from vstream.lint.rules.mappings.entries import MANY, pattern, place, sources
 from vstream.subjects.algebra import PARTIAL_WILDCARD
 from vstream.topology.model import Naming
 from vstream.topology.naming import OWN_API
