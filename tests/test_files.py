@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.errors import VstreamError
-from vstream.files import save, write_atomically
+from vstream.files import save_output, write_atomically
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
@@ -45,21 +45,21 @@ def test_what_cannot_be_written_leaves_the_old_text_and_nothing_else(tmp_path: P
 
 def test_a_saved_file_gets_its_directories_and_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
     path, link = tmp_path / "a" / "b" / "file", tmp_path / "link"
-    save(path, "one")
+    save_output(path, "one")
     path.chmod(0o640)
     link.symlink_to(path)
-    save(link, "two")
+    save_output(link, "two")
     assert (path.read_text(), link.is_symlink(), stat.S_IMODE(path.stat().st_mode)) == ("two", True, 0o640)
 
 
 def test_a_long_name_can_be_saved(tmp_path: Path) -> None:
     path = tmp_path / ("é" * 127)
-    save(path, "text")
+    save_output(path, "text")
     assert path.read_text() == "text"
 
 
 def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
-    save(Path(os.devnull), "text")
+    save_output(Path(os.devnull), "text")
     assert not Path(os.devnull).is_file()
     assert not list(tmp_path.iterdir())
 
@@ -70,4 +70,4 @@ def test_what_cannot_be_saved_is_one_clear_error(tmp_path: Path, name: str) -> N
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(VstreamError, match="cannot be written: "):
-        save(tmp_path / name, "text")
+        save_output(tmp_path / name, "text")

@@ -18,7 +18,7 @@ _READABLE_NAME = 40
 """How much of a file's name the temporary one repeats: names end at 255 bytes."""
 
 
-def save(path: Path, text: str) -> None:
+def save_output(path: Path, text: str) -> None:
     """
     Write a file that the user asked for, and the directories that it needs; what was there stays until all is written.
 
@@ -37,7 +37,7 @@ def save(path: Path, text: str) -> None:
         raise VstreamError(f"{path} cannot be written: {reason}", hint="name a place that you may write to") from error
 
 
-def check_directory(directory: Path) -> None:
+def check_writable(directory: Path) -> None:
     """
     Make *directory* if it is not there, and see that a file can be written in it, for what will take long to make.
 

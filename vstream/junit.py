@@ -40,7 +40,7 @@ class TestCase:
     seconds: float | None = None
 
 
-def document(name: str, suites: Mapping[str, Sequence[TestCase]]) -> str:
+def to_xml(name: str, suites: Mapping[str, Sequence[TestCase]]) -> str:
     """One XML document: a test suite for each of *suites*, with totals."""
     root = ET.Element("testsuites", name=_clean(name))
     for suite, cases in suites.items():

@@ -22,6 +22,7 @@ from vstream.audit.extract import extent, extract
 from vstream.audit.report import Verdict
 from vstream.cli import options
 from vstream.cli.audit.sources import Live, source
+from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError
@@ -122,10 +123,10 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         (tmp_path / "two.yaml").write_text(
             TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url), encoding="utf-8"
         )
-        topology = options.load(tmp_path / "two.yaml").require()
-        target = options.target(topology, None)
-        streams = options.bundle_for(topology, target, None).streams
-        found = extract(extent(streams, options.endpoints_as(topology, target, AUDIT_USER), tmp_path)).messages
+        topology = options.load_topology(tmp_path / "two.yaml").require()
+        target = find_servers(topology, None)
+        streams = build_bundle(topology, target, None).streams
+        found = extract(extent(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
     assert len(broken) == len(MESSAGES)
     rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
     assert rows == {

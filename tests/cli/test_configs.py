@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
-from vstream.cli import configs, options
+from vstream.cli import configs
+from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
 from vstream.lint.load_topology import load
 
 TEXT = 'version: 1\nname: acme\nserver_version: "2.12"\nregions: {west: {servers: 2}}\nstreams: {}\n'
-WHERE = options.Target(endpoints={}, lab=None, description="")
+WHERE = Servers(endpoints={}, lab=None, description="")
 
 
 def test_a_file_and_what_it_includes(tmp_path: Path) -> None:

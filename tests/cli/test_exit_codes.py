@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vstream.cli.app import run
-from vstream.cli.exit_codes import exit_code
+from vstream.cli.exit_codes import report_failure
 
 
 @pytest.mark.parametrize("command", ["audit", "lint"])
@@ -35,4 +35,4 @@ def test_a_directory_that_is_closed_to_this_user_is_said(
 
 def test_an_error_that_names_no_file_is_a_bug() -> None:
     with pytest.raises(PermissionError):
-        exit_code(PermissionError(errno.EPERM, "Operation not permitted"))
+        report_failure(PermissionError(errno.EPERM, "Operation not permitted"))

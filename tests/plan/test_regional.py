@@ -11,7 +11,7 @@ import pytest
 
 from tests.plan.test_accounts import entries, planned
 from tests.support.plans import FakeServers, rendered, topology
-from vstream.cli import options
+from vstream.cli.servers import Servers, endpoints_as_user
 from vstream.lab import passwords
 from vstream.plan import account_entries
 from vstream.plan.diff import Observed, diff
@@ -148,8 +148,8 @@ def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.Mo
     connect = {
         one: Endpoint(urls=("nats://x",), user=f"vstream-{one}", password_env="OTHER") for one in ("west", "east")
     }
-    where = options.Target(endpoints=connect, lab=None, description="")
-    found = options.endpoints_as(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
+    where = Servers(endpoints=connect, lab=None, description="")
+    found = endpoints_as_user(topology({"foo": MODELS["foo"]}, **OVER), where, "probe")
     assert found["east"] == replace(
         connect["east"], user="probe-east", password=None, password_env="VSTREAM_PASSWORD_PROBE_EAST"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vstream.cli import options
 from vstream.cli.plan import compare
+from vstream.cli.servers import build_bundle, find_servers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServers
@@ -79,8 +79,8 @@ async def planned(
     wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *lab*."""
-    where = options.target(wanted, lab)
-    return await compare(wanted, where, options.bundle_for(wanted, where, None), adopt, lost)
+    where = find_servers(wanted, lab)
+    return await compare(wanted, where, build_bundle(wanted, where, None), adopt, lost)
 
 
 async def run(
@@ -92,8 +92,8 @@ async def run(
     lost: tuple[str, ...] = (),
 ) -> Plan:
     """One run of `apply`, which dies after its first request, added to *done*, if that is given. The plan that it had."""
-    where = options.target(wanted, lab)
-    rendered = options.bundle_for(wanted, where, None)
+    where = find_servers(wanted, lab)
+    rendered = build_bundle(wanted, where, None)
     plan = await compare(wanted, where, rendered, adopt, lost)
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:

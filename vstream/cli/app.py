@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vstream import __version__
-from vstream.cli.exit_codes import INTERRUPTED, exit_code
+from vstream.cli.exit_codes import INTERRUPTED, report_failure
 from vstream.cli.lazy_group import MARKUP, CommandEntry, LazyGroup
 
 PANELS = {
@@ -148,4 +148,4 @@ def run() -> None:
             sys.exit(INTERRUPTED)
         raise
     except Exception as error:  # noqa: BLE001 - anything that is not ours is raised again
-        sys.exit(exit_code(error))
+        sys.exit(report_failure(error))

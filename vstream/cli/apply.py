@@ -12,6 +12,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.plan import Adopt, Lost, Planned, compare, make
+from vstream.cli.servers import find_servers, find_signer
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Routing, Security
@@ -59,11 +60,11 @@ def command(
 
     planned = run(_planned(what, lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     plan = planned.plan
-    console.say(f"{planned.topology.name} on {planned.where.description}")
+    console.print_note(f"{planned.topology.name} on {planned.where.description}")
     for line in view.text(plan):
-        console.out().print(line)
+        console.stdout().print(line)
     if plan.blocked:
-        console.say("Nothing was changed: resolve what is blocked first.", style="bold red")
+        console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO)
     if plan.is_empty:
         return
@@ -74,19 +75,19 @@ def command(
         run(_require_unchanged(planned, frozenset(adopt or ())))
     applied, left = run(_carry_out(planned, gate_timeout))
     for line in outcome.text(applied, loaded_path(planned.topology)):
-        console.out().print(line)
+        console.stdout().print(line)
     if applied.shut:
         raise typer.Exit(NO)
     if applied.failure is not None:
-        console.failure(applied.failure)
-        console.say("Run `vstream apply` again: it goes on where this one stopped.")
+        console.print_error(applied.failure)
+        console.print_note("Run `vstream apply` again: it goes on where this one stopped.")
         raise typer.Exit(FAILED)
     _say_emptied(planned, applied)
     if left is not None and not left.is_empty:
         is_known = applied.mappings_pending or applied.waits_for
-        console.say("Still open:" if is_known else "The servers still differ from the topology:")
+        console.print_note("Still open:" if is_known else "The servers still differ from the topology:")
         for line in view.text(left):
-            console.out().print(line)
+            console.stdout().print(line)
         raise typer.Exit(NO)
 
 
@@ -114,13 +115,13 @@ async def _planned(
     what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None, lost: tuple[str, ...]
 ) -> Planned:
     if what.suffix != ".json":
-        return await make(options.load(what).require(), lab, adopt, templates, lost)
+        return await make(options.load_topology(what).require(), lab, adopt, templates, lost)
     from vstream.lint.load_topology import load  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
 
     if lab or adopt or lost:
         raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt and --lost")
-    file = saved.load(options.read(what, limit=-1).decode("utf-8", "replace"), str(what))
+    file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
     fresh = await make(topology, file.lab, frozenset(file.adopt), templates, file.lost)
     _require_same(fresh.plan, file.plan)
@@ -136,7 +137,7 @@ def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> 
     if plan.touches_many and not allow_many:
         needed.append("--allow-many (more than 30 % of the streams that exist would change)")
     if needed:
-        console.say(f"Nothing was changed: this plan needs {' and '.join(needed)}.", style="bold red")
+        console.print_note(f"Nothing was changed: this plan needs {' and '.join(needed)}.", style="bold red")
         raise typer.Exit(NO)
 
 
@@ -144,10 +145,10 @@ def _ask() -> None:
     from vstream.cli.views import console  # noqa: PLC0415
 
     if not sys.stdin.isatty():
-        console.say("Nothing was changed: nobody to ask, and no --yes.", style="bold red")
+        console.print_note("Nothing was changed: nobody to ask, and no --yes.", style="bold red")
         raise typer.Exit(NO)
     if not typer.confirm("Apply this plan?", err=True):
-        console.say("Nothing was changed.")
+        console.print_note("Nothing was changed.")
         raise typer.Exit(NO)
 
 
@@ -163,7 +164,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     where = planned.where
     async with connect_all(planned.topology, where.endpoints) as connections:
         connection = any_connection(connections)
-        with console.progress() as progress:
+        with console.progress_bar() as progress:
             task = progress.add_task("applying", total=len(planned.plan.changes))
             applied = await apply(
                 planned.plan,
@@ -180,7 +181,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
     if applied.failure is not None:
         return applied, None
     if applied.retired:
-        where = options.target(planned.topology, where.lab)  # there are fewer servers now
+        where = find_servers(planned.topology, where.lab)  # there are fewer servers now
     return applied, await compare(planned.topology, where, planned.bundle, frozenset(), planned.lost)
 
 
@@ -191,7 +192,7 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     where, topology = planned.where, planned.topology
     if where.lab is not None:
         return mappings.admin(where.lab, planned.bundle, lost=planned.lost)
-    ring = options.signer(topology, None)
+    ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return None
     from vstream.plan.live.push_accounts import as_system, push  # noqa: PLC0415
@@ -218,12 +219,12 @@ def _say_emptied(planned: Planned, applied: Applied) -> None:
     for region in planned.topology.regions:
         if region.name not in left:
             continue
-        console.say(f"Region {region.name} holds no stream of {planned.topology.name} any more.")
+        console.print_note(f"Region {region.name} holds no stream of {planned.topology.name} any more.")
         if planned.where.lab is not None:
-            console.say("Take it out of the topology and apply again to stop its servers.")
+            console.print_note("Take it out of the topology and apply again to stop its servers.")
         else:
             names = ", ".join(server.name for server in region.servers)
-            console.say(
+            console.print_note(
                 f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
             )
-            console.say("nats server cluster peer-remove SERVER, with the system account.")
+            console.print_note("nats server cluster peer-remove SERVER, with the system account.")

@@ -39,7 +39,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Let the block clean up after Ctrl-C, SIGTERM and SIGHUP, as `run` does; then the exit code is 130."""
 
     def stop(*_: object) -> None:

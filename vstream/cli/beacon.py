@@ -11,6 +11,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import Servers, find_servers
 
 if TYPE_CHECKING:
     from vstream.health.snapshot import Sighting
@@ -42,17 +43,17 @@ def command(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     if not carriers(wanted):
         raise VstreamError(
             "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
         )
-    where = options.target(wanted, lab)
+    where = find_servers(wanted, lab)
     if not run(_beacons(wanted, where, every, output)):
         raise typer.Exit(NO)
 
 
-async def _beacons(topology: Topology, where: options.Target, every: float | None, output: str) -> bool:
+async def _beacons(topology: Topology, where: Servers, every: float | None, output: str) -> bool:
     """Whether all beacons of the last round were published."""
     from vstream.health.live import beacons  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
@@ -76,6 +77,6 @@ def _show(topology: Topology, seen: tuple[Sighting, ...], problems: tuple[str, .
         found = {"topology": topology.name, "beacons": [one.as_dict() for one in seen], "problems": list(problems)}
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
-    console.out().print(view.matrix([region.name for region in topology.regions], seen))
+    console.stdout().print(view.matrix([region.name for region in topology.regions], seen))
     for problem in problems:
-        console.say(f"not published: {problem}", style="bold red")
+        console.print_note(f"not published: {problem}", style="bold red")

@@ -13,7 +13,7 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.cli import options
+    from vstream.cli.servers import Servers
     from vstream.health.doctor.configs import ConfigFile
     from vstream.topology.model import Topology
 
@@ -29,7 +29,7 @@ ConfigsDirectory = Annotated[
 ]
 
 
-def read(topology: Topology, where: options.Target, directory: Path | None) -> Mapping[str, ConfigFile]:
+def read(topology: Topology, where: Servers, directory: Path | None) -> Mapping[str, ConfigFile]:
     """
     The configuration files of the servers of *topology* in *directory*, or of the lab that is meant.
 

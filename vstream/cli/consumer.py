@@ -11,8 +11,9 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.servers import Servers, find_servers
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
-from vstream.files import save
+from vstream.files import save_output
 from vstream.jetstream import error_codes
 
 if TYPE_CHECKING:
@@ -65,15 +66,15 @@ def position(
     """
     from vstream.plan import consumer_failover  # noqa: PLC0415
 
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     virtual = _stream(wanted, stream)
     _check_region(virtual, region)
-    found = run(_position(wanted, options.target(wanted, lab), virtual, consumer, region))
+    found = run(_position(wanted, find_servers(wanted, lab), virtual, consumer, region))
     text = json.dumps(consumer_failover.as_dict(found), indent=2, ensure_ascii=False)
     if out is None:
         typer.echo(text)
         return
-    save(out, text + "\n")
+    save_output(out, text + "\n")
 
 
 @app.command("failover")
@@ -113,7 +114,7 @@ def failover(
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     if (come_from is None) == (recorded is None):
         raise typer.BadParameter("say where it was: either `--from REGION` or `--position FILE`")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     virtual = _stream(wanted, stream)
     for region in (come_from, to):
         if region is not None:
@@ -122,7 +123,7 @@ def failover(
         raise typer.BadParameter("`--from` and `--to` are the same region")
     known = None if recorded is None else _recorded(recorded, wanted, virtual, consumer)
     move, pending = run(
-        _failover(wanted, options.target(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
+        _failover(wanted, find_servers(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
     )
     if output == "json":
         typer.echo(
@@ -145,11 +146,11 @@ def failover(
         )
         return
     for line in view.failover(move.position, move.landing, move.found, move.config, is_recorded=known is not None):
-        console.out().print(line)
+        console.stdout().print(line)
     if not yes:
-        console.say("Nothing was changed: `--yes` does it.")
+        console.print_note("Nothing was changed: `--yes` does it.")
     else:
-        console.say(f"Done: {pending:,} messages are to be delivered.", style="bold green")
+        console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
 
 
 def _stream(topology: Topology, name: str) -> VirtualStream:
@@ -170,16 +171,14 @@ def _check_region(stream: VirtualStream, region: str) -> None:
 def _recorded(file: Path, topology: Topology, stream: VirtualStream, consumer: str) -> Position:
     from vstream.plan import consumer_failover  # noqa: PLC0415
 
-    found = consumer_failover.read(options.read(file, limit=-1).decode("utf-8", "replace"), str(file))
+    found = consumer_failover.read(options.read_bytes(file, limit=-1).decode("utf-8", "replace"), str(file))
     said, meant = (found.topology, found.stream, found.consumer), (topology.name, stream.name, consumer)
     if said != meant:
         raise VstreamError(f"{file} is of {' / '.join(said)}, not of {' / '.join(meant)}")
     return found
 
 
-async def _position(
-    topology: Topology, where: options.Target, stream: VirtualStream, consumer: str, region: str
-) -> Position:
+async def _position(topology: Topology, where: Servers, stream: VirtualStream, consumer: str, region: str) -> Position:
     from vstream.health.live.consumer_position import position  # noqa: PLC0415
     from vstream.plan.live.observe import connect_all  # noqa: PLC0415
 
@@ -199,7 +198,7 @@ def _connection(connections: Mapping[str, Connection | VstreamError], region: st
 
 async def _failover(
     topology: Topology,
-    where: options.Target,
+    where: Servers,
     stream: VirtualStream,
     consumer: str,
     come_from: Position | str,

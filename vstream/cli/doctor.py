@@ -10,6 +10,7 @@ import typer
 from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import Servers, build_bundle, find_servers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,22 +49,22 @@ def command(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
-    where = options.target(wanted, lab)
+    wanted = options.load_topology(topology).require()
+    where = find_servers(wanted, lab)
     known = configs.read(wanted, where, files)
-    found = run(_examine(wanted, where, deadline, options.bundle_for(wanted, where, templates), known))
+    found = run(_examine(wanted, where, deadline, build_bundle(wanted, where, templates), known))
     if output == "json":
         typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     else:
-        console.say(f"{wanted.name} on {where.description}")
+        console.print_note(f"{wanted.name} on {where.description}")
         for line in checkup.text(found):
-            console.out().print(line)
+            console.stdout().print(line)
     if not found.is_healthy:
         raise typer.Exit(NO)
 
 
 async def _examine(
-    topology: Topology, where: options.Target, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
+    topology: Topology, where: Servers, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
 ) -> Examined:
     from vstream.health.doctor.examine import examine  # noqa: PLC0415
     from vstream.health.live.gather import gather  # noqa: PLC0415

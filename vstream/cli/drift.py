@@ -12,6 +12,7 @@ import typer
 from vstream.cli import configs, options, plan
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import find_servers
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     planned, examined = run(_compare(wanted, lab, templates, deadline, files))
     different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
     unread = tuple(one for one in examined.findings if one.code == _UNREAD)
@@ -73,8 +74,8 @@ def command(
             )
         )
     else:
-        out = console.out()
-        console.say(f"{wanted.name} on {planned.where.description}")
+        out = console.stdout()
+        console.print_note(f"{wanted.name} on {planned.where.description}")
         if not planned.plan.is_empty:
             for line in view.text(planned.plan):
                 out.print(line)
@@ -109,7 +110,7 @@ async def _compare(
     from vstream.health.doctor.examine import examine  # noqa: PLC0415
     from vstream.health.live.gather import gather  # noqa: PLC0415
 
-    where = options.target(topology, lab)
+    where = find_servers(topology, lab)
     known = configs.read(topology, where, files)
     planned, facts = await asyncio.gather(
         plan.make(topology, lab, frozenset(), templates),

@@ -6,16 +6,18 @@ import errno
 import os
 import sys
 
+from vstream.cli.views import diagnostics
+from vstream.cli.views.console import print_error, stderr
 from vstream.errors import InvalidInputError, RefusedError, UnknownNameError, VstreamError
 
-CLEAN = 0
+OK = 0
 NO = 1
 USAGE = 2
 FAILED = 3
 INTERRUPTED = 130
 
 
-def exit_code(error: Exception) -> int:
+def report_failure(error: Exception) -> int:
     """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
@@ -29,17 +31,13 @@ def exit_code(error: Exception) -> int:
     if not isinstance(error, VstreamError):
         raise error
     if isinstance(error, InvalidInputError):
-        from vstream.cli.views import diagnostics  # noqa: PLC0415 - only on the way out
-        from vstream.cli.views.console import talk  # noqa: PLC0415
-
         sources = {span.file: _read(span.file) for one in error.diagnostics if (span := one.span)}
         for line in diagnostics.full(error.diagnostics, sources):
-            talk().print(line)
-        talk().print(f"{error.message} found")
+            stderr().print(line)
+        stderr().print(f"{error.message} found")
         return NO
-    from vstream.cli.views.console import failure  # noqa: PLC0415
 
-    failure(error)
+    print_error(error)
     if isinstance(error, UnknownNameError):
         return USAGE
     return NO if isinstance(error, RefusedError) else FAILED

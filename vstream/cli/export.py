@@ -9,6 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
+from vstream.cli.servers import Servers, find_servers
 from vstream.cli.status import Deadline, look
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def command(
         name = "alerts.yaml" if alerts else "dashboard.json"
         typer.echo((resources.templates() / "export" / name).read_text(encoding="utf-8"), nl=False)
         return
-    wanted = options.load(topology).require()
-    where = options.target(wanted, lab)
+    wanted = options.load_topology(topology).require()
+    where = find_servers(wanted, lab)
     if once:
         from vstream.health.prometheus import exposition  # noqa: PLC0415
 
@@ -57,9 +58,7 @@ def command(
     run(_export(wanted, where, host or "127.0.0.1", int(port), every, deadline))
 
 
-async def _export(
-    topology: Topology, where: options.Target, host: str, port: int, every: float, deadline: float
-) -> None:
+async def _export(topology: Topology, where: Servers, host: str, port: int, every: float, deadline: float) -> None:
     from vstream.cli.http_server import serve  # noqa: PLC0415
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import NotReachableError  # noqa: PLC0415
@@ -74,7 +73,7 @@ async def _export(
     text = exposition(topology.name, await latest())
     server = await serve(host.strip("[]"), port, {"/metrics": (CONTENT_TYPE, lambda: text)})
     bound = server.sockets[0].getsockname()
-    console.say(f"{topology.name} on {where.description}: http://{host}:{bound[1]}/metrics")
+    console.print_note(f"{topology.name} on {where.description}: http://{host}:{bound[1]}/metrics")
     async with server:
         while True:
             await asyncio.sleep(every)

@@ -25,7 +25,7 @@ _SUFFIXES = frozenset({".conf", ".cfg", ".json", ".jwt", ".yaml", ".yml"})
 _CHUNK = 1 << 20
 
 
-def sources(names: Iterable[str]) -> Iterator[Source]:
+def read_sources(names: Iterable[str]) -> Iterator[Source]:
     """
     What *names* stand for: files, directories with everything in them, patterns that no shell expanded, `-`.
 
@@ -38,7 +38,7 @@ def sources(names: Iterable[str]) -> Iterator[Source]:
             yield _source(name, is_named=is_named)
 
 
-def read(name: str) -> bytes:
+def read_included(name: str) -> bytes:
     """The content of an included file. Raises OSError or ValueError."""
     return _bounded(Path(name), monotonic() + PATIENCE)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
+from vstream.topology import graph
 
 _MOST = 50
 
@@ -23,11 +24,9 @@ def command(
 
     Examples: `vstream graph`, `vstream graph acme.yaml -s orders --format svg > orders.svg`
     """
-    from vstream.topology import graph  # noqa: PLC0415
-
     if output not in {"mermaid", "svg"}:
         raise typer.BadParameter(f"`{output}` is none of mermaid, svg", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     known = [one.name for one in wanted.streams]
     for name in stream or ():
         if name not in known:

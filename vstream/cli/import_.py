@@ -13,7 +13,7 @@ from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.lab import find as labs
 from vstream.errors import LabError, VstreamError
-from vstream.files import save
+from vstream.files import save_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,19 +91,19 @@ def command(
     if is_stdout:
         typer.echo(written.text, nl=False)
     else:
-        save(file, written.text)
+        save_output(file, written.text)
     if output == "json":
         typer.echo(json.dumps(_as_dict(written, file), indent=2, ensure_ascii=False))
     else:
-        show = console.talk() if is_stdout else console.out()
+        show = console.stderr() if is_stdout else console.stdout()
         for line in view.text(written):
             show.print(line)
     if written.plan is None:
         if not is_stdout:
-            console.say(f"{file} is written, and is not valid yet: `vstream validate {file}` says why")
+            console.print_note(f"{file} is written, and is not valid yet: `vstream validate {file}` says why")
         raise typer.Exit(NO)
     if not is_stdout:
-        console.say(f"{file} is written; next: vstream plan {file}{' --adopt all' if written.adopts else ''}")
+        console.print_note(f"{file} is written; next: vstream plan {file}{' --adopt all' if written.adopts else ''}")
 
 
 def _as_dict(written: Imported, file: Path) -> dict[str, object]:

@@ -9,6 +9,10 @@ from typing import Annotated
 import typer
 
 from vstream.cli import options
+from vstream.cli.views import console
+from vstream.errors import VstreamError
+from vstream.lint.load_topology import load
+from vstream.topology.document import json_schema
 from vstream.topology.model import Routing
 
 STARTER = """\
@@ -85,11 +89,6 @@ def command(
 
     Then: `vstream validate`, `vstream lab up`, `vstream plan`, `vstream apply`, `vstream probe`.
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.lint.load_topology import load  # noqa: PLC0415
-    from vstream.topology.document import json_schema  # noqa: PLC0415
-
     root = "" if routing is Routing.MAPPED else "v."
     text = STARTER.format(
         name=name, routing=ROUTINGS[routing], root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
@@ -108,4 +107,4 @@ def command(
             path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise VstreamError(f"{error.filename} cannot be written: {error.strerror}") from None
-    console.say(f"{file} and {schema_file.name} written; next: vstream validate {file}")
+    console.print_note(f"{file} and {schema_file.name} written; next: vstream validate {file}")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import options
+from vstream.cli.views import console
+from vstream.cli.views import keys as view
+from vstream.cli.views.console import stdout
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
+from vstream.jetstream.keyring import Keyring, default_directory, keys_of
+from vstream.lab import keys
+from vstream.lab import lab as labs
+from vstream.render.accounts.profile import logins
 from vstream.topology.accounts import is_fixed
 from vstream.topology.model import Security
 
@@ -30,11 +37,9 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
 
     Examples: `vstream keys create`, `VSTREAM_KEYS=/safe/keys vstream keys create acme.yaml`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-
     wanted, ring = _ring(topology, lab)
     new = ring.complete(wanted)
-    console.say(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: every key is there")
+    console.print_note(f"{ring.directory}: {len(new)} new keys" if new else f"{ring.directory}: every key is there")
 
 
 @app.command("show")
@@ -50,11 +55,6 @@ def show(
 
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
-    from vstream.cli.views import keys as view  # noqa: PLC0415
-    from vstream.cli.views.console import out  # noqa: PLC0415
-    from vstream.jetstream.keyring import keys_of  # noqa: PLC0415
-    from vstream.render.accounts.profile import logins  # noqa: PLC0415
-
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted, ring = _ring(topology, lab)
@@ -69,7 +69,7 @@ def show(
     if output == "json":
         typer.echo(json.dumps({"directory": str(ring.directory), "public": public, "credentials": files}, indent=2))
     else:
-        out().print(view.table(public))
+        stdout().print(view.table(public))
         for user, file in files.items():
             typer.echo(f"{user}: {file}")
     if missing:
@@ -99,9 +99,6 @@ def rotate(
 
     Examples: `vstream keys rotate app`, `vstream keys rotate audit acme.yaml`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.render.accounts.profile import logins  # noqa: PLC0415
-
     wanted, ring = _ring(topology, lab)
     users = logins(wanted)
     if user not in users:
@@ -116,14 +113,12 @@ def rotate(
         raise VstreamError(f"{len(missing)} keys are missing", hint="`vstream keys create` makes them")
     ring.rotate(wanted, user)
     file = ring.credentials(user) if wanted.security is Security.OPERATOR else ring.seed(user)
-    console.say(f"{file} is new; `vstream apply` ends what was handed out before")
+    console.print_note(f"{file} is new; `vstream apply` ends what was handed out before")
 
 
 def _ring(path: Path, lab: str | None, also: Security | None = None) -> tuple[Topology, Keyring]:
     """The topology, and the directory of its keys, there or not. Raises VstreamError where it has none, but for *also*."""
-    from vstream.jetstream.keyring import Keyring, default_directory  # noqa: PLC0415
-
-    wanted = options.load(path).require()
+    wanted = options.load_topology(path).require()
     if not wanted.security.has_keys and wanted.security is not also:
         raise VstreamError(
             f"topology `{wanted.name}` has no keys: its users log in with {wanted.security.value}",
@@ -131,8 +126,6 @@ def _ring(path: Path, lab: str | None, also: Security | None = None) -> tuple[To
         )
     if lab is None:
         return wanted, Keyring(default_directory(wanted.name))
-    from vstream.lab import keys  # noqa: PLC0415
-    from vstream.lab import lab as labs  # noqa: PLC0415
 
     labs.addresses(lab)  # raises if there is no such lab
     return wanted, keys.keyring(lab)

@@ -99,14 +99,14 @@ def surroundings() -> Surroundings:
     def load_scenario(content: bytes, name: str) -> LoadedScenario:
         from vstream.lint import load_scenario  # noqa: PLC0415
 
-        return load_scenario.load(content, name, files.read, os.path.isdir)
+        return load_scenario.load(content, name, files.read_included, os.path.isdir)
 
     def render(topology: Topology) -> Bundle:
         from vstream.lint import load_topology  # noqa: PLC0415
 
         return load_topology.render_bundle(topology)
 
-    return Surroundings(read=files.read, env=os.environ, load=load, load_scenario=load_scenario, render=render)
+    return Surroundings(read=files.read_included, env=os.environ, load=load, load_scenario=load_scenario, render=render)
 
 
 def _version(text: str | None) -> ServerVersion | None:
@@ -124,14 +124,14 @@ def _version(text: str | None) -> ServerVersion | None:
 def _topology(path: Path | None) -> Topology | None:
     from vstream.cli import options  # noqa: PLC0415
 
-    return options.load(path).require() if path is not None else None
+    return options.load_topology(path).require() if path is not None else None
 
 
 def _given(names: Sequence[str]) -> list[Source]:
     from vstream.cli import files  # noqa: PLC0415
     from vstream.errors import VstreamError  # noqa: PLC0415
 
-    given = list(files.sources(names))
+    given = list(files.read_sources(names))
     if not given:
         raise VstreamError(
             f"there is nothing to check in {', '.join(names)}",
@@ -168,7 +168,7 @@ def _write(report: LintReport, output: LintFormat, diff: Sequence[str]) -> None:
             for annotation in findings.github(found):
                 typer.echo(annotation)
         case _:
-            screen = console.out()
+            screen = console.stdout()
             lines = diagnostics.full(found, report.texts) if output is LintFormat.FULL else diagnostics.concise(found)
             for line in lines:
                 # Colours cost more than all rules together, where there are many findings and nobody to see them.
@@ -184,14 +184,14 @@ def _conclude(report: LintReport, *, is_fixing: bool) -> None:
     counts = Counter(one.severity.value for one in report.diagnostics)
     found = [f"{counts[name]:,} {name}{'' if counts[name] == 1 else 's'}" for name in _COUNTED if counts[name]]
     files = f"{len(report.files):,} file{'' if len(report.files) == 1 else 's'}"
-    console.say(f"{', '.join(found) or 'nothing found'} in {files}")
+    console.print_note(f"{', '.join(found) or 'nothing found'} in {files}")
     fixable = sum(bool(one.fix) for one in report.diagnostics)
     if fixable and is_fixing:
-        console.say(
+        console.print_note(
             f"{fixable:,} of them not corrected: `--fix` writes neither to standard input nor to included files"
         )
     elif fixable:
-        console.say(f"{fixable:,} of them can be corrected with `--fix`")
+        console.print_note(f"{fixable:,} of them can be corrected with `--fix`")
     if not report.is_complete:
         raise typer.Exit(FAILED)
     if not report.is_clean:

@@ -64,7 +64,7 @@ def command(
         typer.echo(json.dumps(mapping.as_json(answer), indent=2))
     else:
         for line in mapping.text(answer):
-            console.out().print(line)
+            console.stdout().print(line)
     if answer.refusals:
         raise typer.Exit(NO)
 
@@ -79,7 +79,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.topology.bundle import loaded_path, stand_in  # noqa: PLC0415
 
     around = surroundings()
-    gathered = gather(files.sources(names), read=around.read, env=around.env)
+    gathered = gather(files.read_sources(names), read=around.read, env=around.env)
     topology = None
     for source in gathered.topologies:
         if topology is not None:
@@ -130,5 +130,5 @@ def _cluster(workspace: Workspace, block: MappingsBlock, region: str | None) -> 
     known = workspace.cluster_names or sorted({name for one in block.entries for name in one.clusters})
     if known and cluster not in known:
         named = "no cluster is called" if workspace.cluster_names else "no rule names the cluster"
-        console.say(f"note: {named} `{cluster}`; there are {', '.join(known)}", style="yellow")
+        console.print_note(f"note: {named} `{cluster}`; there are {', '.join(known)}", style="yellow")
     return cluster

@@ -12,8 +12,9 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.errors import VstreamError
-from vstream.files import save
+from vstream.files import save_output
 
 if TYPE_CHECKING:
     from vstream.plan.plan import Plan
@@ -42,7 +43,7 @@ class Planned:
     """A plan and all that it was made from."""
 
     topology: Topology
-    where: options.Target
+    where: Servers
     bundle: Bundle
     plan: Plan
     lost: tuple[str, ...] = ()
@@ -75,10 +76,10 @@ def command(
 
     if output not in set(view.PlanFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, markdown", param_hint="--format")
-    loaded = options.load(topology)
+    loaded = options.load_topology(topology)
     planned = run(make(loaded.require(), lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
     if out is not None:
-        save(
+        save_output(
             out,
             saved.dump(
                 saved.SavedPlan(
@@ -97,10 +98,10 @@ def command(
     elif output == "markdown":
         typer.echo(view.markdown(planned.plan, view.routing(planned.topology, planned.bundle)), nl=False)
     else:
-        console.say(f"{planned.topology.name} on {planned.where.description}")
-        console.say(view.routing(planned.topology, planned.bundle))
+        console.print_note(f"{planned.topology.name} on {planned.where.description}")
+        console.print_note(view.routing(planned.topology, planned.bundle))
         for line in view.text(planned.plan):
-            console.out().print(line)
+            console.stdout().print(line)
     if planned.plan.blocked:
         raise typer.Exit(NO)
     if detailed_exitcode and not planned.plan.is_empty:
@@ -115,8 +116,8 @@ async def make(
     lost: tuple[str, ...] = (),
 ) -> Planned:
     """Render, read the servers and compare. Raises VstreamError if that is not possible."""
-    where = options.target(topology, lab_name)
-    bundle = options.bundle_for(topology, where, templates)
+    where = find_servers(topology, lab_name)
+    bundle = build_bundle(topology, where, templates)
     known = {stream.config.name for stream in bundle.streams} | {one.config.name for one in bundle.consumers}
     for name in sorted(adopt - known - {"all"}):
         raise VstreamError(
@@ -128,7 +129,7 @@ async def make(
 
 
 async def compare(
-    topology: Topology, where: options.Target, bundle: Bundle, adopt: frozenset[str], lost: tuple[str, ...] = ()
+    topology: Topology, where: Servers, bundle: Bundle, adopt: frozenset[str], lost: tuple[str, ...] = ()
 ) -> Plan:
     """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
     from vstream.plan.diff import diff  # noqa: PLC0415

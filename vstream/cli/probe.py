@@ -10,6 +10,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.topology.accounts import PROBE_USER
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(
 
     if output not in set(view.ProbeFormat):
         raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     _check_names("--stream", stream, [one.name for one in wanted.streams])
     _check_names("--region", region, [one.name for one in wanted.regions])
     if not any(
@@ -53,29 +54,29 @@ def command(
         for one in wanted.streams
     ):
         raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
-    where = options.target(wanted, lab)
+    where = find_servers(wanted, lab)
     report = run_to_end(_probe(wanted, where, stream, region, deadline, all_forms=forms))
     if output == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     elif output == "junit":
         typer.echo(to_junit(report))
     else:
-        console.say(f"{wanted.name} on {where.description}")
-        console.out().print(view.hops(report))
+        console.print_note(f"{wanted.name} on {where.description}")
+        console.stdout().print(view.hops(report))
         matrix = view.matrix(report)
         if matrix is not None:
-            console.out().print(matrix)
+            console.stdout().print(matrix)
         for table in view.tables(report):
-            console.out().print(table)
+            console.stdout().print(table)
         for line in view.problems(report):
-            console.out().print(line)
+            console.stdout().print(line)
     if not report.passed:
         raise typer.Exit(NO)
 
 
 async def _probe(
     topology: Topology,
-    where: options.Target,
+    where: Servers,
     streams: Sequence[str] | None,
     regions: Sequence[str] | None,
     deadline: float,
@@ -86,13 +87,13 @@ async def _probe(
     from vstream.plan.live.observe import connect_all  # noqa: PLC0415
     from vstream.probe.checks import run  # noqa: PLC0415
 
-    with console.progress() as progress:
+    with console.progress_bar() as progress:
         task = progress.add_task("probing", total=None)
 
         def show(step: Progress) -> None:
             progress.update(task, completed=step.done, total=step.total)
 
-        async with connect_all(topology, options.endpoints_as(topology, where, PROBE_USER)) as connections:
+        async with connect_all(topology, endpoints_as_user(topology, where, PROBE_USER)) as connections:
             return await run(
                 topology,
                 connections,

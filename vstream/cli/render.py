@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import options
+from vstream.cli.servers import find_signer
+from vstream.cli.views import console
+from vstream.errors import VstreamError
+from vstream.files import write_atomically
+from vstream.lint.load_topology import render_bundle
+from vstream.topology.bundle import is_private
 
 if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
@@ -28,13 +34,10 @@ def command(
 
     Example: `vstream render acme.yaml -o build/`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
-
-    wanted = options.load(topology).require()
-    rendered = render_bundle(wanted, templates=templates, signer=options.signer(wanted, None))
+    wanted = options.load_topology(topology).require()
+    rendered = render_bundle(wanted, templates=templates, signer=find_signer(wanted, None))
     removed = write(rendered, output)
-    console.say(
+    console.print_note(
         f"{output}: {len(rendered.artifacts)} files, {len(rendered.streams)} streams, "
         f"{len(rendered.mappings)} mapping rules" + (f", {removed} old files removed" if removed else "")
     )
@@ -46,10 +49,6 @@ def write(bundle: Bundle, directory: Path) -> int:
 
     Raises VstreamError for a directory that has other things in it.
     """
-    from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.files import write_atomically  # noqa: PLC0415
-    from vstream.topology.bundle import is_private  # noqa: PLC0415
-
     marker = directory / _MARKER
     paths = {artifact.path for artifact in bundle.artifacts}
     try:

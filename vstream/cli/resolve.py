@@ -30,12 +30,12 @@ def command(
     Examples: `vstream resolve foo`, `nats consumer add $(vstream resolve foo --region west) worker`
     """
     from vstream.cli.views import resolve as view  # noqa: PLC0415
-    from vstream.cli.views.console import out  # noqa: PLC0415
+    from vstream.cli.views.console import stdout  # noqa: PLC0415
     from vstream.errors import UnknownNameError  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     found = next((one for one in wanted.streams if one.name == stream), None)
     if found is None:
         names = ", ".join(one.name for one in wanted.streams)
@@ -48,7 +48,7 @@ def command(
     elif region is not None:
         typer.echo(places[0]["read"])
     else:
-        out().print(view.table(places))
+        stdout().print(view.table(places))
 
 
 def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:

@@ -34,12 +34,12 @@ def command(
     from vstream.health.live.resync import resync  # noqa: PLC0415
 
     common.check_format(output)
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     result = run(resync(wanted, common.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
         typer.echo(json.dumps(view.resync_as_dict(result), indent=2))
     else:
-        console.say(f"gateways and leaders were there after {result.waited:.1f} s")
-        console.out().print(view.resync(result))
+        console.print_note(f"gateways and leaders were there after {result.waited:.1f} s")
+        console.stdout().print(view.resync(result))
     if not result.is_complete:
         raise typer.Exit(NO)

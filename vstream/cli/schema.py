@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from vstream.scenario import document as scenario_document
+from vstream.topology import document as topology_document
+
 
 class Language(StrEnum):
     """What a JSON Schema can be printed of."""
@@ -24,10 +27,5 @@ def command(
 
     Examples: `vstream schema > topology.schema.json`, `vstream schema scenario > scenario.schema.json`
     """
-    # pydantic is not needed for --help
-    if language is Language.SCENARIO:
-        from vstream.scenario.document import json_schema  # noqa: PLC0415
-    else:
-        from vstream.topology.document import json_schema  # noqa: PLC0415
-
-    typer.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    document = scenario_document if language is Language.SCENARIO else topology_document
+    typer.echo(json.dumps(document.json_schema(), indent=2, ensure_ascii=False))

@@ -46,7 +46,7 @@ def command(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     names = [stream.name for stream in wanted.streams]
     rates = _by_stream("--rate", rate or ["100/s"], names, _rate)
     sizes = _by_stream("--size", size or ["1KiB"], names, parse_size)
@@ -59,7 +59,7 @@ def command(
         typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     else:
         for part in view.text(found):
-            console.out().print(part)
+            console.stdout().print(part)
     if not found.fits:
         raise typer.Exit(NO)
 

@@ -12,6 +12,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
+from vstream.cli.servers import Servers, find_servers
 
 if TYPE_CHECKING:
     from vstream.health.report import Picture
@@ -43,13 +44,13 @@ def status(
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
-    where = options.target(wanted, lab)
+    wanted = options.load_topology(topology).require()
+    where = find_servers(wanted, lab)
     picture = run(look(wanted, where, deadline))
     if output == "json":
         typer.echo(_lines(picture.as_dict()))
     else:
-        out = console.out()
+        out = console.stdout()
         out.print(view.screen(picture, width=out.width))
     if not picture.is_well:
         raise typer.Exit(NO)
@@ -68,8 +69,8 @@ def watch(
 
     Examples: `vstream watch`, `vstream watch acme.yaml --every 10`
     """
-    wanted = options.load(topology).require()
-    where = options.target(wanted, lab)
+    wanted = options.load_topology(topology).require()
+    where = find_servers(wanted, lab)
     run(_watch(wanted, where, every, deadline))
 
 
@@ -89,7 +90,7 @@ def _lines(found: dict[str, Any]) -> str:
     return f"{{\n  {members}\n}}"
 
 
-async def look(topology: Topology, where: options.Target, deadline: float) -> Picture:
+async def look(topology: Topology, where: Servers, deadline: float) -> Picture:
     """One picture. Raises NotReachableError if nothing answers."""
     from vstream.health.live.gather import gather  # noqa: PLC0415
     from vstream.health.status import judge  # noqa: PLC0415
@@ -97,7 +98,7 @@ async def look(topology: Topology, where: options.Target, deadline: float) -> Pi
     return judge(topology, await gather(topology, where.endpoints, deadline=deadline))
 
 
-async def _watch(topology: Topology, where: options.Target, every: float, deadline: float) -> None:
+async def _watch(topology: Topology, where: Servers, every: float, deadline: float) -> None:
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -105,7 +106,7 @@ async def _watch(topology: Topology, where: options.Target, every: float, deadli
     from vstream.cli.views import status as view  # noqa: PLC0415
     from vstream.errors import NotReachableError  # noqa: PLC0415
 
-    out = console.out()
+    out = console.stdout()
     with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             began = time.monotonic()

@@ -36,7 +36,7 @@ def command(
     from vstream.lint.rules.wording import count  # noqa: PLC0415
     from vstream.syntax.yaml import MAX_BYTES  # noqa: PLC0415
 
-    content = options.read(topology, limit=MAX_BYTES + 1)
+    content = options.read_bytes(topology, limit=MAX_BYTES + 1)
     file = files.STDIN if str(topology) == "-" else str(topology)
     if detect.detect(content.decode("utf-8", errors="replace"), f"{file}.yaml") is detect.Kind.SCENARIO:
         _scenario(content, file, output)
@@ -52,7 +52,7 @@ def command(
     if show(found, {file: loaded.text}, output):
         raise typer.Exit(NO)
     if rendered is not None:
-        console.say(
+        console.print_note(
             f"{topology} is valid: {count(len(rendered.servers), 'server')}, "
             f"{count(len(rendered.streams), 'physical stream')}, {count(len(rendered.mappings), 'mapping rule')}"
         )
@@ -64,10 +64,10 @@ def _scenario(content: bytes, file: str, output: str) -> None:
     from vstream.cli.views import scenario as view  # noqa: PLC0415
     from vstream.lint.load_scenario import load  # noqa: PLC0415
 
-    loaded = load(content, file, files.read, os.path.isdir)
+    loaded = load(content, file, files.read_included, os.path.isdir)
     if show(loaded.diagnostics, loaded.texts, output):
         raise typer.Exit(NO)
-    console.say(f"{file} is valid: {view.outline(loaded.require())}")
+    console.print_note(f"{file} is valid: {view.outline(loaded.require())}")
 
 
 def show(found: Sequence[Diagnostic], texts: Mapping[str, str], output: str) -> bool:
@@ -83,8 +83,8 @@ def show(found: Sequence[Diagnostic], texts: Mapping[str, str], output: str) -> 
         typer.echo(json.dumps(diagnostics.as_json(found), indent=2, ensure_ascii=False))
     else:
         for line in diagnostics.full(found, texts) if output == "full" else diagnostics.concise(found):
-            console.out().print(line)
+            console.stdout().print(line)
     errors = sum(one.is_error for one in found)
     if errors:
-        console.say(f"{errors} error{'' if errors == 1 else 's'} found")
+        console.print_note(f"{errors} error{'' if errors == 1 else 's'} found")
     return errors > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.junit import Result, TestCase, document
+from vstream.junit import Result, TestCase, to_xml
 from vstream.probe.report import Hop, Status
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def to_junit(report: ProbeReport) -> str:
     """
     suites = {stream: [_case(check) for check in report.checks if check.stream == stream] for stream in report.streams}
     nothing = TestCase(classname="probe", name="checks", result=Result.ERROR, message="nothing was probed")
-    return document(f"vstream probe {report.topology}", suites or {"probe": [nothing]})
+    return to_xml(f"vstream probe {report.topology}", suites or {"probe": [nothing]})
 
 
 def _case(check: Check) -> TestCase:

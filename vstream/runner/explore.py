@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vstream.capture.verdict.verdict import Status
 from vstream.errors import VstreamError
-from vstream.files import save
+from vstream.files import save_output
 from vstream.lint.load_scenario import load
 from vstream.scenario.generate import Data, to_yaml
 from vstream.scenario.shrink import shrink
@@ -190,7 +190,7 @@ async def explore(
         one = _One(number, seed, data, directory, run, watcher)
         explored = await one.explored(bounds.shrinking_runs, is_kept=is_kept)
         into.runs.append(explored)
-        save(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
+        save_output(out / "explored.json", json.dumps(into.as_dict(), indent=2) + "\n")
         watcher.ended(explored)
 
 
@@ -209,7 +209,7 @@ class _One:
     async def explored(self, shrinking_runs: int, *, is_kept: bool) -> Explored:
         steps = outline(self._data)
         self._watcher.begins(self._number, self._seed, steps)
-        save(self._directory / "scenario.yaml", to_yaml(self._data))
+        save_output(self._directory / "scenario.yaml", to_yaml(self._data))
         began = time.monotonic()
         outcome = await self._outcome(self._data, self._directory / "capture", "scenario.yaml")
         seconds = time.monotonic() - began
@@ -256,7 +256,7 @@ class _One:
 
         found = await shrink(self._data, fails, is_valid=_is_valid, most=most)
         file = self._directory / "short.yaml"
-        save(file, to_yaml(found))
+        save_output(file, to_yaml(found))
         before, after = len(self._data["steps"]), len(found["steps"])
         return file, f"{before} steps became {after}, in {self._tries} runs"
 

@@ -17,7 +17,8 @@ from tests.support import probing
 from tests.support.chaos import background, copied
 from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
-from vstream.cli import configs, options
+from vstream.cli import configs
+from vstream.cli.servers import find_servers
 from vstream.errors import VstreamError
 from vstream.health.doctor.codes import PAGES
 from vstream.health.doctor.examine import Examined, examine
@@ -50,7 +51,7 @@ async def world(running: None) -> AsyncIterator[World]:
 
 async def look(world: World) -> Examined:
     facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-    return examine(topology(), world.bundle, facts, configs.read(topology(), options.target(topology(), LAB), None))
+    return examine(topology(), world.bundle, facts, configs.read(topology(), find_servers(topology(), LAB), None))
 
 
 async def until_found(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.capture.verdict.verdict import About, Availability, ControlPlane, Status
 from vstream.diagnostics import Span
-from vstream.junit import Result, TestCase, document
+from vstream.junit import Result, TestCase, to_xml
 
 if TYPE_CHECKING:
     from vstream.capture.verdict.verdict import Case, Verdict
@@ -82,7 +82,7 @@ def to_junit(verdict: Verdict) -> str:
         if (cases := [_case(one, name) for one in verdict.cases if one.about is about])
     }
     nothing = TestCase(classname="capture", name="cases", result=Result.ERROR, message="nothing was judged")
-    return document(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
+    return to_xml(f"vstream scenario {verdict.manifest.scenario}", suites or {"capture": [nothing]})
 
 
 def _case(case: Case, suite: str) -> TestCase:

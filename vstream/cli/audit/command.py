@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from vstream.cli import options
-from vstream.cli.asyncio_runner import stoppable
+from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.audit import sources
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.errors import VstreamError
-from vstream.files import save
+from vstream.files import save_output
 
 if TYPE_CHECKING:
     from vstream.audit.follow import Follower
@@ -118,7 +118,7 @@ def command(
     session.require()
     source = sources.source(target, wanted)
     with (
-        stoppable(),
+        exit_on_signals(),
         sources.places(wanted.tables, html),
         temporary.directory() as scratch,
         view.progress() as progress,
@@ -171,13 +171,13 @@ def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
         except SparkEndedError:
             raise
         except VstreamError as error:
-            console.say(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
+            console.print_note(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
         else:
             if output == "json":
                 typer.echo(json.dumps(report.as_dict(), ensure_ascii=False))
             else:
                 for line in rounds.lines(report):
-                    console.out().print(line)
+                    console.stdout().print(line)
             if html is not None:
                 _write(html, report)
         time.sleep(max(0.0, begun + _ROUND_SECONDS - time.monotonic()))
@@ -210,10 +210,10 @@ def _show(report: Report, output: str, html: Path | None) -> None:
         typer.echo(to_junit(report))
     else:
         for part in view.report(report):
-            console.out().print(part)
+            console.stdout().print(part)
     if html is not None:
         _write(html, report)
-        console.say(f"the page is {html}")
+        console.print_note(f"the page is {html}")
     if code := {Verdict.PASS: 0, Verdict.FAIL: NO, Verdict.UNKNOWN: FAILED}[report.verdict()]:
         raise typer.Exit(code)
 
@@ -221,4 +221,4 @@ def _show(report: Report, output: str, html: Path | None) -> None:
 def _write(html: Path, report: Report) -> None:
     from vstream.cli.views.audit_page import page  # noqa: PLC0415
 
-    save(html, page(report))
+    save_output(html, page(report))

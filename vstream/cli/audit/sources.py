@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from vstream.cli import options
+from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.errors import NotReachableError, VstreamError
-from vstream.files import check_directory
+from vstream.files import check_writable
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.units import format_duration
 
@@ -106,12 +107,12 @@ def places(tables: str | None, html: Path | None) -> Iterator[None]:
     an hour to have something to write.
     """
     if html is not None and (html.is_file() or not html.exists()):
-        check_directory(html.resolve().parent)
+        check_writable(html.resolve().parent)
     if tables is None or not tables.startswith(_HERE):
         yield
         return
     place = Path(tables.removeprefix(_HERE))
-    check_directory(place)
+    check_writable(place)
     held = os.open(place, os.O_RDONLY)
     try:
         with suppress(OSError):  # file systems that cannot lock
@@ -219,12 +220,12 @@ class Live(Source):
 
     def __init__(self, wanted: Request, path: Path) -> None:
         super().__init__(wanted)
-        self._topology: Topology = options.load(path).require()
+        self._topology: Topology = options.load_topology(path).require()
         _check_no_move(self._topology)
         _check_streams(wanted.streams, {one.name for one in self._topology.streams})
-        self._target = options.target(self._topology, wanted.lab)
-        self._endpoints = options.endpoints_as(self._topology, self._target, AUDIT_USER)
-        bundle = options.bundle_for(self._topology, self._target, wanted.templates)
+        self._target = find_servers(self._topology, wanted.lab)
+        self._endpoints = endpoints_as_user(self._topology, self._target, AUDIT_USER)
+        bundle = build_bundle(self._topology, self._target, wanted.templates)
         self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
         self._found: Extent | None = None
 
@@ -256,7 +257,7 @@ class Live(Source):
                 from vstream.cli.views import console  # noqa: PLC0415
 
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
-                console.say(f"· reading broke off, and begins again: {error.message}", style="dim")
+                console.print_note(f"· reading broke off, and begins again: {error.message}", style="dim")
                 self._beside = None
                 with explained():
                     found = self._extracted(spark, scratch)

@@ -13,6 +13,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.lab.find import the_lab
+from vstream.cli.servers import find_servers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -140,9 +141,9 @@ class Job:
         if self.said.get("effects") == (found := view.blast_as_dict(effects)):
             return
         self.said["effects"] = found
-        console.say(f"{self.asked} will leave:")
+        console.print_note(f"{self.asked} will leave:")
         for line in view.blast(effects):
-            console.talk().print(line)
+            console.stderr().print(line)
 
     def _injected(self, injected: Injected) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
@@ -155,7 +156,7 @@ class Job:
             fault=None if entry is None else view.fault_as_dict(entry),
         )
         if not self.is_json:
-            console.out().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
+            console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
 
     def _healed(self, healed: Healed) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
@@ -163,7 +164,7 @@ class Job:
 
         self.said["healthy_after_seconds"] = view.seconds(healed)
         if not self.is_json:
-            console.out().print(view.healed(healed))
+            console.stdout().print(view.healed(healed))
 
     def _restarted(self, one: Restarted) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
@@ -178,7 +179,7 @@ class Job:
             }
         )
         if not self.is_json:
-            console.out().print(view.restarted(one))
+            console.stdout().print(view.restarted(one))
 
     def _print(self) -> None:
         if self.is_json:
@@ -191,7 +192,7 @@ def job(
     """The servers that are meant by a topology and `--lab`, and what is to be done there."""
     check_format(output)
     _require_file(topology)
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     return Job(
         site=site_for(wanted, lab, system_context),
         topology=wanted,
@@ -221,7 +222,7 @@ def site_for(topology: Topology, lab: str | None, system_context: str | None = N
     from vstream.chaos import target_servers  # noqa: PLC0415
     from vstream.topology.model import Endpoint  # noqa: PLC0415
 
-    where = options.target(topology, lab)
+    where = find_servers(topology, lab)
     if where.lab is not None:
         return target_servers.of_topology(topology, where.lab)
     system = None if system_context is None else Endpoint(context=system_context)
@@ -240,9 +241,9 @@ def status(lab: str | None, output: str) -> None:
     if output == "json":
         typer.echo(json.dumps([{**view.fault_as_dict(one), "over": over} for one, over in found], indent=2))
     elif found:
-        console.out().print(view.faults(found))
+        console.stdout().print(view.faults(found))
     else:
-        console.say("nothing is open")
+        console.print_note("nothing is open")
 
 
 def resume(lab: str | None, target: str | None, timeout: float, output: str) -> None:
@@ -273,7 +274,7 @@ def heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str
         undone = [view.fault_as_dict(one) for one in healed.faults]
         typer.echo(json.dumps({"healed": undone, "healthy_after_seconds": view.seconds(healed)}, indent=2))
     else:
-        console.out().print(view.healed(healed))
+        console.stdout().print(view.healed(healed))
 
 
 def check_format(output: str) -> None:
@@ -312,7 +313,7 @@ def seconds(text: str, option: str) -> float:
 def _progress() -> Iterator[Callable[[Progress], None]]:
     from vstream.cli.views import console  # noqa: PLC0415
 
-    with console.progress() as progress:
+    with console.progress_bar() as progress:
         task = progress.add_task("waiting", total=None)
 
         def show(step: Progress) -> None:

@@ -61,11 +61,11 @@ def up(
     from vstream.lab import keys, lab, versions  # noqa: PLC0415
     from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
 
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     shape = link_commands.shape(wanted, link or ())
     stated = _versions(server_version or ())
     binaries = versions.located(wanted, stated) if stated else None
-    with console.progress() as progress:
+    with console.progress_bar() as progress:
         task = progress.add_task("starting", total=None)
 
         def show(step: Progress) -> None:
@@ -85,7 +85,7 @@ def up(
                 shape=shape,
             )
         )
-    console.out().print(view.table(status))
+    console.stdout().print(view.table(status))
 
 
 @app.command("down")
@@ -102,7 +102,7 @@ def down(
     run(lab.down(chosen, purge=purge))
     # Also for a lab that is not known: an interrupted start may have left servers before it was recorded.
     removed = " and removed" if purge else ""
-    console.say(f"lab {chosen} is down{removed}" if is_known else f"there is no lab {chosen}: nothing to stop")
+    console.print_note(f"lab {chosen} is down{removed}" if is_known else f"there is no lab {chosen}: nothing to stop")
 
 
 @app.command("status")
@@ -116,12 +116,12 @@ def status(name: LabArgument = None, output: Format = "text") -> None:
     if output == "json":
         typer.echo(json.dumps(view.as_dict(labs), indent=2))
     elif not labs:
-        console.say("no labs; `vstream lab up TOPOLOGY` starts one")
+        console.print_note("no labs; `vstream lab up TOPOLOGY` starts one")
     else:
         for one in labs:
-            console.out().print(view.table(one))
+            console.stdout().print(view.table(one))
             if one.links is not None:
-                console.out().print(view.links(one.links))
+                console.stdout().print(view.links(one.links))
     if any(_has_crashed(one) for one in labs):
         raise typer.Exit(NO)
 
@@ -158,9 +158,9 @@ def doctor(output: Format = "text") -> None:
     if output == "json":
         typer.echo(json.dumps(view.as_dict(findings), indent=2))
     else:
-        console.out().print(view.table(findings))
+        console.stdout().print(view.table(findings))
         for line in view.ways_out(findings):
-            console.say(line)
+            console.print_note(line)
     if any(one.is_needed and not one.can for one in findings):
         raise typer.Exit(FAILED)
 

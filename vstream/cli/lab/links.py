@@ -71,7 +71,7 @@ def link(
 
     after = run(change())
     for pair in pairs:
-        console.say(f"{pair[0]} → {pair[1]}: {view.described(after.state(pair))}")
+        console.print_note(f"{pair[0]} → {pair[1]}: {view.described(after.state(pair))}")
 
 
 def links(name: LabArgument = None, output: Format = "text") -> None:
@@ -86,11 +86,11 @@ def links(name: LabArgument = None, output: Format = "text") -> None:
     if output == "json":
         typer.echo(json.dumps(view.as_dict(chosen, known, traffic), indent=2))
         return
-    console.out().print(view.table(chosen, known, traffic))
+    console.stdout().print(view.table(chosen, known, traffic))
     if known.backend is lab_links.Backend.NONE:
-        console.say("The servers of this lab dial each other: its links cannot be changed.")
+        console.print_note("The servers of this lab dial each other: its links cannot be changed.")
     elif traffic is None:
-        console.say("Nothing makes these links now: the lab is not up.")
+        console.print_note("Nothing makes these links now: the lab is not up.")
 
 
 async def _traffic(name: str) -> Traffic | None:

@@ -22,6 +22,7 @@ from vstream.cli.repair.steps import (
     mend_stock,
     opened,
 )
+from vstream.cli.servers import Servers, find_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,11 +63,11 @@ def command(
     """
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load(topology).require()
+    wanted = options.load_topology(topology).require()
     kinds, streams = chosen(wanted, kind or [], stream or [])
     work = _Repair(
         topology=wanted,
-        where=options.target(wanted, lab),
+        where=find_servers(wanted, lab),
         lab=lab,
         kinds=kinds,
         streams=streams,
@@ -85,7 +86,7 @@ class _Repair:
     """One run: what was asked for, what was found, and what is left."""
 
     topology: Topology
-    where: options.Target
+    where: Servers
     lab: str | None
     kinds: frozenset[Kind]
     streams: frozenset[str]
@@ -102,7 +103,7 @@ class _Repair:
         from vstream.cli.views import repair as view  # noqa: PLC0415
 
         if self.is_text:
-            console.say(f"{self.topology.name} on {self.where.description}")
+            console.print_note(f"{self.topology.name} on {self.where.description}")
         self.flows = found = run(look_at_flows(self.topology, self.where, deadline, self.kinds, self.streams))
         self._show(view.flows(found.leftovers, found.standstills, found.refills, found.standing))
         if not self.yes:
@@ -134,13 +135,13 @@ class _Repair:
         from vstream.cli.views import repair as view  # noqa: PLC0415
 
         async with opened(self.topology, self.where) as connections:
-            with console.progress() as progress:
+            with console.progress_bar() as progress:
                 found = await look_at_stock(self.topology, connections, self.kinds, self.streams, progress)
             self.stocked = found
             self._show(view.stock(found.replays, found.doubles, found.unread))
             if not self.yes:
                 return []
-            with console.progress() as progress:
+            with console.progress_bar() as progress:
                 left = await mend_stock(self.topology, connections, found, progress)
         self._show(
             view.mended([one for one in found.replays if one.count], [two for two in found.doubles if two.count])
@@ -168,7 +169,7 @@ class _Repair:
 
         if self.is_text:
             for line in lines:
-                console.out().print(line)
+                console.stdout().print(line)
 
 
 def _document(topology: Topology, flows: Flows, stock: Stock, left: list[str], *, yes: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-    from vstream.cli.options import Target
+    from vstream.cli.servers import Servers
     from vstream.health.repair.live.missing import Contents
     from vstream.health.repair.plan import Doubles, Leftover, Replay, Standstill
     from vstream.health.repair.refill import Refill
@@ -99,7 +99,7 @@ def chosen(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) ->
 
 
 async def look_at_flows(
-    topology: Topology, where: Target, deadline: float, kinds: frozenset[Kind], streams: Collection[str]
+    topology: Topology, where: Servers, deadline: float, kinds: frozenset[Kind], streams: Collection[str]
 ) -> Flows:
     """Leftovers, streams that take nothing, and write streams without their end."""
     from vstream.health.doctor.flow import STUCK_AFTER  # noqa: PLC0415
@@ -139,7 +139,7 @@ async def look_at_flows(
     return found
 
 
-async def mend_flows(topology: Topology, where: Target, lab: str | None, found: Flows, timeout: float) -> list[str]:
+async def mend_flows(topology: Topology, where: Servers, lab: str | None, found: Flows, timeout: float) -> list[str]:
     """Do what can be done about *found*; returns what is still open, in words."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.health.repair.live import (  # noqa: PLC0415
@@ -168,7 +168,7 @@ async def mend_flows(topology: Topology, where: Target, lab: str | None, found: 
                 f"`{end.lost.origin}` is filled by a connection to region `{region}`, and nothing says how to reach it",
                 hint="name its servers under `connect`",
             )
-        with console.progress() as progress:
+        with console.progress_bar() as progress:
             tick = ticker(progress, end.lost.origin)
             async with connect(where.endpoints[region], region) as connection:
                 await refill.refill(end, connection, tick)
@@ -184,7 +184,7 @@ async def _resumed(topology: Topology, lab: str | None, readers: frozenset[str],
 
 
 @asynccontextmanager
-async def opened(topology: Topology, where: Target) -> AsyncIterator[dict[str, SteadyConnection]]:
+async def opened(topology: Topology, where: Servers) -> AsyncIterator[dict[str, SteadyConnection]]:
     """Connections to read and repair contents with, by region, those that stand. Raises NotReachableError if none does."""
     from vstream.jetstream.connection import resolve_context  # noqa: PLC0415
     from vstream.jetstream.reconnecting import open_steady  # noqa: PLC0415

@@ -67,11 +67,11 @@ def run_scenario(
     run_id = secrets.token_hex(2)
     lab = f"{re.sub('[^A-Za-z0-9-]', '-', wanted.name)[:40]}-{run_id}"
     directory = out or Path("captures") / lab
-    console.say(f"{wanted.name}, seed {wanted.seed}, in lab {lab}: the capture is {directory}")
+    console.print_note(f"{wanted.name}, seed {wanted.seed}, in lab {lab}: the capture is {directory}")
     with rehearsal.watched(regions) as on_event:
         capture = run_to_end(run(wanted, capture_dir=directory, lab_name=lab, keep_lab=keep_lab, on_event=on_event))
     if not capture.manifest().is_complete:
-        console.say(f"The run did not come to its end: {capture.manifest().stopped_by}", style="bold red")
+        console.print_note(f"The run did not come to its end: {capture.manifest().stopped_by}", style="bold red")
     verdict = check(capture, wanted.expectations)
     verdicts.show(verdict, output, html)
     if code := verdicts.exit_code(verdict):
@@ -102,7 +102,7 @@ def validate(
     errors = show(found, texts, output)
     for name, one in zip(scenarios, loaded, strict=True):
         if one.scenario is not None and not any(diagnostic.is_error for diagnostic in one.diagnostics):
-            console.say(f"{name} is valid: {view.outline(one.scenario)}")
+            console.print_note(f"{name} is valid: {view.outline(one.scenario)}")
     if errors:
         raise typer.Exit(NO)
 
@@ -125,8 +125,8 @@ def list_shipped(
     if output == "json":
         typer.echo(json.dumps(view.as_list(scenarios), indent=2, ensure_ascii=False))
     else:
-        console.out().print(view.table(scenarios))
-        console.say("`vstream scenario show NAME` prints one")
+        console.stdout().print(view.table(scenarios))
+        console.print_note("`vstream scenario show NAME` prints one")
 
 
 @app.command("show")
@@ -140,7 +140,7 @@ def show_file(
     """
     from vstream.cli import options  # noqa: PLC0415
 
-    typer.echo(options.read(scripts.find(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
+    typer.echo(options.read_bytes(scripts.find(scenario), limit=-1).decode("utf-8", errors="replace"), nl=False)
 
 
 app.command("verdict")(verdicts.command)

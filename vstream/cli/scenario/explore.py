@@ -81,7 +81,7 @@ def command(
     directory = out or Path("captures") / f"explored-{chosen}-{secrets.token_hex(2)}"
     if (directory / "explored.json").exists():
         raise VstreamError(f"{directory} holds another exploration", hint="choose another directory with `--out`")
-    console.say(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
+    console.print_note(f"exploring with seed {chosen}: scenarios and captures are in {directory}")
     found = Exploration(seed=chosen)
     bounds = Bounds(seconds=minutes * _MINUTE, runs=runs, shrinking_runs=shrinking_runs)
     try:
@@ -105,7 +105,7 @@ def _show(found: Exploration, output: str) -> None:
         typer.echo(json.dumps(found.as_dict(), indent=2))
     else:
         for one in view.table(found):
-            console.out().print(one)
+            console.stdout().print(one)
 
 
 def _composer(topology: Path | None, lab: Lab) -> Callable[[int], Data]:
@@ -115,7 +115,7 @@ def _composer(topology: Path | None, lab: Lab) -> Callable[[int], Data]:
     from vstream.syntax import yaml  # noqa: PLC0415
 
     file = topology or resources.scenarios() / "topologies" / f"{DEFAULT_TOPOLOGY}.yaml"
-    loaded = options.load(file)
+    loaded = options.load_topology(file)
     wanted, written = loaded.require(), yaml.parse(loaded.text.encode(), str(file)).data
 
     def composed(seed: int) -> Data:

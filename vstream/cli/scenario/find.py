@@ -57,4 +57,4 @@ def load(name: str) -> LoadedScenario:
 
     path = find(name)
     file = files.STDIN if name == "-" else str(path)
-    return load_content(options.read(path, limit=MAX_BYTES + 1), file, files.read, os.path.isdir)
+    return load_content(options.read_bytes(path, limit=MAX_BYTES + 1), file, files.read_included, os.path.isdir)

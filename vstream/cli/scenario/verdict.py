@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli.exit_codes import CLEAN, FAILED, NO
+from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.errors import InvalidInputError, VstreamError
-from vstream.files import save
+from vstream.files import save_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def expectations(capture: Capture) -> Sequence[Expectation]:
     try:
         content = file.read_bytes()
     except OSError:
-        console.say(f"{file} cannot be read: judged is only what must always hold", style="yellow")
+        console.print_note(f"{file} cannot be read: judged is only what must always hold", style="yellow")
         return ()
     # The scenario names its topology by where it lay when it ran; the capture has its own copy.
     loaded = load(content, str(file), lambda _: (capture.path / "topology.yaml").read_bytes())
@@ -101,16 +101,16 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
         typer.echo(to_junit(verdict))
     else:
         for part in view.report(verdict):
-            console.out().print(part)
+            console.stdout().print(part)
     if html is not None:
         from vstream.cli.views.verdict_page import page  # noqa: PLC0415
 
-        save(html, page(verdict))
-        console.say(f"the page is {html}")
+        save_output(html, page(verdict))
+        console.print_note(f"the page is {html}")
 
 
 def exit_code(verdict: Verdict) -> int:
     """What a command that ends with *verdict* exits with."""
     from vstream.capture.verdict.verdict import Status  # noqa: PLC0415
 
-    return {Status.PASS: CLEAN, Status.FAIL: NO, Status.UNKNOWN: FAILED}[verdict.status]
+    return {Status.PASS: OK, Status.FAIL: NO, Status.UNKNOWN: FAILED}[verdict.status]

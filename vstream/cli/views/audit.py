@@ -78,14 +78,14 @@ class Stages:
     def end(self) -> None:
         """The last stage is over."""
         if self._task is not None:
-            console.say(f"· {self._name}: {time.monotonic() - self._started:.1f} s", style="dim")
+            console.print_note(f"· {self._name}: {time.monotonic() - self._started:.1f} s", style="dim")
             self._bar.remove_task(self._task)
             self._task, self._name = None, ""
 
     def keeping(self, file: Path) -> None:
         """Something goes on when all is over."""
         self.end()
-        console.say(
+        console.print_note(
             f"· in the background: {clean(str(file))} is made, with which the next audit starts sooner", style="dim"
         )
 
@@ -93,7 +93,7 @@ class Stages:
 @contextmanager
 def progress() -> Iterator[Stages]:
     """Show the stages of an audit on standard error."""
-    with console.progress() as bar:
+    with console.progress_bar() as bar:
         stages = Stages(bar)
         yield stages
         stages.end()

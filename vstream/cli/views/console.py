@@ -17,7 +17,7 @@ _UNBOUNDED = 200
 """Columns where nobody looks at a screen: tables must not be cut when they are piped."""
 
 
-def out() -> Console:
+def stdout() -> Console:
     """Data: what can be piped."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -25,14 +25,14 @@ def out() -> Console:
     return console
 
 
-def talk() -> Console:
+def stderr() -> Console:
     """Talk: progress, warnings, errors."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def progress() -> Progress:
+def progress_bar() -> Progress:
     """A progress display on stderr that disappears when it is done; nothing where stderr is no terminal."""
-    console = talk()
+    console = stderr()
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -45,14 +45,14 @@ def progress() -> Progress:
     )
 
 
-def say(text: str, *, style: str = "") -> None:
+def print_note(text: str, *, style: str = "") -> None:
     """One line of talk."""
-    talk().print(Text(text, style=style))
+    stderr().print(Text(text, style=style))
 
 
-def failure(error: VstreamError) -> None:
+def print_error(error: VstreamError) -> None:
     """Why a command could not do its work, and the way out."""
-    console = talk()
+    console = stderr()
     console.print(Text.assemble(("error: ", "bold red"), error.message))
     if error.hint:
         console.print(Text.assemble(("hint: ", "bold cyan"), error.hint))

@@ -25,15 +25,15 @@ class Told:
 
     def begins(self, number: int, seed: int, steps: str) -> None:
         """A scenario begins to run."""
-        console.say(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
+        console.print_note(f"{number:>4}  seed {seed}: {steps or 'no fault'}")
 
     def shrinks(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
-        console.say(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
+        console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
 
     def ended(self, explored: Explored) -> None:
         """A scenario has run."""
-        console.talk().print(line(explored))
+        console.stderr().print(line(explored))
 
 
 def line(one: Explored) -> Text:

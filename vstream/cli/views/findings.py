@@ -11,7 +11,7 @@ from urllib.parse import quote
 from vstream import __version__
 from vstream.cli.views.diagnostics import clean, place
 from vstream.diagnostics import Severity
-from vstream.junit import Result, TestCase, document
+from vstream.junit import Result, TestCase, to_xml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -145,7 +145,7 @@ def junit(diagnostics: Sequence[Diagnostic], files: Iterable[str]) -> str:
     by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
     for one in diagnostics:
         by_file.setdefault(one.span.file if one.span else "", []).append(one)
-    return document("vstream lint", {file: _cases(file, found) for file, found in sorted(by_file.items())})
+    return to_xml("vstream lint", {file: _cases(file, found) for file, found in sorted(by_file.items())})
 
 
 def _cases(file: str, found: Sequence[Diagnostic]) -> list[TestCase]:

@@ -50,7 +50,7 @@ _MARK = {
 @contextmanager
 def watched(regions: Sequence[str]) -> Iterator[Callable[[Event], None]]:
     """Show on standard error what the events that are handed in say."""
-    screen = console.talk()
+    screen = console.stderr()
     view = Timeline(regions)
     if not screen.is_terminal:
 
