@@ -116,7 +116,7 @@ async def everybody_publishes(wanted: Topology) -> None:
 
 async def delete(name: str, seq: int) -> None:
     connection = await as_user("west", VSTREAM_USER)
-    asked = naming.asked("STREAM.MSG.DELETE", name)
+    asked = naming.api_subject("STREAM.MSG.DELETE", name)
     answer = json.loads((await connection.request(asked, json.dumps({"seq": seq}).encode(), timeout=30)).data)
     await connection.close()
     assert answer["success"], answer
@@ -164,7 +164,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
                 }
         expected |= {(stream.name, role): rows for role, rows in roles.items()}
     assert held == expected
-    removed = [naming.read_in(stream, "west") for stream in wanted.streams]
+    removed = [naming.read_stream_in(stream, "west") for stream in wanted.streams]
     for name in removed:
         asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")

@@ -24,7 +24,7 @@ from vstream.audit.extract import extent
 from vstream.audit.session import SMALL
 from vstream.audit.stages import Run
 from vstream.audit.table_store import Shelf
-from vstream.topology.bundle import PhysicalStream
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
 
@@ -54,7 +54,7 @@ with session(master=master, conf=json.loads(conf)) as spark:
 def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None:
     """The first stage of an audit."""
     streams = [
-        PhysicalStream(
+        RenderedStream(
             config=StreamConfig(name=f"foo-{role.value}-{region}", fields={}),
             virtual="foo",
             region=region,

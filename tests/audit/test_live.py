@@ -27,7 +27,7 @@ from vstream.audit.stages import Run
 from vstream.audit.table_store import Shelf
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
-from vstream.topology.bundle import PhysicalStream
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
 
@@ -49,13 +49,13 @@ def sources() -> list[dict[str, Any]]:
     ]
 
 
-def streams() -> list[PhysicalStream]:
+def streams() -> list[RenderedStream]:
     found = []
     for region in REGIONS:
         for role, fields in ((Role.WRITE, {}), (Role.READ, {"sources": sources()})):
             name = f"{role.value[0]}-{region}"
             config = StreamConfig(name=name, fields={"name": name, **fields})
-            found.append(PhysicalStream(config=config, virtual="foo", region=region, role=role, path=""))
+            found.append(RenderedStream(config=config, virtual="foo", region=region, role=role, path=""))
     return found
 
 

@@ -23,15 +23,15 @@ from vstream.capture.digest import digest, signed
 from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
 from vstream.capture.store import FORMAT, Capture, Lines
 from vstream.errors import NotReachableError, VstreamError
-from vstream.topology.bundle import PhysicalStream
+from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 
-def physical(name: str, role: Role, region: str = "west") -> PhysicalStream:
-    return PhysicalStream(
+def physical(name: str, role: Role, region: str = "west") -> RenderedStream:
+    return RenderedStream(
         config=StreamConfig(name=name, fields={"name": name}), virtual="foo", region=region, role=role, path=""
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.jetstream import JetStreamServer, fill
-from vstream.jetstream.read_stream import messages
-from vstream.jetstream.reconnecting import open_steady
+from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.topology.model import Endpoint
 
 pytestmark = pytest.mark.server
@@ -23,9 +23,9 @@ async def test_a_limit_of_the_server_for_one_request_is_kept(tmp_path: Path) -> 
         # In a thread of its own: `fill` has an event loop.
         await asyncio.to_thread(fill, server, "foo", [("foo.x", b"%d" % number, None) for number in range(100)])
         endpoint = Endpoint(urls=(server.url,))
-        connection = await open_steady(endpoint, "west", name="test", knows=lambda _name, _id: True, within=20)
+        connection = await open_reconnecting(endpoint, "west", name="test", knows=lambda _name, _id: True, within=20)
         try:
-            found = [message.seq async for message in messages(connection, "foo", patience=20)]
+            found = [message.seq async for message in read_messages(connection, "foo", patience=20)]
         finally:
             await connection.close()
         assert found == list(range(1, 101))

@@ -15,7 +15,7 @@ from vstream.plan.apply import apply
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.plan import Phase, Plan
 from vstream.plan.stages import stages
-from vstream.topology.accounts import Shared
+from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
 
 TWO = {"west": {"servers": 1}, "east": {"servers": 1}}
@@ -151,7 +151,7 @@ def test_what_the_text_says_is_what_was_meant() -> None:
     ]
     assert [one.exports for one in read[1:]] == [one.exports for one in meant(wanted)[1:]]
     (mark,) = read[0].exports
-    assert mark.shared is Shared.STREAM
+    assert mark.kind is ShareKind.STREAM
     assert mark.subject.startswith("_vs.text.")
 
 

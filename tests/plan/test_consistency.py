@@ -57,12 +57,16 @@ def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
 
 def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
     (foo,) = topology({"foo": {**FOO, "consistency": "homed", "home": "east"}}).streams
-    assert [naming.read_in(foo, region) for region in foo.regions] == ["foo-read-west", "foo-read-central", "foo"]
-    assert {naming.written_in(foo, region) for region in foo.regions} == {"foo"}
+    assert [naming.read_stream_in(foo, region) for region in foo.regions] == [
+        "foo-read-west",
+        "foo-read-central",
+        "foo",
+    ]
+    assert {naming.write_stream_in(foo, region) for region in foo.regions} == {"foo"}
     (foo,) = topology({"foo": {**FOO, "consistency": "ordered"}}, **WIDE).streams
-    assert naming.read_in(foo, "east") == "foo-read-east"
-    assert naming.written_in(foo, "east") == "foo-write-east"
-    assert naming.mirrored(foo) == "foo-order-stretch"
+    assert naming.read_stream_in(foo, "east") == "foo-read-east"
+    assert naming.write_stream_in(foo, "east") == "foo-write-east"
+    assert naming.mirrored_stream(foo) == "foo-order-stretch"
 
 
 def test_settings_reach_the_streams_that_they_are_for() -> None:

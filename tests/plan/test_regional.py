@@ -18,7 +18,7 @@ from vstream.plan.diff import Observed, diff
 from vstream.plan.live import loaded_rules as told
 from vstream.plan.plan import Create, CreateConsumer, Phase, phase_of
 from vstream.subjects.algebra import overlaps
-from vstream.topology.accounts import Account, Shared
+from vstream.topology.accounts import Account, ShareKind
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint
 
@@ -40,21 +40,21 @@ def regional(streams: dict[str, Any], **over: Any) -> Bundle:
     return rendered(streams, **{**OVER, **over})
 
 
-def imported(account: Account, shared: Shared, subject: str) -> set[str]:
-    return {one.account for one in account.imports if one.shared is shared and one.subject == subject}
+def imported(account: Account, shared: ShareKind, subject: str) -> set[str]:
+    return {one.account for one in account.imports if one.kind is shared and one.subject == subject}
 
 
 def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
     """Servers refuse two that import one subject from each other, of either kind."""
     accounts = {one.name: one for one in models().accounts}
     assert set(accounts) == {"APP_west", "APP_east", "APP_south", "S_stretch"}
-    for shared in Shared:
+    for shared in ShareKind:
         taken = {(name, other) for name, one in accounts.items() for other in imported(one, shared, "$JS.FC.>")}
         assert len(taken) == 6
         assert len({frozenset(pair) for pair in taken}) == 6
     for account in accounts.values():
         for one in account.imports:
-            exported = [export for export in accounts[one.account].exports if export.shared is one.shared]
+            exported = [export for export in accounts[one.account].exports if export.kind is one.kind]
             assert any(
                 account.name in export.accounts and overlaps(export.subject, one.subject) for export in exported
             ), (account.name, one)
@@ -63,7 +63,7 @@ def test_of_each_two_accounts_one_imports_flow_control_both_ways() -> None:
 def test_what_is_imported_as_a_service_does_not_overlap_but_for_flow_control() -> None:
     """Of two imports that match one request, both answer."""
     for account in models().accounts:
-        called = [one.to or one.subject for one in account.imports if one.shared is Shared.SERVICE]
+        called = [one.to or one.subject for one in account.imports if one.kind is ShareKind.SERVICE]
         called = [one for one in called if one != "$JS.FC.>"]
         clashes = [(a, b) for at, a in enumerate(called) for b in called[at + 1 :] if overlaps(a, b)]
         assert clashes == []

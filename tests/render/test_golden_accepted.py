@@ -16,7 +16,7 @@ from vstream.topology.bundle import (
     SYSTEM_PASSWORD_PATH,
     leaf_path,
     passwords_path,
-    stand_in,
+    placeholder_for,
 )
 
 GOLDEN = TESTS / "golden"
@@ -30,7 +30,7 @@ def test_every_rendered_server_configuration_is_accepted_with_its_mappings(path:
     bundle = shutil.copytree(path.parents[1], tmp_path / "bundle")
     of_regions = [one(region) for one in (leaf_path, passwords_path) for region in ("west", "east", "south-2")]
     for name in (PASSWORDS_PATH, HUB_PASSWORDS_PATH, SYSTEM_PASSWORD_PATH, *of_regions):
-        (bundle / name).write_text(str(stand_in(name)))
+        (bundle / name).write_text(str(placeholder_for(name)))
     command = [str(binaries.locate()), "-t", "-c", str(bundle / "servers" / path.name)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -13,7 +13,7 @@ from vstream.capture.records import CapturedStream
 from vstream.capture.store import Capture
 from vstream.lint.load_topology import load, render_bundle
 from vstream.runner.read_back import read_back
-from vstream.topology.bundle import PhysicalStream
+from vstream.topology.bundle import RenderedStream
 
 EXAMPLE = ROOT / "examples" / "consistency.yaml"
 
@@ -26,7 +26,7 @@ def test_a_capture_says_what_is_mirrored_by_the_name_that_it_is_captured_by(rout
     )
     nobody: Any = None
 
-    def captured(stream: PhysicalStream) -> CapturedStream:
+    def captured(stream: RenderedStream) -> CapturedStream:
         return asyncio.run(read_back(nobody, stream, [], Capture(tmp_path), within=-1))
 
     found = [captured(one) for one in render_bundle(load(text.encode(), EXAMPLE.name).require()).streams]

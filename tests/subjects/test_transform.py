@@ -13,7 +13,7 @@ from vstream.subjects.transform import (
     TransformError,
     effective_source,
     mapping_transform,
-    markers,
+    numbered_wildcards,
     validate_mapping,
 )
 
@@ -241,7 +241,7 @@ subjects = st.lists(st.sampled_from(("a", "bc", "$JS", "d-e")), min_size=1, max_
 @given(sources, subjects)
 def test_markers_give_the_subject_back(source: str, subject: str) -> None:
     expected = subject if matches(subject, source) else None
-    assert expected == applied(source, markers(source), subject)
+    assert expected == applied(source, numbered_wildcards(source), subject)
 
 
 @laws

@@ -14,8 +14,8 @@ from nats.aio.client import Client
 from nats.errors import Error
 
 from vstream.jetstream.connection import connection_options
-from vstream.jetstream.read_stream import messages
-from vstream.jetstream.reconnecting import open_steady
+from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab import lab
 from vstream.topology.model import Endpoint
 
@@ -114,11 +114,11 @@ async def under_load(load: Load, endpoints: Mapping[str, Endpoint]) -> AsyncIter
 
 async def identities(name: str, region: str, stream: str) -> Counter[str]:
     """How often *stream*, asked in *region* of lab *name*, holds each identity."""
-    connection = await open_steady(
+    connection = await open_reconnecting(
         lab.endpoints(name)[region], region, name="test", knows=lambda _name, _id: True, within=20
     )
     try:
-        return Counter([message.data.decode() async for message in messages(connection, stream, patience=20)])
+        return Counter([message.data.decode() async for message in read_messages(connection, stream, patience=20)])
     finally:
         await connection.close()
 

@@ -12,7 +12,7 @@ from vstream.lint.load_topology import load
 from vstream.lint.read import Source, gather
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import servers, streams
-from vstream.topology.bundle import stand_in
+from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,9 +37,9 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     """What `vstream lint` makes of *files*; a topology among them is the topology. Everything in them can be read."""
 
     def read(name: str) -> bytes:
-        if name not in files and stand_in(name) is None:
+        if name not in files and placeholder_for(name) is None:
             raise FileNotFoundError(name)
-        return (files.get(name) or stand_in(name) or "").encode()
+        return (files.get(name) or placeholder_for(name) or "").encode()
 
     gathered = gather([Source(name=name, content=text.encode()) for name, text in sorted(files.items())], read=read)
     assert [one.message for one in gathered.diagnostics] == []

@@ -147,7 +147,7 @@ def test_subscribers_without_jetstream_hear_write_streams_and_may_hear_nothing_e
     heard = {one.config.name for one in found.streams if "republish" in one.config.fields}
     assert heard == {"W_west/news", "W_central/news", "W_east/news"}
     app = found.accounts[0]
-    assert [one.to for one in app.imports if one.subject.startswith(naming.HEARD)] == ["news.>"] * 3
+    assert [one.to for one in app.imports if one.subject.startswith(naming.REPUBLISH_PREFIX)] == ["news.>"] * 3
 
 
 @pytest.mark.parametrize(("routing", "hearing"), [("domains", "APP"), ("regional", "APP_west")])
@@ -190,10 +190,10 @@ def test_what_clients_delete_of_a_bucket_is_purged_wherever_it_is_and_nothing_el
     purges = [one for one in app.imports if "STREAM.PURGE" in one.subject]
     assert {one.subject for one in purges} == {"$JS.API.STREAM.PURGE.OBJ_one"}
     for region in ("west", "central", "east"):
-        to = f"{naming.AT}.{region}.$JS.API.STREAM.PURGE.OBJ_one"
+        to = f"{naming.REGION_PREFIX}.{region}.$JS.API.STREAM.PURGE.OBJ_one"
         assert {one.account for one in purges if one.to == to} == holders
     assert [one for user in app.users for one in user.publish if "STREAM.PURGE" in one] == [
-        f"{naming.AT}.*.$JS.API.STREAM.PURGE.OBJ_one"
+        f"{naming.REGION_PREFIX}.*.$JS.API.STREAM.PURGE.OBJ_one"
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.topology.versions import version_of, written
+from vstream.topology.versions import format_version, parse_version
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from vstream.topology.versions import version_of, written
     ],
 )
 def test_versions(text: str, version: tuple[int, int, int] | None) -> None:
-    assert version_of(text) == version
+    assert parse_version(text) == version
 
 
 def test_written() -> None:
-    assert written((2, 15, 1)) == "2.15.1"
+    assert format_version((2, 15, 1)) == "2.15.1"

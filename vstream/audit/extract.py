@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vstream.audit.source.values import Access, Cut, Range
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
 FEW: Final = 200_000
@@ -70,7 +70,7 @@ class Extracted:
 
 
 def extent(
-    streams: Sequence[PhysicalStream],
+    streams: Sequence[RenderedStream],
     endpoints: Mapping[str, Endpoint],
     scratch: Path,
     *,

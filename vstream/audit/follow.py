@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vstream.audit.context import Context
     from vstream.audit.report import Report
     from vstream.audit.source.values import Access, Cut
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
 WINDOW_NS: Final = 600 * 10**9
@@ -61,7 +61,7 @@ class Follower:
     """Audits *streams* in rounds, on a local *spark*; *scratch* holds secrets and what was read."""
 
     spark: SparkSession
-    streams: Sequence[PhysicalStream]
+    streams: Sequence[RenderedStream]
     endpoints: Mapping[str, Endpoint]
     scratch: Path
     context: Context

@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from vstream.audit import routes
 from vstream.audit.local_frames import table
 from vstream.audit.schema import MESSAGES
-from vstream.topology.stream_config import IN_ACCOUNT, REPLAYS, as_source
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -183,7 +183,7 @@ _HIDDEN = StructType([StructField("called", StringType()), StructField("hidden",
 def _hidden(cut: Cut, spark: SparkSession) -> DataFrame | None:
     """What servers call streams of hidden accounts, and how they are called in the tables; None if there are none."""
     names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
-    known = [(as_source(name), name) for name in sorted(names) if IN_ACCOUNT in name]
+    known = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
     return table(spark, known, _HIDDEN) if known else None
 
 
@@ -197,7 +197,7 @@ def _named(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     plain = _without(F.col("name"), _EXTERNAL)
     if hidden is None:
         return rows.withColumn("origin", plain)
-    beside = F.concat(F.regexp_extract("stream", f"^(.*{IN_ACCOUNT})?", 0), plain)
+    beside = F.concat(F.regexp_extract("stream", f"^(.*{ACCOUNT_SEPARATOR})?", 0), plain)
     return (
         rows.withColumn("called", _without(F.col("name"), _MADE_FOR))
         .join(F.broadcast(hidden), ["called"], how="left")
@@ -225,7 +225,7 @@ def _read(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     is_good, name = F.col("said_seq").isNotNull(), F.col("name")
     # A mirror keeps sequences, and its messages have no header unless the mirrored stream's have one.
     is_mirrored = F.col("source").isNull() & F.col("mirror").isNotNull()
-    is_replay = name.contains(":") & name.rlike(REPLAYS)
+    is_replay = name.contains(":") & name.rlike(REPLAY_SUFFIX)
 
     def word(position: int) -> Column:
         return F.when(~is_ack, F.get(words, F.lit(position)))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from vstream.audit.routes import SEPARATOR, route
 from vstream.audit.source.client import api, connect
 from vstream.errors import VstreamError
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.audit.routes import Route
     from vstream.audit.source.values import Access, Cut
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
 
 MOST: Final = 500
 """Subjects that one consumer is asked to filter."""
@@ -41,7 +41,7 @@ class Sample:
 
 def sample(
     cuts: Sequence[Cut],
-    streams: Sequence[PhysicalStream],
+    streams: Sequence[RenderedStream],
     access: Mapping[str, Access],
     *,
     number: int,
@@ -72,7 +72,7 @@ def sample(
     return Sample(cuts=tuple(sorted(found, key=lambda one: order.index(one.wanted))), chosen=chosen, total=total)
 
 
-def _ways(streams: Sequence[PhysicalStream]) -> dict[str, list[Route]]:
+def _ways(streams: Sequence[RenderedStream]) -> dict[str, list[Route]]:
     """By stream that another one takes from with a transform: what subjects become. Raises VstreamError."""
     ways: dict[str, list[Route]] = {}
     for one in streams:
@@ -87,10 +87,10 @@ def _ways(streams: Sequence[PhysicalStream]) -> dict[str, list[Route]]:
             )
             if way is None:
                 raise VstreamError(
-                    f"what `{one.config.name}` makes of the subjects of `{taken_from(source, one.config.name)}` is not known",
+                    f"what `{one.config.name}` makes of the subjects of `{source_name(source, one.config.name)}` is not known",
                     hint="audit it without --sample",
                 )
-            ways.setdefault(taken_from(source, one.config.name), []).append(way)
+            ways.setdefault(source_name(source, one.config.name), []).append(way)
     return ways
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotConnectedError, NotReachableError
-from vstream.jetstream.reconnecting import open_steady
+from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vstream.chaos.target_servers import Site
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.lab.links.state import Pair
 
 _POLL = 0.005
@@ -32,7 +32,7 @@ _PAYLOAD = 2**18
 class Hearing:
     """One client in each region that serves. Made by `hearing`; *patience* is how many seconds a message may take."""
 
-    def __init__(self, clients: Mapping[str, SteadyConnection], *, patience: float) -> None:
+    def __init__(self, clients: Mapping[str, ReconnectingConnection], *, patience: float) -> None:
         self._clients = clients
         self._patience = patience
         self._subject = f"_vs_heard.{secrets.token_hex(8)}"
@@ -103,14 +103,14 @@ class Hearing:
 @asynccontextmanager
 async def hearing(site: Site, *, patience: float) -> AsyncIterator[Hearing]:
     """Clients of the system account in every region of the lab that serves."""
-    clients: dict[str, SteadyConnection] = {}
+    clients: dict[str, ReconnectingConnection] = {}
     try:
         for region in site.regions:
             endpoint = site.system_in(region)
             if not endpoint.urls:
                 continue
             try:
-                clients[region] = await open_steady(
+                clients[region] = await open_reconnecting(
                     endpoint, region, name="vstream", knows=OwnServers(site.directory.log).knows, within=_CONNECT
                 )
             except NotReachableError:

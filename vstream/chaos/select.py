@@ -135,7 +135,7 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     if virtual is None:
         return name
     if virtual.consistency.has_origin or (virtual.is_order_named and region is None):
-        return naming.mirrored(virtual) or name
+        return naming.mirrored_stream(virtual) or name
     if region not in virtual.regions:
         raise UnknownNameError(
             f"virtual stream `{name}` has a stream in each region: which one?"

@@ -246,7 +246,7 @@ async def _base(
     from vstream.topology.consumer_config import ConsumerConfig  # noqa: PLC0415
     from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
 
-    on = naming.read_in(stream, region)
+    on = naming.read_stream_in(stream, region)
     try:
         found = await admin.consumer(on, name)
     except ServerError as error:

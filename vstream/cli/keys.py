@@ -17,7 +17,7 @@ from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys
 from vstream.lab import lab as labs
 from vstream.render.accounts.profile import logins
-from vstream.topology.accounts import is_fixed
+from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ def rotate(
     wanted, ring = _ring(topology, lab)
     users = logins(wanted)
     if user not in users:
-        known = ", ".join(one for one in users if not is_fixed(one))
+        known = ", ".join(one for one in users if not is_permanent(one))
         raise UnknownNameError(f"there is no user `{user}`", hint=f"there are {known}")
-    if is_fixed(user):
+    if is_permanent(user):
         raise RefusedError(
             f"`{user}` is who changes what servers know: with a key that they do not know yet, nothing could be changed",
             hint="begin with new keys in another directory ($VSTREAM_KEYS)",

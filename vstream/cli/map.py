@@ -76,7 +76,7 @@ def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
     from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
     from vstream.lint.read import Source, gather  # noqa: PLC0415
-    from vstream.topology.bundle import loaded_path, stand_in  # noqa: PLC0415
+    from vstream.topology.bundle import loaded_path, placeholder_for  # noqa: PLC0415
 
     around = surroundings()
     gathered = gather(files.read_sources(names), read=around.read, env=around.env)
@@ -89,7 +89,8 @@ def _workspace(names: Sequence[str]) -> Workspace:
         rendered = render_bundle(topology).text(path).encode()
         # Passwords, which it includes, are not in a bundle.
         more = gather(
-            [Source(name=f"{source.name}/{path}", content=rendered)], read=lambda name: (stand_in(name) or "").encode()
+            [Source(name=f"{source.name}/{path}", content=rendered)],
+            read=lambda name: (placeholder_for(name) or "").encode(),
         )
         gathered.servers += more.servers
         gathered.claims += more.claims

@@ -55,9 +55,9 @@ def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, 
     from vstream.topology import naming  # noqa: PLC0415
 
     origin = next(iter(stream.origin), None)
-    into = naming.written_in(stream, region)
+    into = naming.write_stream_in(stream, region)
     # The home of a homed stream has no mirror of it: there it is read itself.
-    read = naming.read_in(stream, region)
+    read = naming.read_stream_in(stream, region)
     return {
         "region": region,
         "published_into": into,

@@ -41,7 +41,7 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     connect = {region.name: region.endpoint for region in topology.regions if region.endpoint is not None}
     if lab_name is None and connect:
         for endpoint in connect.values():
-            monitoring.trust(endpoint.monitor, endpoint.tls_ca)
+            monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
         places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
         return Servers(endpoints=connect, lab=None, description="; ".join(places))
     name = lab_name or topology.name

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -240,7 +240,7 @@ def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> Source
     if mirrored is not None:
         seq = max(mirrored, int(seq or 0))
     return SourceFacts(
-        stream=taken_from(info, taker) if "name" in info else "?",
+        stream=source_name(info, taker) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
         heard=None if active < 0 else active / NS,

@@ -9,15 +9,15 @@ from vstream.health.report import ConsumerLine, Pair, Picture, Problem, RegionPi
 from vstream.health.snapshot import NS
 from vstream.health.units import listed, span
 from vstream.topology import naming
-from vstream.topology.feeds import Feed, all_parts, durables, feeds
-from vstream.topology.versions import version_of
+from vstream.topology.replication import ReplicationPair, all_physical_streams, durables, replication_pairs
+from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.health.snapshot import Facts, RegionFacts, SourceFacts, StreamFacts, Tail
-    from vstream.topology.feeds import Part
     from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.replication import PhysicalStream
     from vstream.topology.versions import Version
 
 SILENT_AFTER = 5.0
@@ -31,10 +31,12 @@ _SAYS_ALIVE: Version = (2, 11, 0)
 
 def judge(topology: Topology, facts: Facts) -> Picture:
     """The picture that *facts* give of *topology*."""
-    physical = all_parts(topology)
+    physical = all_physical_streams(topology)
     outages = _outages(physical, facts)
     pairs = tuple(
-        _pair(feed, facts, outages.get(feed.reader.place)) for stream in topology.streams for feed in feeds(stream)
+        _pair(feed, facts, outages.get(feed.reader.place))
+        for stream in topology.streams
+        for feed in replication_pairs(stream)
     )
     regions = tuple(_region(topology, facts, region) for region in facts.regions)
     return Picture(
@@ -88,7 +90,7 @@ def _meta_leader(facts: Facts) -> str | None:
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-def _lines(physical: Sequence[Part], facts: Facts) -> Iterator[StreamLine]:
+def _lines(physical: Sequence[PhysicalStream], facts: Facts) -> Iterator[StreamLine]:
     for part in physical:
         found = facts.streams.get(part.name)
         yield StreamLine(
@@ -105,7 +107,7 @@ def _lines(physical: Sequence[Part], facts: Facts) -> Iterator[StreamLine]:
         )
 
 
-def _outages(physical: Sequence[Part], facts: Facts) -> Mapping[str, float]:
+def _outages(physical: Sequence[PhysicalStream], facts: Facts) -> Mapping[str, float]:
     """
     For how many seconds each place has not been heard, where its streams do not answer now.
 
@@ -122,7 +124,7 @@ def _outages(physical: Sequence[Part], facts: Facts) -> Mapping[str, float]:
     return found
 
 
-def _pair(feed: Feed, facts: Facts, outage: float | None) -> Pair:
+def _pair(feed: ReplicationPair, facts: Facts, outage: float | None) -> Pair:
     origin, reader = facts.streams.get(feed.origin.name), facts.streams.get(feed.reader.name)
     source = None if reader is None else next((one for one in reader.sources if one.stream == feed.origin.name), None)
     tail = facts.tails.get((feed.origin.name, feed.reader.name))
@@ -164,7 +166,7 @@ def _pair(feed: Feed, facts: Facts, outage: float | None) -> Pair:
     )
 
 
-def _kept(feed: Feed, origin: StreamFacts | None, tail: Tail | None, at: float) -> float | None:
+def _kept(feed: ReplicationPair, origin: StreamFacts | None, tail: Tail | None, at: float) -> float | None:
     """The seconds for which the origin of *feed* keeps messages: its `max_age`, or less where it is full; None for ever."""
     limits = feed.origin.limits
     age = limits.get("max_age")
@@ -179,7 +181,7 @@ def _kept(feed: Feed, origin: StreamFacts | None, tail: Tail | None, at: float) 
 
 
 def _state(
-    feed: Feed, facts: Facts, source: SourceFacts | None, tail: Tail | None, age: float | None
+    feed: ReplicationPair, facts: Facts, source: SourceFacts | None, tail: Tail | None, age: float | None
 ) -> tuple[State, str]:
     origin, reader = feed.origin.name, feed.reader.name
     if reader not in facts.streams:
@@ -192,7 +194,9 @@ def _state(
     return (None if tail is None else _refuted(feed, tail)) or _waiting(feed, facts, source, tail, age)
 
 
-def _waiting(feed: Feed, facts: Facts, source: SourceFacts, tail: Tail | None, age: float | None) -> tuple[State, str]:
+def _waiting(
+    feed: ReplicationPair, facts: Facts, source: SourceFacts, tail: Tail | None, age: float | None
+) -> tuple[State, str]:
     """What may mend by itself."""
     origin, reader = feed.origin.name, feed.reader.name
     is_silent = source.heard is None or source.heard > SILENT_AFTER
@@ -211,7 +215,7 @@ def _counts_messages_only(facts: Facts, cluster: str | None) -> bool:
     return any(
         server.cluster == cluster
         and server.version is not None
-        and (version_of(server.version) or _SAYS_ALIVE) < _SAYS_ALIVE
+        and (parse_version(server.version) or _SAYS_ALIVE) < _SAYS_ALIVE
         for server in facts.servers
     )
 
@@ -220,7 +224,7 @@ def _heard(source: SourceFacts) -> str:
     return "it was never heard" if source.heard is None else f"it was last heard {span(source.heard)} ago"
 
 
-def _refuted(feed: Feed, tail: Tail) -> tuple[State, str] | None:
+def _refuted(feed: ReplicationPair, tail: Tail) -> tuple[State, str] | None:
     """What no more waiting will mend."""
     origin, reader = feed.origin.name, feed.reader.name
     if tail.cursor is None:
@@ -252,7 +256,7 @@ def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPict
         return found is not None and found.leader is not None
 
     def publishes(stream: VirtualStream) -> bool:
-        name = naming.written_in(stream, region.name)
+        name = naming.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
         return led(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
@@ -262,14 +266,16 @@ def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPict
         reached=sum(server.is_reached for server in servers),
         problem=region.problem,
         publish=Share(works=sum(map(publishes, mine)), of=len(mine)),
-        direct_get=Share(works=sum(naming.read_in(one, region.name) in facts.streams for one in mine), of=len(mine)),
-        consumers=Share(works=sum(led(naming.read_in(one, region.name)) for one in mine), of=len(mine)),
+        direct_get=Share(
+            works=sum(naming.read_stream_in(one, region.name) in facts.streams for one in mine), of=len(mine)
+        ),
+        consumers=Share(works=sum(led(naming.read_stream_in(one, region.name)) for one in mine), of=len(mine)),
         control=region.problem is None and region.control is None,
     )
 
 
 def _problems(
-    physical: Sequence[Part], facts: Facts, regions: tuple[RegionPicture, ...], pairs: tuple[Pair, ...]
+    physical: Sequence[PhysicalStream], facts: Facts, regions: tuple[RegionPicture, ...], pairs: tuple[Pair, ...]
 ) -> Iterator[Problem]:
     for region, seen in zip(regions, facts.regions, strict=True):
         yield from _region_problems(facts, region, seen)

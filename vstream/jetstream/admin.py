@@ -15,7 +15,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.topology import naming
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-from vstream.topology.stream_config import IN_ACCOUNT, ObservedStream, StreamConfig
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, ObservedStream, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,9 @@ class JetStreamAdmin:
         pages = [first, *await asyncio.gather(*(page(offset) for offset in range(limit, total, limit)))]
         listed = (_observed(info, account) for answer in pages for info in answer.get("streams") or ())
         found = {one.config.name: one for one in listed}
-        missing = {naming.in_account(account, str(name)) for answer in pages for name in answer.get("missing") or ()}
+        missing = {
+            naming.qualified_name(account, str(name)) for answer in pages for name in answer.get("missing") or ()
+        }
         return found, sorted(missing - found.keys())
 
     async def _page(self, account: str | None, offset: int) -> dict[str, Any]:
@@ -113,7 +115,7 @@ class JetStreamAdmin:
 
     async def _is_known(self, name: str) -> bool:
         """Whether the meta group has a stream of that name, whether or not its servers run."""
-        account, _, local = name.rpartition(IN_ACCOUNT)
+        account, _, local = name.rpartition(ACCOUNT_SEPARATOR)
         offset = 0
         while True:
             answer = await self._ask(f"{naming.api_prefix(account or None)}.STREAM.NAMES", {"offset": offset})
@@ -133,17 +135,17 @@ class JetStreamAdmin:
         await self._consumer(config, "update")
 
     async def _consumer(self, config: ConsumerConfig, action: str) -> None:
-        subject = f"{naming.asked('CONSUMER.CREATE', config.stream)}.{config.durable}"
+        subject = f"{naming.api_subject('CONSUMER.CREATE', config.stream)}.{config.durable}"
         body = {"stream_name": naming.local_name(config.stream), "config": dict(config.fields), "action": action}
         await self._ask(subject, body)
 
     async def delete_consumer(self, config: ConsumerConfig) -> None:
         """See StreamAdmin."""
-        await self._ask(f"{naming.asked('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
+        await self._ask(f"{naming.api_subject('CONSUMER.DELETE', config.stream)}.{config.durable}", None)
 
     async def consumer(self, stream: str, durable: str, *, timeout: float = DEADLINE) -> ObservedConsumer:
         """The consumer *durable* of *stream*, as its leader describes it. ServerError 10014 if there is none."""
-        subject = f"{naming.asked('CONSUMER.INFO', stream)}.{durable}"
+        subject = f"{naming.api_subject('CONSUMER.INFO', stream)}.{durable}"
         return _observed_consumer(await self._ask(subject, None, timeout=timeout), stream)
 
     async def consumers(self, stream: str) -> tuple[dict[str, ObservedConsumer], tuple[str, ...]]:
@@ -156,7 +158,7 @@ class JetStreamAdmin:
         missing: list[str] = []
         offset = 0
         while True:
-            answer = await self._list(naming.asked("CONSUMER.LIST", stream), offset)
+            answer = await self._list(naming.api_subject("CONSUMER.LIST", stream), offset)
             listed = answer.get("consumers") or ()
             for info in listed:
                 if info.get("config", {}).get("durable_name"):
@@ -199,7 +201,7 @@ class JetStreamAdmin:
     async def _api(
         self, verb: str, stream: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE
     ) -> dict[str, Any]:
-        return await self._ask(naming.asked(verb, stream), body, timeout=timeout)
+        return await self._ask(naming.api_subject(verb, stream), body, timeout=timeout)
 
     async def _ask(self, full: str, body: dict[str, Any] | None, *, timeout: float = DEADLINE) -> dict[str, Any]:
         answer = await self._connection.request_json(full, body, timeout=timeout)
@@ -220,7 +222,7 @@ def _observed(info: dict[str, Any], account: str | None) -> ObservedStream:
         raise VstreamError("the servers listed a stream without a configuration")
     cluster = info.get("cluster")
     return ObservedStream(
-        config=StreamConfig(name=naming.in_account(account, str(config["name"])), fields=config),
+        config=StreamConfig(name=naming.qualified_name(account, str(config["name"])), fields=config),
         created=str(info.get("created", "")),
         cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
         messages=int((info.get("state") or {}).get("messages", 0)),

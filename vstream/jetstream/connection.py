@@ -153,7 +153,7 @@ class Connection:
         except (nats.errors.Error, OSError, TimeoutError) as error:
             reason = f"no answer within {timeout:g} s" if _is_timeout(error) else _reason(error)
             raise NotReachableError(f"region `{self.region}`: {reason} on `{subject}`") from error
-        return Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply)
+        return Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply)
 
     async def collect(
         self,
@@ -177,7 +177,9 @@ class Connection:
                 async with asyncio.timeout(timeout):
                     while not answers or not is_last(answers[-1]):
                         message = await subscription.next_msg(timeout=timeout)
-                        answer = Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply)
+                        answer = Reply(
+                            data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply
+                        )
                         if answer.status == _NO_RESPONDERS:
                             raise NoRespondersError(f"nobody in region `{self.region}` listens on `{subject}`")
                         answers.append(answer)
@@ -345,7 +347,7 @@ def resolve_context(endpoint: Endpoint) -> Endpoint:
     )
 
 
-def plain(headers: Mapping[str, str]) -> dict[str, str]:
+def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """*headers* under plain keys: some of the library's are enum members, which hash unlike the strings they equal."""
     return {str.__str__(name): value for name, value in headers.items()}
 

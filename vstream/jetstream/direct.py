@@ -123,7 +123,7 @@ def api_error(answer: Mapping[str, Any], subject: str) -> ServerError | None:
 async def _direct(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
-    subject = naming.asked("DIRECT.GET", stream)
+    subject = naming.api_subject("DIRECT.GET", stream)
     reply = await connection.request(subject, json.dumps(query).encode(), timeout=timeout)
     if reply.status == _NOT_FOUND:
         return None
@@ -158,7 +158,7 @@ def _message(reply: Reply, region: str, subject: str) -> DirectMessage:
 async def _from_leader(
     connection: Connection, stream: str, query: Mapping[str, Any], timeout: float
 ) -> DirectMessage | None:
-    subject = naming.asked("STREAM.MSG.GET", stream)
+    subject = naming.api_subject("STREAM.MSG.GET", stream)
     answer = await connection.request_json(subject, query, timeout=timeout)
     error = api_error(answer, subject)
     if error is not None:

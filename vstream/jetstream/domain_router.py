@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DOMAIN = re.compile(r"\$JS\.([^.]+)\.API\.")
 
 
-class Anywhere(Connection):
+class DomainRoutingConnection(Connection):
     """The connection *first*, but for requests to a domain: they go to its region's own of *connections*, by region."""
 
     def __init__(self, first: Connection, connections: Mapping[str, Connection | NotReachableError]) -> None:

@@ -67,7 +67,7 @@ def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
     if topology.security is Security.NKEYS:
         return tuple(map(user_key, profile.logins(topology)))
-    accounts = [one.name for one in profile.view(topology)["accounts"]]
+    accounts = [one.name for one in profile.accounts_view(topology)["accounts"]]
     return (
         OPERATOR,
         SIGNER,
@@ -153,7 +153,7 @@ class Keyring:
 
     def sign(self, claims: Mapping[str, Json], name: str) -> str:
         """See Signer."""
-        return jwt.written(claims, self.public(name), self._pair(name).sign)
+        return jwt.encode(claims, self.public(name), self._pair(name).sign)
 
     def _make(self, name: str) -> None:
         kind = (
@@ -187,7 +187,7 @@ class Keyring:
         """Whether the credentials of *user* are there, and signed by its role's key: a rotation may have been cut off."""
         try:
             token = self.credentials(user).read_text(encoding="utf-8").splitlines()[1]
-            return bool(jwt.read(token).get("iss") == self.public(role_key(user)))
+            return bool(jwt.decode(token).get("iss") == self.public(role_key(user)))
         except (OSError, IndexError, VstreamError):
             return False
 

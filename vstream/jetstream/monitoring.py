@@ -126,7 +126,7 @@ async def outbound_gateways(url_base: str, timeout: float = TIMEOUT) -> frozense
     return frozenset(name for name, gateway in gateways.items() if gateway.get("connection"))
 
 
-async def leafs(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
+async def leaf_servers(url_base: str, timeout: float = TIMEOUT) -> frozenset[str]:
     """The names of the servers that this server has a leaf connection with."""
     found = (await get(url_base, "/leafz", timeout)).get("leafs") or ()
     return frozenset(str(one.get("name")) for one in found)
@@ -158,14 +158,14 @@ async def load_account(url_base: str, account: str, timeout: float = TIMEOUT) ->
         return  # there is none: whoever asks for it next is told
 
 
-async def listens(url_base: str, account: str, pattern: str, timeout: float = TIMEOUT) -> bool:
+async def has_subscription(url_base: str, account: str, pattern: str, timeout: float = TIMEOUT) -> bool:
     """Whether anything on the server itself subscribes to exactly *pattern* in *account*. Raises as `get`."""
     literal = quote(probe_subject(pattern), safe="")
     answer = await get(url_base, f"/subsz?acc={quote(account, safe='')}&subs=1&test={literal}", timeout)
     return any(one.get("subject") == pattern for one in answer.get("subscriptions_list") or ())
 
 
-def trust(addresses: Iterable[str], ca: str | None) -> None:
+def trust_ca(addresses: Iterable[str], ca: str | None) -> None:
     """
     From now on, take what the servers at the HTTPS *addresses* show if the authority in the file *ca* has signed it.
 

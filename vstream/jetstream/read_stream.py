@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
 
 BATCH = 2000
 _NS = 1_000_000_000
@@ -55,8 +55,8 @@ class AckSubject:
         return cls(deliveries=deliveries, seq=seq, time=time, pending=pending)
 
 
-async def messages(
-    connection: SteadyConnection, stream: str, *, from_seq: int = 1, headers_only: bool = False, patience: float
+async def read_messages(
+    connection: ReconnectingConnection, stream: str, *, from_seq: int = 1, headers_only: bool = False, patience: float
 ) -> AsyncIterator[StoredMessage]:
     """
     The messages of the physical *stream* from *from_seq* on, up to those that it holds when they are asked for.
@@ -73,7 +73,7 @@ async def messages(
         "inactive_threshold": _IDLE * _NS,
         "headers_only": headers_only,
     }
-    subject, local = naming.asked("CONSUMER.CREATE", stream), naming.local_name(stream)
+    subject, local = naming.api_subject("CONSUMER.CREATE", stream), naming.local_name(stream)
     created = await connection.request_json(subject, {"stream_name": local, "config": config}, timeout=patience)
     error = api_error(created, subject)
     if error is not None:
@@ -105,7 +105,7 @@ async def messages(
         while left:
             batch = min(most, left)
             body = json.dumps({"batch": batch, "expires": round(patience * _NS)}).encode()
-            await connection.publish(f"{naming.asked('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
+            await connection.publish(f"{naming.api_subject('CONSUMER.MSG.NEXT', stream)}.{name}", body, reply=inbox)
             for _ in range(batch):
                 message = await _next(arrived, stream, patience)
                 left -= 1
@@ -113,7 +113,7 @@ async def messages(
                 if message.pending == 0:
                     return
     finally:
-        await connection.publish(f"{naming.asked('CONSUMER.DELETE', stream)}.{name}", b"")
+        await connection.publish(f"{naming.api_subject('CONSUMER.DELETE', stream)}.{name}", b"")
 
 
 async def _next(arrived: asyncio.Queue[StoredMessage | str], stream: str, patience: float) -> StoredMessage:

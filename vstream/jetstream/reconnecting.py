@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 
 from vstream.errors import NotConnectedError, NotReachableError
-from vstream.jetstream.connection import Connection, Reply, TidyClient, connection_options, plain
+from vstream.jetstream.connection import Connection, Reply, TidyClient, connection_options, plain_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -66,8 +66,8 @@ class _Client(TidyClient):
         await super()._process_op_err(e)
 
 
-class SteadyConnection(Connection):
-    """See the module. Made by `open_steady`."""
+class ReconnectingConnection(Connection):
+    """See the module. Made by `open_reconnecting`."""
 
     def __init__(self, client: _Client, region: str) -> None:
         super().__init__(client, region)
@@ -88,7 +88,8 @@ class SteadyConnection(Connection):
 
         async def call(message: Msg) -> None:
             await on_message(
-                Reply(data=message.data, headers=plain(message.headers or {}), reply=message.reply), message.subject
+                Reply(data=message.data, headers=plain_headers(message.headers or {}), reply=message.reply),
+                message.subject,
             )
 
         await self._steady.subscribe(subject, cb=call)
@@ -114,7 +115,9 @@ class SteadyConnection(Connection):
             raise NotConnectedError("not connected")
 
 
-async def open_steady(endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float) -> SteadyConnection:
+async def open_reconnecting(
+    endpoint: Endpoint, region: str, *, name: str, knows: Knows, within: float
+) -> ReconnectingConnection:
     """
     A connection to *region*, known to its servers as *name*; it uses servers that it *knows* alone.
 
@@ -148,4 +151,4 @@ async def open_steady(endpoint: Endpoint, region: str, *, name: str, knows: Know
             if client.stranger is None
             else f"a server `{client.stranger}` answers there, and it is none of this lab",
         ) from error
-    return SteadyConnection(client, region)
+    return ReconnectingConnection(client, region)

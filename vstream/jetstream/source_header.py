@@ -8,14 +8,14 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.topology.stream_config import REPLAYS, as_source
+from vstream.topology.stream_config import REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 STREAM_SOURCE = "Nats-Stream-Source"
 _LETTERS = string.ascii_letters + string.digits
-_REPLAY = re.compile(REPLAYS)
+_REPLAY = re.compile(REPLAY_SUFFIX)
 
 
 def origin_of(
@@ -29,7 +29,7 @@ def origin_of(
     words = headers.get(STREAM_SOURCE, "").split(" ")
     if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
         return None, None
-    known = {as_source(stream, taker): stream for stream in streams}
+    known = {header_name(stream, taker): stream for stream in streams}
     return known.get(words[0], words[0]), int(words[1])
 
 
@@ -47,12 +47,12 @@ class Provenance:
     """The identity of the stream that it came from, empty before 2.15."""
 
 
-def provenance(headers: Mapping[str, str]) -> Provenance | None:
+def parse_provenance(headers: Mapping[str, str]) -> Provenance | None:
     """What `Nats-Stream-Source` says, None if there is none that can be read."""
     words = headers.get(STREAM_SOURCE, "").split(" ")
     if len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
         return None
-    replayed = replay_of(words[0])
+    replayed = parse_replay(words[0])
     more = [*words[2:], "", "", "", ""]
     return Provenance(
         origin=words[0] if replayed is None else replayed[0],
@@ -64,13 +64,13 @@ def provenance(headers: Mapping[str, str]) -> Provenance | None:
     )
 
 
-def replay_of(stream: str) -> tuple[str, str] | None:
+def parse_replay(stream: str) -> tuple[str, str] | None:
     """The origin that the temporary *stream* of a replay stands for, and its token; None if it is none."""
     found = _REPLAY.search(stream)
     return None if found is None else (stream[: found.start()], found[0].removeprefix(":"))
 
 
-def replay_name(origin: str) -> tuple[str, str]:
+def new_replay_name(origin: str) -> tuple[str, str]:
     """
     The name of a new stream to replay messages of *origin* from, and its token.
 

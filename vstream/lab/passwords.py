@@ -36,7 +36,7 @@ from vstream.topology.bundle import (
     passwords_path,
 )
 from vstream.topology.signing import CA_FILE, SERVER_CERTIFICATE, SERVER_KEY
-from vstream.topology.stream_config import REGIONAL
+from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -56,7 +56,11 @@ def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
         return bundle.artifacts
     variable = f"${password_variable(SYSTEM_USER)}"
     has_passwords = variable in texts.get(ACCOUNTS_PATH, "")
-    regions = [one.name.removeprefix(REGIONAL) for one in bundle.accounts if one.name.startswith(REGIONAL)]
+    regions = [
+        one.name.removeprefix(REGION_ACCOUNT_PREFIX)
+        for one in bundle.accounts
+        if one.name.startswith(REGION_ACCOUNT_PREFIX)
+    ]
     if regions and not has_passwords:
         return (*bundle.artifacts, *_certificate(conf, bundle))
     if regions:

@@ -132,7 +132,7 @@ async def linked(member: Member) -> str | None:
     """Which links *member* misses, or None if it has all."""
     if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no route to {_names(missing)}"
-    if member.hub is not None and member.hub not in await monitoring.leafs(member.monitor, _REQUEST_TIMEOUT):
+    if member.hub is not None and member.hub not in await monitoring.leaf_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no leaf connection to `{member.hub}`"
     if not member.clusters:
         return None

@@ -12,7 +12,7 @@ from vstream.lint.read import Shown, Source, gather
 from vstream.lint.rules import WORKSPACE_RULES
 from vstream.syntax import yaml
 from vstream.syntax.natsconf import Comment
-from vstream.topology.bundle import stand_in
+from vstream.topology.bundle import placeholder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -160,7 +160,7 @@ class _Declared:
 
 def _included(name: str) -> bytes:
     """Server configurations include the mappings or accounts, which are checked on their own, once; those include passwords."""
-    return (stand_in(name) or "").encode()
+    return (placeholder_for(name) or "").encode()
 
 
 def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:

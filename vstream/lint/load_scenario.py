@@ -16,7 +16,7 @@ from vstream.lint.rules.scenarios import RULES, ScenarioSubject
 from vstream.scenario.decode import joined, resolve
 from vstream.scenario.language import LANGUAGE, STARTER
 from vstream.syntax import yaml
-from vstream.syntax.schema import readable_part, shape
+from vstream.syntax.schema import readable_part, validate
 from vstream.syntax.yaml import Document, SourceMap
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _said_of_scenarios(diagnostic: Diagnostic) -> Diagnostic:
 
 
 def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tuple[Diagnostic, ...]]:
-    shaped, diagnostics = shape(document, LANGUAGE)
+    shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         part = readable_part(document, LANGUAGE)
         if part is None:

@@ -13,7 +13,7 @@ from vstream.lint.rules.topology import RULES, TopologySubject
 from vstream.render.bundle import render
 from vstream.render.server_view import default_addresses
 from vstream.syntax import yaml
-from vstream.syntax.schema import readable_part, shape
+from vstream.syntax.schema import readable_part, validate
 from vstream.topology import buckets, decode
 from vstream.topology.language import LANGUAGE
 
@@ -55,13 +55,13 @@ def check(document: Document) -> LoadedTopology:
 
 
 def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
-    shaped, diagnostics = shape(document, LANGUAGE)
+    shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         return None, (*diagnostics, *_rest(document))
-    whole = buckets.expanded(shaped)
+    whole = buckets.expand_buckets(shaped)
     topology = decode.resolve(whole)
     subject = TopologySubject(document=whole, topology=topology, written=shaped.streams)
-    return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.written_at(shaped))
+    return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
 
 
 def _rest(document: Document) -> tuple[Diagnostic, ...]:
@@ -70,9 +70,11 @@ def _rest(document: Document) -> tuple[Diagnostic, ...]:
     if part is None:
         return ()
     shaped, unsure = part
-    whole = buckets.expanded(shaped)
+    whole = buckets.expand_buckets(shaped)
     subject = TopologySubject(document=whole, topology=decode.resolve(whole), written=shaped.streams)
-    return registry.run_rules(RULES, subject, document.source, unsure=unsure, written_at=buckets.written_at(shaped))
+    return registry.run_rules(
+        RULES, subject, document.source, unsure=unsure, written_at=buckets.locate_in_document(shaped)
+    )
 
 
 def render_bundle(

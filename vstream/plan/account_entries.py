@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.render.accounts import jwt
 from vstream.render.accounts.claims import WITH_TOKEN, mark_of
-from vstream.topology.accounts import Account, Export, Import, Shared
-from vstream.topology.naming import MARK, PHYSICAL_PREFIX
-from vstream.topology.stream_config import HIDDEN, REGIONAL
+from vstream.topology.accounts import Account, Export, Import, ShareKind
+from vstream.topology.naming import DIGEST_PREFIX, PHYSICAL_PREFIX
+from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,19 +40,19 @@ def entries(accounts: Sequence[Account]) -> Entries:
     """*accounts* as keyed entries."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for account in accounts:
-        if account.name.startswith(HIDDEN):
+        if account.name.startswith(HIDDEN_PREFIXES):
             found[f"{ACCOUNT} {account.name}"].append("jetstream" if account.has_jetstream else "no jetstream")
         for export in account.exports:
-            if export.subject.startswith(f"{MARK}."):
-                found[USERS].append(export.subject.removeprefix(f"{MARK}."))
+            if export.subject.startswith(f"{DIGEST_PREFIX}."):
+                found[USERS].append(export.subject.removeprefix(f"{DIGEST_PREFIX}."))
                 continue
             key = f"export {account.name} {export.subject}"
-            found[key] += [f"{export.shared.value} to {taker}" for taker in export.accounts or ("everybody",)]
+            found[key] += [f"{export.kind.value} to {taker}" for taker in export.accounts or ("everybody",)]
             if export.threshold is not None:
                 found[key].append("answers more than once")
         for one in account.imports:
             found[f"import {account.name} {one.to or one.subject}"].append(
-                f"{one.shared.value} {one.subject} of {one.account}"
+                f"{one.kind.value} {one.subject} of {one.account}"
             )
     return {key: tuple(sorted(values)) for key, values in found.items()}
 
@@ -64,26 +64,26 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
     Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
     clients exports, the mark and what *ours* may import: the rest is its owner's.
     """
-    is_clients = name.startswith(REGIONAL) or not name.startswith(HIDDEN)
+    is_clients = name.startswith(REGION_ACCOUNT_PREFIX) or not name.startswith(HIDDEN_PREFIXES)
     return Account(
         name=name,
         purpose="",
         has_jetstream=bool(detail.get("jetstream_enabled")),
         exports=tuple(
             Export(
-                shared=Shared(one["type"]),
+                kind=ShareKind(one["type"]),
                 subject=one["subject"],
                 accounts=tuple(one.get("approved_accounts") or ()),
                 threshold="" if one.get("response_type") == _STREAMED else None,
             )
             for one in detail.get("exports") or ()
             if not is_clients
-            or one["subject"].startswith(f"{MARK}.")
+            or one["subject"].startswith(f"{DIGEST_PREFIX}.")
             or not ours.isdisjoint(one.get("approved_accounts") or ())
         ),
         imports=tuple(
             Import(
-                shared=Shared(one["type"]), account=one["account"], subject=one["subject"], to=one.get("local_subject")
+                kind=ShareKind(one["type"]), account=one["account"], subject=one["subject"], to=one.get("local_subject")
             )
             for one in detail.get("imports") or ()
             if one.get("account") in ours or str(one.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
@@ -101,18 +101,18 @@ def account_signed(name: str, detail: Mapping[str, Any], names: Mapping[str, str
         exports=(
             *(
                 Export(
-                    shared=Shared(one["type"]),
+                    kind=ShareKind(one["type"]),
                     subject=one["subject"],
                     accounts=(WITH_TOKEN,) if one.get("token_req") else (),
                     threshold="" if one.get("response_type") == _STREAMED else None,
                 )
                 for one in detail.get("exports") or ()
             ),
-            *((mark_of(jwt.read(token)),) if token else ()),
+            *((mark_of(jwt.decode(token)),) if token else ()),
         ),
         imports=tuple(
             Import(
-                shared=Shared(one["type"]),
+                kind=ShareKind(one["type"]),
                 account=names[one["account"]],
                 subject=one["subject"],
                 to=one.get("local_subject"),

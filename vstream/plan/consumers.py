@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import PhysicalConsumer
+    from vstream.topology.bundle import RenderedConsumer
     from vstream.topology.consumer_config import ObservedConsumer
 
 _HALF_A_MINUTE = 30 * 10**9
@@ -97,7 +97,7 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 def compare(
     topology: str,
-    desired: Sequence[PhysicalConsumer],
+    desired: Sequence[RenderedConsumer],
     found: Mapping[str, Mapping[str, ObservedConsumer]],
     *,
     silent: Collection[str],
@@ -122,7 +122,7 @@ def compare(
 
 def _compared(
     topology: str,
-    desired: Sequence[PhysicalConsumer],
+    desired: Sequence[RenderedConsumer],
     found: Mapping[str, Mapping[str, ObservedConsumer]],
     *,
     silent: Collection[str],
@@ -155,7 +155,7 @@ def _compared(
 
 
 def _update(
-    topology: str, one: PhysicalConsumer, found: ConsumerConfig, adopt: frozenset[str]
+    topology: str, one: RenderedConsumer, found: ConsumerConfig, adopt: frozenset[str]
 ) -> UpdateConsumer | Blocked | None:
     is_adopted = found.owner != topology
     if is_adopted and not adopt & {found.name, "all"}:

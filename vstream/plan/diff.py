@@ -34,7 +34,7 @@ from vstream.plan.transitions import (
     takeover,
 )
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER, REGION_KEY, ROLE_KEY, StreamConfig, taken_from
+from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vstream.subjects.mapping import Mapping as SubjectMapping
     from vstream.syntax.json_types import Json
     from vstream.topology.accounts import Account
-    from vstream.topology.bundle import PhysicalConsumer, PhysicalStream
+    from vstream.topology.bundle import RenderedConsumer, RenderedStream
     from vstream.topology.consumer_config import ObservedConsumer
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import ObservedStream
@@ -80,14 +80,14 @@ def spell(cluster: str | None, weight: int, subject: str) -> str:
 
 def diff(
     topology: str,
-    desired: Sequence[PhysicalStream],
+    desired: Sequence[RenderedStream],
     mappings: Sequence[SubjectMapping],
     observed: Observed,
     *,
     accounts: Sequence[Account] = (),
     adopt: frozenset[str] = frozenset(),
     server_version: ServerVersion = seed_region.SINCE,
-    durables: Sequence[PhysicalConsumer] = (),
+    durables: Sequence[RenderedConsumer] = (),
     domains: frozenset[str] = frozenset(),
 ) -> Plan:
     """
@@ -108,7 +108,7 @@ def diff(
     changes: list[Change] = []
     blocked: list[Blocked] = []
     notes: list[Note] = []
-    siblings: dict[str, list[PhysicalStream]] = {}
+    siblings: dict[str, list[RenderedStream]] = {}
     for stream in desired:
         siblings.setdefault(stream.virtual, []).append(stream)
     for stream in desired:
@@ -174,9 +174,9 @@ def diff(
 
 
 def _toward(
-    stream: PhysicalStream,
+    stream: RenderedStream,
     topology: str,
-    siblings: Sequence[PhysicalStream],
+    siblings: Sequence[RenderedStream],
     observed: Observed,
     forms: Mapping[str, Mapping[str, Json]],
     adopt: frozenset[str],
@@ -187,7 +187,7 @@ def _toward(
     name = stream.config.name
     found = observed.streams.get(name)
     is_absent = found is None and name not in observed.missing
-    follows = (stream.takes_over or "").startswith(FORMER)  # it gets the history from there
+    follows = (stream.takes_over or "").startswith(FORMER_PREFIX)  # it gets the history from there
     if is_absent and not follows and (donor := seed_region.donor_of(stream, siblings, observed.streams)):
         if server_version >= seed_region.SINCE and stream.account is None:
             yield from seed_region.begun(stream, donor)
@@ -226,7 +226,7 @@ def _fingerprint(wanted: set[str], observed: Observed, forms: Mapping[str, Mappi
 
 
 def _handed_over(
-    stream: PhysicalStream, found: ObservedStream, update: Update, observed: Mapping[str, ObservedStream]
+    stream: RenderedStream, found: ObservedStream, update: Update, observed: Mapping[str, ObservedStream]
 ) -> Iterator[Update | Blocked]:
     """*update*, in the steps that it takes so that no source starts over."""
     if change_sources.is_stopped(found):
@@ -254,7 +254,7 @@ def _handed_over(
 
 def _compare(
     topology: str,
-    stream: PhysicalStream,
+    stream: RenderedStream,
     observed: Observed,
     forms: Mapping[str, Mapping[str, Json]],
     adopt: frozenset[str],
@@ -292,11 +292,11 @@ def _compare(
     )
 
 
-def _blocked(stream: PhysicalStream, reason: str, hint: str) -> Blocked:
+def _blocked(stream: RenderedStream, reason: str, hint: str) -> Blocked:
     return Blocked(name=stream.config.name, region=stream.region, reason=reason, hint=hint)
 
 
-def _kept(topology: str, stream: PhysicalStream, found: ObservedStream, adopt: frozenset[str]) -> Blocked | None:
+def _kept(topology: str, stream: RenderedStream, found: ObservedStream, adopt: frozenset[str]) -> Blocked | None:
     """Why *found* stays as it is, whatever of it differs: it is another's, or something else."""
     name, owner = stream.config.name, found.config.owner
     if owner != topology and name not in adopt and "all" not in adopt:
@@ -318,7 +318,7 @@ def _kept(topology: str, stream: PhysicalStream, found: ObservedStream, adopt: f
 
 
 def _refused(
-    stream: PhysicalStream, fields: Sequence[FieldChange], observed: Observed, server_version: ServerVersion
+    stream: RenderedStream, fields: Sequence[FieldChange], observed: Observed, server_version: ServerVersion
 ) -> tuple[str, str] | None:
     """Why servers would refuse an update of *fields*, and what to do; None if they would not."""
     for change in fields:
@@ -342,7 +342,7 @@ def _refused(
     return None
 
 
-def _field_changes(stream: PhysicalStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
+def _field_changes(stream: RenderedStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
     after = canonical(start_sequence.kept(stream.config, before).fields)
     if before == after:
         return
@@ -384,7 +384,7 @@ def _by_source(sources: Json, taker: str) -> dict[str, Any]:
     """Sources by name; a second source of one stream, which filters differently, gets a number."""
     found: dict[str, Any] = {}
     for source in sources if isinstance(sources, list) else []:
-        name = key = taken_from(source, taker)
+        name = key = source_name(source, taker)
         number = 2
         while key in found:
             key = f"{name}#{number}"

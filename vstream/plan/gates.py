@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from vstream.plan.plan import Delete, Handover, Phase, Update
 from vstream.plan.transitions.seed_region import is_copy
 from vstream.topology.model import Role
-from vstream.topology.stream_config import FORMER, STREAM_KEY, taken_from
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.plan.plan import Change
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 
@@ -77,7 +77,7 @@ _BEFORE = {
 
 
 def gates_of(
-    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    changes: Sequence[Change], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> tuple[Gate, ...]:
     """What *changes* must wait for, in the order of the phases."""
     found = [
@@ -110,16 +110,20 @@ def _drained(changes: Sequence[Change]) -> Iterator[Gate]:
     for change in changes:
         for field in change.fields if isinstance(change, Update) and change.handover is None else ():
             if field.field.startswith("sources.") and isinstance(field.before, dict) and field.after is None:
-                readers[taken_from(field.before, change.config.name)].append(change.config.name)
+                readers[source_name(field.before, change.config.name)].append(change.config.name)
     for origin, names in readers.items():
         yield Gate(kind=GateKind.DRAINED, stream=origin, others=tuple(dict.fromkeys(names)))
 
 
 def _unchanged(
-    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    changes: Sequence[Change], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Gate]:
     for change in changes:
-        if not isinstance(change, Delete) or change.role is not Role.WRITE or change.config.name.startswith(FORMER):
+        if (
+            not isinstance(change, Delete)
+            or change.role is not Role.WRITE
+            or change.config.name.startswith(FORMER_PREFIX)
+        ):
             continue
         virtual = change.config.metadata.get(STREAM_KEY)
         readers = tuple(
@@ -132,14 +136,14 @@ def _unchanged(
 
 
 def _passed_on(
-    changes: Sequence[Change], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    changes: Sequence[Change], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Gate]:
     """
     Of a layout that the topology has moved away from: its read streams have what its write streams have, before they are read to the end.
 
     And nothing came later, before they go. Each was followed by the read stream of its own region.
     """
-    going = [one for one in changes if isinstance(one, Delete) and one.config.name.startswith(FORMER)]
+    going = [one for one in changes if isinstance(one, Delete) and one.config.name.startswith(FORMER_PREFIX)]
     # Once nobody follows them any more, it only counts that nothing has come since.
     followed = {gate.stream for gate in _drained(changes)}
     for change in going:

@@ -8,19 +8,19 @@ from vstream.plan.account_entries import RULE, Entries, kind_of
 from vstream.plan.plan import RuleChange
 from vstream.subjects.algebra import overlaps
 from vstream.topology.model import Role
-from vstream.topology.naming import AT
+from vstream.topology.naming import REGION_PREFIX
 from vstream.topology.stream_config import ROLE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 
 def ours(
-    desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
+    desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
 ) -> Ours:
     """What tells the rules of *desired* and of the streams *owned*, whose canonical *forms* these are, from others'."""
     # Nothing of ours maps to an origin or an order: if they list subjects, whoever maps to these is a client.
@@ -43,7 +43,7 @@ class Ours:
         return any(self._is_ours(destination.rpartition(" ")[2]) for destination in destinations)
 
     def _is_ours(self, subject: str) -> bool:
-        if subject.startswith(f"{AT}."):
+        if subject.startswith(f"{REGION_PREFIX}."):
             return True
         tokens = ["*" if "{{" in token or token.startswith("$") else token for token in subject.split(".")]
         if not self._names.isdisjoint(tokens):

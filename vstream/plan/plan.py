@@ -10,7 +10,7 @@ from vstream.plan.account_entries import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
 from vstream.topology.model import Role, Routing
 from vstream.topology.naming import api_prefix
-from vstream.topology.stream_config import FORMER, ROUTING_KEY, account_in, is_written_aside
+from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, account_in, is_beside_write_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -249,7 +249,7 @@ class Plan:
         """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
         unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
         gone = [one.config.name for one in self.changes if isinstance(one, Delete)]
-        return any(name.startswith(FORMER) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
+        return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
         """The changes of one phase, in order."""
@@ -277,7 +277,7 @@ def phase_of(change: Change) -> Phase:
     if isinstance(change, CreateConsumer | UpdateConsumer | DeleteConsumer):
         if isinstance(change, DeleteConsumer):
             return Phase.DELETED_CONSUMERS
-        return Phase.NAMED_CONSUMERS if is_written_aside(change.config.stream) else Phase.CONSUMERS
+        return Phase.NAMED_CONSUMERS if is_beside_write_stream(change.config.stream) else Phase.CONSUMERS
     return _phase_of_stream(change)
 
 
@@ -311,7 +311,7 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     routing = config.metadata.get(ROUTING_KEY, Routing.MAPPED.value)
     if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
         return False  # a mirror lists none
-    return routing in {one.value for one in Routing if one.is_written_aside}
+    return routing in {one.value for one in Routing if one.has_write_beside_read}
 
 
 def lists_more(before: Json, after: Json) -> bool:

@@ -240,7 +240,7 @@ class Flight:
 def _judge(canary: Canary, target: Target, ack: dict[str, Any]) -> tuple[Status, str, str | None]:
     """What an answer to a publish means. Notes the fate of *canary*."""
     error, said = ack.get("error"), ack.get("stream")
-    stream = naming.answered_as(said, target.write) if isinstance(said, str) else None
+    stream = naming.qualify_answer(said, target.write) if isinstance(said, str) else None
     if isinstance(error, dict):
         canary.fate = Fate.NOT_STORED
         if error.get("err_code") == error_codes.WRONG_LAST_STREAM:
@@ -274,7 +274,9 @@ async def _look(reader: Reader, canary: Canary) -> None:
             token = message.headers.get(CANARY_HEADER)
             if token == canary.token:
                 reader.seen[canary.origin] = Sighting(
-                    stream=naming.answered_as(message.stream, reader.target.read), seq=message.seq, at=time.monotonic()
+                    stream=naming.qualify_answer(message.stream, reader.target.read),
+                    seq=message.seq,
+                    at=time.monotonic(),
                 )
                 return
             reader.next_seq[canary.origin] = message.seq + 1
@@ -328,7 +330,7 @@ def _absence(canary: Canary, reader: Reader) -> tuple[Status, str, str | None]:
         return Status.UNKNOWN, "not seen; whether it was stored is unknown", None
     facts = reader.facts
     what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
-    needed = naming.mirrored(target.stream) or canary.stream
+    needed = naming.mirrored_stream(target.stream) or canary.stream
     if facts is not None and facts.name != canary.stream and needed not in facts.sources:
         verb = "mirror" if target.stream.consistency.has_mirrors else "source"
         detail = f"{what}, which does not {verb} `{needed}`"

@@ -75,7 +75,7 @@ class Cleanup:
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
-        name = canary.stream or naming.written_in(self._stream, region)
+        name = canary.stream or naming.write_stream_in(self._stream, region)
         if canary.fate is Fate.NOT_STORED:
             return self._check(region, name, Status.SKIPPED, "nothing was published")
         seq: int | None = canary.seq
@@ -231,7 +231,7 @@ class Cleanup:
 
 
 async def _delete(connection: Connection, stream: str, seq: int, timeout: float) -> None:
-    subject = naming.asked("STREAM.MSG.DELETE", stream)
+    subject = naming.api_subject("STREAM.MSG.DELETE", stream)
     # A canary holds nothing secret: the server need not overwrite it on disk.
     answer = await connection.request_json(subject, {"seq": seq, "no_erase": True}, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:

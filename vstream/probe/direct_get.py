@@ -303,7 +303,7 @@ def _is_end(answer: Reply) -> bool:
 def _named(target: Target, answer: Reply) -> str | None:
     """The physical stream that *answer* says it is from."""
     said = answer.headers.get("Nats-Stream")
-    return None if said is None else naming.answered_as(said, target.read)
+    return None if said is None else naming.qualify_answer(said, target.read)
 
 
 def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
@@ -311,7 +311,7 @@ def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
     found = _named(target, answers[0])
     if found is None or found == target.read:
         return None
-    if target.stream.has_namesake and naming.is_copy(target.stream, found):
+    if target.stream.has_namesake and naming.holds_all_messages(target.stream, found):
         return None
     return f"answered by {target.whose(found)}, not by `{target.read}`"
 

@@ -70,7 +70,7 @@ def ack_of(reply: Reply) -> dict[str, Any]:
 
 def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
     error, said = ack.get("error"), ack.get("stream") or None
-    stream = naming.answered_as(said, target.write) if said else None
+    stream = naming.qualify_answer(said, target.write) if said else None
 
     def check(status: Status, detail: str, hint: str | None = None) -> Check:
         return target.check(
@@ -203,10 +203,10 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
             )
         detail = "empty stream: the answer names nobody"
         return target.check(Hop.DIRECT_GET, Status.OK, detail, elapsed_ms=elapsed_ms)
-    answered_by = naming.answered_as(message.stream, target.read)
+    answered_by = naming.qualify_answer(message.stream, target.read)
     if answered_by == target.read:
         status, detail, hint = Status.OK, f"answered by `{answered_by}`", None
-    elif target.stream.has_namesake and naming.is_copy(target.stream, message.stream):
+    elif target.stream.has_namesake and naming.holds_all_messages(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
         status, hint = Status.OK, None

@@ -9,7 +9,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.direct import api_error
 from vstream.topology import naming
 from vstream.topology.model import Routing
-from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, taken_from
+from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
     Raises ServerError with the API's error, NoRespondersError without JetStream,
     NotReachableError without an answer, VstreamError if the answer is none.
     """
-    subject = naming.asked("STREAM.INFO", name)
+    subject = naming.api_subject("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=timeout)
     if (error := api_error(answer, subject)) is not None:
         raise error
@@ -57,7 +57,7 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
             is_direct=bool(config.get("allow_direct")),
             subjects=_strings(config.get("subjects")),
             sources=tuple(
-                taken_from(source, called)
+                source_name(source, called)
                 for source in (*(config.get("sources") or ()), config.get("mirror"))
                 if source
             ),
@@ -79,11 +79,11 @@ def _called(config: Mapping[str, Any], *, asked: str) -> str:
     region = str(metadata.get(REGION_KEY))
     match metadata.get(ROUTING_KEY):
         case Routing.ACCOUNTS.value:
-            return naming.in_account(naming.read_account(region), said)
+            return naming.qualified_name(naming.read_account(region), said)
         case Routing.DOMAINS.value:
-            return naming.in_account(region, said)
+            return naming.qualified_name(region, said)
         case Routing.REGIONAL.value:
-            return naming.in_account(naming.region_account(region), said)
+            return naming.qualified_name(naming.region_account(region), said)
         case _:
             return said
 

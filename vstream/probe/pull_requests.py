@@ -129,7 +129,7 @@ class _Pulling:
         )
 
     async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
-        subject = f"{naming.asked('CONSUMER.CREATE', stream)}.{self.name}.{config['filter_subject']}"
+        subject = f"{naming.api_subject('CONSUMER.CREATE', stream)}.{self.name}.{config['filter_subject']}"
         body = {"stream_name": naming.local_name(stream), "config": config, "action": "create"}
         answer, elapsed_ms = await self._target.timed(
             lambda timeout: self._target.connection.request_json(subject, body, timeout=timeout)
@@ -277,4 +277,4 @@ def _is_gone(answers: Sequence[Reply]) -> str | None:
 
 def _of(target: Target, reply: str) -> str:
     """The stream that delivered a message which is acknowledged on *reply*: `$JS.ACK.<stream>.<consumer>.…`."""
-    return naming.answered_as(reply.split(".")[2], target.named)
+    return naming.qualify_answer(reply.split(".")[2], target.named)

@@ -79,7 +79,7 @@ class OwnRead:
                 self.elapsed_ms = (time.monotonic() - self.acked_at) * 1000
                 by_name = message.stream if self.way == BY_ANY else naming.local_name(self.target.named)
                 expected = self.target.read if self.way == BY_ANY else self.target.named
-                self.answered_by = naming.answered_as(by_name, expected)
+                self.answered_by = naming.qualify_answer(by_name, expected)
                 return
             self.next_seq = message.seq + 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError
 from vstream.probe.report import Check, Hop, Status
-from vstream.topology.versions import version_of
+from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -67,7 +67,7 @@ class Budget:
 
 def is_older(target: Target) -> bool:
     """Whether the server that the probe is connected to came before the forms of 2.11."""
-    running = version_of(target.connection.server_version)
+    running = parse_version(target.connection.server_version)
     return running is not None and running < _RECENT
 
 

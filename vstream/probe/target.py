@@ -43,17 +43,17 @@ class Target:
     @property
     def write(self) -> str:
         """The physical stream that this region's publishes belong into."""
-        return naming.written_in(self.stream, self.region)
+        return naming.write_stream_in(self.stream, self.region)
 
     @property
     def read(self) -> str:
         """The physical stream that holds this region's copy."""
-        return naming.read_in(self.stream, self.region)
+        return naming.read_stream_in(self.stream, self.region)
 
     @property
     def named(self) -> str:
         """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else what is called so."""
-        return (naming.mirrored(self.stream) or self.read) if self._has_namesake else self.read
+        return (naming.mirrored_stream(self.stream) or self.read) if self._has_namesake else self.read
 
     @property
     def _has_namesake(self) -> bool:

@@ -24,15 +24,15 @@ from vstream.topology.bundle import (
     TLS_PATH,
     Artifact,
     Bundle,
-    PhysicalConsumer,
-    PhysicalStream,
+    RenderedConsumer,
+    RenderedStream,
     ServerAddress,
     loaded_path,
-    stand_in,
+    placeholder_for,
 )
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Routing, Security
-from vstream.topology.read_accounts import read_accounts, unsaid
+from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.signing import account_key
 from vstream.topology.stream_config import StreamConfig
 
@@ -94,8 +94,8 @@ class _Renderer:
         self._env = env
         self._signer = signer
         self.diagnostics: list[Diagnostic] = []
-        self.parsed_streams: list[PhysicalStream] = []
-        self.parsed_consumers: list[PhysicalConsumer] = []
+        self.parsed_streams: list[RenderedStream] = []
+        self.parsed_consumers: list[RenderedConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
         self.parsed_accounts: tuple[Account, ...] = ()
         self.parsed_claims: tuple[dict[str, Any], ...] = ()
@@ -145,11 +145,11 @@ class _Renderer:
         template = kind.template
         view = {
             "name": naming.local_name(name),
-            "subjects": stream_view.declared(topology, stream, part),
-            "external": stream_view.mirrored_from(stream, part),
+            "subjects": stream_view.declared_subjects(topology, stream, part),
+            "external": stream_view.mirror_api(stream, part),
             "settings": sorted((field, value) for field, value in settings.items() if field != "metadata"),
             "metadata": dict(sorted(metadata.items())),
-            kind.takes: stream_view.taken(topology, stream, part),
+            kind.takes: stream_view.sources_of(topology, stream, part),
         }
         text = self._text("VS201", template, view)
         if text is None:
@@ -158,19 +158,19 @@ class _Renderer:
         path = f"streams/{place}/{name}.json"
         if fields is None:
             return None
-        problem = stream_view.problem(fields, naming.local_name(name), kind, metadata)
+        problem = stream_view.stream_problem(fields, naming.local_name(name), kind, metadata)
         if problem:
             self._fail("VS201", template, problem)
             return None
         self.parsed_streams.append(
-            PhysicalStream(
+            RenderedStream(
                 config=StreamConfig(name=name, fields=fields),
                 virtual=stream.name,
                 region=place,
                 role=role,
                 path=path,
                 account=naming.account_of(stream, role, place),
-                takes_over=stream_view.taken_over(stream, part),
+                takes_over=stream_view.stream_taken_over(stream, part),
                 subjects=stream.subjects,
             )
         )
@@ -180,7 +180,7 @@ class _Renderer:
         template = "consumer.json.j2"
         for stream in topology.streams:
             for region in stream.regions:
-                on = naming.read_in(stream, region)
+                on = naming.read_stream_in(stream, region)
                 for consumer in stream.consumers:
                     if region not in consumer.regions:
                         continue
@@ -195,7 +195,7 @@ class _Renderer:
                     path = f"consumers/{region}/{on}.{consumer.name}.json"
                     config = ConsumerConfig(stream=on, durable=consumer.name, fields=fields)
                     self.parsed_consumers.append(
-                        PhysicalConsumer(config=config, virtual=stream.name, region=region, path=path)
+                        RenderedConsumer(config=config, virtual=stream.name, region=region, path=path)
                     )
                     yield Artifact(path=path, text=text, origin=("streams", stream.name, "consumers", consumer.name))
 
@@ -220,15 +220,18 @@ class _Renderer:
         view = {
             "topology": topology,
             "mappings": mappings,
-            **profile.view(topology),
-            **profile.entries(topology, self._signer),
-            "mark": naming.MARK,
+            **profile.accounts_view(topology),
+            **profile.user_entries(topology, self._signer),
+            "mark": naming.DIGEST_PREFIX,
         }
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
         if is_whole and (whole := _within(root, ("accounts",))):
             # Of the text itself, so that what a template of yours adds counts too.
-            text = self._text("VS301", template, {**view, "mark": f"{naming.MARK}.{unsaid(whole)}"}) or ""
+            text = (
+                self._text("VS301", template, {**view, "mark": f"{naming.DIGEST_PREFIX}.{unreported_digest(whole)}"})
+                or ""
+            )
             root = self._conf("VS301", template, text)
             self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
         if not self.diagnostics:
@@ -245,7 +248,7 @@ class _Renderer:
     def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         """The tokens of operator mode, instead of accounts in configuration files."""
         template = f"{OPERATOR_PATH}.j2"
-        view = claims.operator_view(topology, profile.view(topology), mappings, self._signer)
+        view = claims.operator_view(topology, profile.accounts_view(topology), mappings, self._signer)
         self._check_tokens(view["preloaded"])
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
@@ -254,7 +257,7 @@ class _Renderer:
             self._fail("VS301", template, "the output has no `resolver_preload` block")
         elif block is not None:
             try:
-                self.parsed_claims = tuple(jwt.read(str(natsconf.to_python(one))) for _, one in block.items())
+                self.parsed_claims = tuple(jwt.decode(str(natsconf.to_python(one))) for _, one in block.items())
             except VstreamError as error:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
@@ -284,7 +287,7 @@ class _Renderer:
             "account": naming.CLIENT_ACCOUNT,
             "passed": domains.PASSED,
             "passwords": HUB_PASSWORDS_PATH,
-            **profile.entries(topology, self._signer),
+            **profile.user_entries(topology, self._signer),
         }
         text = self._text("VS301", template, view)
         if text is not None and self._conf("VS301", template, text) is not None:
@@ -309,7 +312,7 @@ class _Renderer:
         document = natsconf.parse(
             text,
             template,
-            include=lambda path, _file: (path, stand_in(path) or ""),
+            include=lambda path, _file: (path, placeholder_for(path) or ""),
         )
         errors = [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
         for error in errors[:1]:  # What follows the first error is read wrong.
@@ -347,11 +350,11 @@ class _Renderer:
                     "routes": server_view.routes(address, members[address.cluster_name]),
                     # A single server runs alone: a cluster of one never elects a meta leader.
                     "is_clustered": len(members[address.cluster_name] if in_domains else addresses) > 1,
-                    "gateways": server_view.gateways(address, server_view.meshed(address, members, hubs)),
+                    "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
                     "tls": TLS_PATH,
-                    "included": server_view.included(topology, address),
+                    "included": server_view.included_path(topology, address),
                     "resolver": server_view.resolver(topology, address),
                     "domain": address.region if in_domains else None,
                     "leaf": server_view.leaf(address, hubs.get(address.region)),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.render.accounts.accounts import ACKS, units
+from vstream.render.accounts.accounts import ACKS, mapped_subjects
 from vstream.render.accounts.mapped import OWN_API
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import naming
@@ -53,9 +53,11 @@ def _of_profile(topology: Topology) -> tuple[Mapping, ...]:
     if topology.routing is Routing.ACCOUNTS:
         everywhere = tuple(region.name for region in topology.regions)
         constant = ((subject, everywhere) for subject in (f"{_API}.>", *ACKS))
-        return tuple(_regional(topology, subject, regions) for subject, regions in (*constant, *units(topology)))
-    if topology.routing.is_written_aside:
-        return tuple(_written(subject) for subject, _ in units(topology))
+        return tuple(
+            _regional(topology, subject, regions) for subject, regions in (*constant, *mapped_subjects(topology))
+        )
+    if topology.routing.has_write_beside_read:
+        return tuple(_written(subject) for subject, _ in mapped_subjects(topology))
     return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
 
 
@@ -65,7 +67,7 @@ def _regional(topology: Topology, subject: str, regions: tuple[str, ...]) -> Map
     return Mapping(
         source=subject,
         destinations=tuple(
-            Destination(subject=f"{naming.AT}.{region}.{spelled}", cluster=topology.region(region).cluster)
+            Destination(subject=f"{naming.REGION_PREFIX}.{region}.{spelled}", cluster=topology.region(region).cluster)
             for region in regions
         ),
     )
@@ -74,7 +76,8 @@ def _regional(topology: Topology, subject: str, regions: tuple[str, ...]) -> Map
 def _written(subject: str) -> Mapping:
     """What clients publish goes to the write stream of their region: its subject is the same in all of them."""
     return Mapping(
-        source=subject, destinations=(Destination(subject=f"{naming.WRITTEN}.{naming.with_placeholders(subject)}"),)
+        source=subject,
+        destinations=(Destination(subject=f"{naming.PUBLISH_PREFIX}.{naming.with_placeholders(subject)}"),),
     )
 
 
@@ -115,4 +118,4 @@ def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[D
 
     An order that lists the subjects itself would take what is not mapped.
     """
-    return (Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NOWHERE, spelled)),)
+    return (Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)),)

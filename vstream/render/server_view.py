@@ -51,7 +51,7 @@ def hub_clusters(topology: Topology) -> tuple[str, ...]:
     return tuple(seat.cluster for seat in topology.processes if seat.is_hub)
 
 
-def included(topology: Topology, address: ServerAddress) -> str:
+def included_path(topology: Topology, address: ServerAddress) -> str:
     """What says the accounts of the server at *address*, or the mappings in the one account that there is."""
     return HUBS_PATH if address.is_hub else loaded_path(topology)
 
@@ -69,7 +69,7 @@ def leaf(address: ServerAddress, hub: ServerAddress | None) -> dict[str, str] | 
     return {"variable": LEAF_VARIABLE, "path": leaf_path(address.region), "address": hub.leaf_address}
 
 
-def meshed(
+def gateway_mesh(
     address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]], hubs: Mapping[str, ServerAddress]
 ) -> Mapping[str, Sequence[ServerAddress]]:
     """The clusters that are joined by gateways with that of *address*, its own included: of hubs, where there are some."""

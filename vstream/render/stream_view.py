@@ -75,7 +75,7 @@ _CATALOG: Mapping[str, Json] = {
 }
 
 
-def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
+def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
     """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
     takes = kind(stream, part.role).takes
     account = naming.account_of(stream, part.role, part.place)
@@ -83,12 +83,12 @@ def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
         case "subjects":
             return naming.write_subjects(topology, stream, part.place)
         case "mirror":
-            return naming.local_name(naming.mirrored(stream) or stream.name)
+            return naming.local_name(naming.mirrored_stream(stream) or stream.name)
         case "sources":
             return [
                 {
                     "name": naming.local_name(naming.physical_name(stream, Role.WRITE, origin)),
-                    "external": naming.external(naming.physical_name(stream, Role.WRITE, origin), account),
+                    "external": naming.external_api(naming.physical_name(stream, Role.WRITE, origin), account),
                     "transforms": [
                         {"src": source, "dest": destination}
                         for source, destination in naming.source_transforms(topology, stream, origin)
@@ -96,15 +96,15 @@ def taken(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
                 }
                 for origin in stream.regions
             ] + [
-                {"name": naming.local_name(plain), "external": naming.external(plain, account), "transforms": []}
-                for plain in [taken_over(stream, part)]
+                {"name": naming.local_name(plain), "external": naming.external_api(plain, account), "transforms": []}
+                for plain in [stream_taken_over(stream, part)]
                 if plain
             ]
         case _:
             assert_never(takes)
 
 
-def taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
+def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
     """
     The stream that a read stream sources besides, whose subjects are what clients publish on.
 
@@ -112,10 +112,10 @@ def taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
     """
     if part.role is not Role.READ or stream.consistency.has_mirrors:
         return None
-    return profile_migration.followed(stream, part.role, part.place) or stream.takes_over
+    return profile_migration.former_stream_of(stream, part.role, part.place) or stream.takes_over
 
 
-def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
+def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
     """
     The subjects that a stream which sources declares, though nobody publishes them to it.
 
@@ -127,13 +127,13 @@ def declared(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> t
         return stream.subjects
     if part.role is not Role.READ or topology.routing is Routing.MAPPED:
         return ()
-    return () if topology.routing.is_written_aside and stream.core_subscribers else stream.subjects
+    return () if topology.routing.has_write_beside_read and stream.core_subscribers else stream.subjects
 
 
-def mirrored_from(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
+def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
     """How a mirror reaches what it mirrors in another account; None in the same."""
     account = naming.account_of(stream, part.role, part.place)
-    return naming.external(naming.mirrored(stream) or stream.name, account)
+    return naming.external_api(naming.mirrored_stream(stream) or stream.name, account)
 
 
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
@@ -177,7 +177,7 @@ _WANTED = {
 }
 
 
-def problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership: Mapping[str, Json]) -> str | None:
+def stream_problem(fields: Mapping[str, Json], name: str, kind: Kind, ownership: Mapping[str, Json]) -> str | None:
     """What of a rendered stream is not what the rest of vstream relies on."""
     if fields.get("name") != name:
         return f"the stream `{name}` comes out with the name `{fields.get('name')}`"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
 
 CONSUMER = "vstream-try"
 """The durable consumer that is there before."""
@@ -66,7 +66,7 @@ class _Result:
 class Trials:
     """Tries all of them at *target*. *now* is the time in nanoseconds since the capture's start."""
 
-    def __init__(self, target: Target, connection: SteadyConnection, now: Callable[[], int]) -> None:
+    def __init__(self, target: Target, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
         self._target = target
         self._connection = connection
         self._now = now
@@ -153,7 +153,7 @@ class Trials:
     def _read(self, message: Any) -> _Result:
         if message is None:
             return _Result()
-        stream = naming.answered_as(message.stream, self._target.read)
+        stream = naming.qualify_answer(message.stream, self._target.read)
         return _Result(stream=stream, seq=message.seq, id=identity(message.data))
 
     async def _message_get(self) -> _Result:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.direct import api_error
-from vstream.jetstream.read_stream import messages
+from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import origin_of
 from vstream.topology import naming
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.jetstream.reconnecting import SteadyConnection
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.jetstream.reconnecting import ReconnectingConnection
+    from vstream.topology.bundle import RenderedStream
 
 _POLL = 0.2
 _REQUEST = 2.0
@@ -46,7 +46,7 @@ class Converged:
 class _Reader:
     """What is known of one stream that takes from others."""
 
-    stream: PhysicalStream
+    stream: RenderedStream
     sources: Sequence[str]
     is_mirror: bool
     reached: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _Reader:
 class Convergence:
     """Asks *streams* over *connections*, by region: each where it lives, else anywhere."""
 
-    def __init__(self, streams: Sequence[PhysicalStream], connections: Mapping[str, SteadyConnection]) -> None:
+    def __init__(self, streams: Sequence[RenderedStream], connections: Mapping[str, ReconnectingConnection]) -> None:
         self._connections = connections
         self._places = {one.config.name: one.region for one in streams}
         self._readers = [_Reader(one, sources, is_mirror) for one in streams for sources, is_mirror in _taken(one)]
@@ -117,7 +117,7 @@ class Convergence:
             if reader.is_mirror:
                 reader.reached[reader.sources[0]] = last  # a mirror keeps sequences
             for source in info.get("sources") or ():
-                self._advance(reader, taken_from(source, name), int(source.get("seq") or 0))
+                self._advance(reader, source_name(source, name), int(source.get("seq") or 0))
             if self._lacking(reader, targets):
                 await self._look(reader, last, targets)
         return [
@@ -140,7 +140,7 @@ class Convergence:
             first = known + 1 if known else max(1, last - tail + 1)
             seen: set[str] = set()
             try:
-                async for message in messages(
+                async for message in read_messages(
                     self._connection(reader.stream.config.name),
                     reader.stream.config.name,
                     from_seq=first,
@@ -159,14 +159,14 @@ class Convergence:
             tail *= 4
 
     async def _info(self, stream: str) -> dict[str, Any] | None:
-        subject = naming.asked("STREAM.INFO", stream)
+        subject = naming.api_subject("STREAM.INFO", stream)
         try:
             answer = await self._connection(stream).request_json(subject, timeout=_REQUEST)
         except VstreamError:
             return None
         return answer if api_error(answer, subject) is None and "state" in answer else None
 
-    def _connection(self, stream: str) -> SteadyConnection:
+    def _connection(self, stream: str) -> ReconnectingConnection:
         """The connection to where *stream* lives, else any that stands. Raises NotReachableError if there is none."""
         here = self._connections.get(self._places[stream]) if stream in self._places else None
         for connection in (here, *self._connections.values()):
@@ -175,10 +175,10 @@ class Convergence:
         raise NotReachableError("no region can be reached")
 
 
-def _taken(stream: PhysicalStream) -> Iterator[tuple[Sequence[str], bool]]:
+def _taken(stream: RenderedStream) -> Iterator[tuple[Sequence[str], bool]]:
     """What *stream* takes from, if it does, and whether as a mirror."""
     mirror = stream.config.fields.get("mirror")
     if isinstance(mirror, dict):
-        yield [taken_from(mirror, stream.config.name)], True
+        yield [source_name(mirror, stream.config.name)], True
     elif stream.config.source_names:
         yield stream.config.source_names, False

@@ -52,11 +52,11 @@ class Stage:
 
     def written(self, virtual: str, region: str) -> str:
         """The physical stream that takes what is published on *virtual* in *region*."""
-        return naming.written_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return naming.write_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return naming.read_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return naming.read_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
 
 
 def topology_of(scenario: Scenario) -> Topology:

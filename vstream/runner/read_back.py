@@ -11,18 +11,18 @@ from vstream.capture.records import CapturedStream, Stored, identity
 from vstream.capture.store import Lines
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.direct import api_error
-from vstream.jetstream.read_stream import messages
+from vstream.jetstream.read_stream import read_messages
 from vstream.jetstream.source_header import STREAM_SOURCE, origin_of
 from vstream.topology import naming
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vstream.capture.store import Capture
     from vstream.jetstream.read_stream import StoredMessage
-    from vstream.jetstream.reconnecting import SteadyConnection
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.jetstream.reconnecting import ReconnectingConnection
+    from vstream.topology.bundle import RenderedStream
 
 MSG_ID = "Nats-Msg-Id"
 LIMITS = ("max_msgs_per_subject", "max_msgs", "max_bytes", "max_age")
@@ -32,7 +32,12 @@ _PAUSE = 0.5
 
 
 async def read_back(
-    connection: SteadyConnection, stream: PhysicalStream, streams: Sequence[str], capture: Capture, *, within: float
+    connection: ReconnectingConnection,
+    stream: RenderedStream,
+    streams: Sequence[str],
+    capture: Capture,
+    *,
+    within: float,
 ) -> CapturedStream:
     """
     Write everything that *stream* holds to the capture; *streams* are all that it may come from.
@@ -50,7 +55,7 @@ async def read_back(
     return _captured(stream, error=problem)
 
 
-async def _once(connection: SteadyConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
+async def _once(connection: ReconnectingConnection, name: str, capture: Capture, streams: Sequence[str]) -> int:
     file = capture.stream_file(name)
     file.unlink(missing_ok=True)
     count = last = 0
@@ -58,7 +63,7 @@ async def _once(connection: SteadyConnection, name: str, capture: Capture, strea
     try:
         before = await _state(connection, name)
         if before["messages"]:
-            async for message in messages(connection, name, patience=_PATIENCE):
+            async for message in read_messages(connection, name, patience=_PATIENCE):
                 lines.write(_stored(message, streams, name))
                 count, last = count + 1, message.seq
         after = await _state(connection, name)
@@ -72,8 +77,8 @@ async def _once(connection: SteadyConnection, name: str, capture: Capture, strea
     return count
 
 
-async def _state(connection: SteadyConnection, name: str) -> dict[str, Any]:
-    subject = naming.asked("STREAM.INFO", name)
+async def _state(connection: ReconnectingConnection, name: str) -> dict[str, Any]:
+    subject = naming.api_subject("STREAM.INFO", name)
     answer = await connection.request_json(subject, timeout=_PATIENCE)
     error = api_error(answer, subject)
     if error is not None:
@@ -97,7 +102,7 @@ def _stored(message: StoredMessage, streams: Sequence[str], taker: str) -> Store
     )
 
 
-def _captured(stream: PhysicalStream, *, messages: int | None = None, error: str | None = None) -> CapturedStream:
+def _captured(stream: RenderedStream, *, messages: int | None = None, error: str | None = None) -> CapturedStream:
     fields = stream.config.fields
     return CapturedStream(
         name=stream.config.name,
@@ -106,7 +111,7 @@ def _captured(stream: PhysicalStream, *, messages: int | None = None, error: str
         role=stream.role.value,
         messages=messages,
         error=error,
-        mirror=taken_from(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
+        mirror=source_name(mirror, stream.config.name) if isinstance(mirror := fields.get("mirror"), dict) else None,
         limits={
             **{name: value for name in LIMITS if isinstance(value := fields.get(name), int) and value > 0},
             **{name: 1 for name in FLAGS if fields.get(name)},

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from vstream.capture.records import Operation, Sample, Window
 from vstream.capture.store import Capture, Lines
 from vstream.errors import VstreamError
-from vstream.jetstream.reconnecting import SteadyConnection, open_steady
+from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
 from vstream.lab.identity import OwnServers
 from vstream.lab.start import uninterrupted
@@ -122,7 +122,7 @@ class _Run:
         self._workers: Workers | None = None
         self._sampler: Helper | None = None
         self._faults: Faults | None = None
-        self._connections: dict[str, SteadyConnection] = {}
+        self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, Lines[Operation]] = {}
         self._load = 0
         self._said = ""
@@ -162,7 +162,7 @@ class _Run:
         """Everything that is there before the load: faults can come at any moment from then on."""
         self._faults = Faults(staged, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
-            self._connections[region.name] = await open_steady(
+            self._connections[region.name] = await open_reconnecting(
                 staged.endpoints[region.name],
                 region.name,
                 name=f"{region.name}/runner",

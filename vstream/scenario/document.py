@@ -43,8 +43,8 @@ from vstream.scenario.fields import (
     Trials,
     Versions,
 )
-from vstream.syntax.quoting import shown
-from vstream.topology.document import close
+from vstream.syntax.quoting import quote_value
+from vstream.topology.document import close_schema
 from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
 from vstream.topology.fields import Rate as LinkRate
 
@@ -269,7 +269,7 @@ def _bare(value: object) -> object:
         raise PydanticCustomError(
             "scenario",
             "{step} is no step",
-            {"step": shown(value), "hint": "a step is an action and what it is for, such as `wait: 20s`"},
+            {"step": quote_value(value), "hint": "a step is an action and what it is for, such as `wait: 20s`"},
         )
     return {value: None}
 
@@ -304,7 +304,7 @@ def json_schema() -> dict[str, Any]:
         for key, value in model.get("properties", {}).items():
             if key not in {spelled(name) for name in _MAY_BE_EMPTY}:
                 _without_null(value)
-    close(schema)
+    close_schema(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vstream scenario",

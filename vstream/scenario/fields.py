@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vstream.scenario.model import Compare
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import units
 from vstream.topology.naming import LINK_SEPARATORS
 
@@ -76,7 +76,7 @@ def _rate(value: object) -> float:
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         hint = f"`{value}/s`?" if is_number(value) else None
-        _refuse(f"{shown(value)} is no rate: write it like `100/s` or `30/m`", hint)
+        _refuse(f"{quote_value(value)} is no rate: write it like `100/s` or `30/m`", hint)
     rate = float(match[1]) / (60 if match[2] == "m" else 1)
     if not 0 < rate <= _MOST_RATE:
         _refuse(f"a rate is above 0 and at most {_MOST_RATE:,}/s")
@@ -100,7 +100,7 @@ def _sizes(value: object) -> tuple[int, int]:
         low, _, high = value.partition("..")
         sizes = _message_size(low.strip()), _message_size(high.strip())
         if sizes[0] > sizes[1]:
-            _refuse(f"{shown(value)} begins above its end", f"`{high.strip()}..{low.strip()}`?")
+            _refuse(f"{quote_value(value)} begins above its end", f"`{high.strip()}..{low.strip()}`?")
         return sizes
     size = _message_size(value)
     return size, size
@@ -115,7 +115,7 @@ def _keys(value: object) -> int:
 def _edition(value: object) -> int:
     """The version of the language. Python takes `true` and `1.0` for 1."""
     if type(value) is not int or value != 1:
-        _refuse(f"must be `1`, not {shown(value)}")
+        _refuse(f"must be `1`, not {quote_value(value)}")
     return value
 
 
@@ -127,7 +127,7 @@ def _seed(value: object) -> int:
 
 def _version(value: object) -> str:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
-        _refuse(f"{shown(value)} is no server version: write all of it, such as `2.15.1`")
+        _refuse(f"{quote_value(value)} is no server version: write all of it, such as `2.15.1`")
     return value
 
 
@@ -137,7 +137,7 @@ def _versions(value: object) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, one in value.items():
         if not isinstance(one, str) or not _VERSION.fullmatch(one):
-            _refuse(f"{shown(one)} is no server version: write all of it, such as `2.15.1`", index=name)
+            _refuse(f"{quote_value(one)} is no server version: write all of it, such as `2.15.1`", index=name)
         found[name] = one
     return found
 
@@ -152,9 +152,9 @@ def _texts(value: object, what: str) -> tuple[str, ...]:
         _refuse(f"expected {what}, or a list of them")
     for index, one in enumerate(value):
         if not isinstance(one, str) or not one:
-            _refuse(f"{shown(one)} is no name", index=index)
+            _refuse(f"{quote_value(one)} is no name", index=index)
         if one in value[:index]:
-            _refuse(f"{shown(one)} is named twice", index=index)
+            _refuse(f"{quote_value(one)} is named twice", index=index)
     return tuple(value)
 
 
@@ -231,9 +231,9 @@ def _bound(value: object, unit: Callable[[str], float], *, is_exact: Callable[[f
     text = str(value) if is_number(value) else value
     match = _BOUND.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        _refuse(f"{shown(value)} is no bound: write it like `{example}`")
+        _refuse(f"{quote_value(value)} is no bound: write it like `{example}`")
     if match[2][0] in "<>=!":
-        _refuse(f"{shown(value)} is no bound: one of `>=`, `<=` and `==`, such as `{example}`")
+        _refuse(f"{quote_value(value)} is no bound: one of `>=`, `<=` and `==`, such as `{example}`")
     amount = unit(match[2])
     if match[1] is None and not is_exact(amount):
         _refuse(f"`{match[2]}` exactly would hardly ever be met", f"write `{example}`")
@@ -299,7 +299,7 @@ def _by_pair(one: Callable[[object], Bound | None]) -> Callable[[object], Bounds
             _refuse('a map such as `west -> east: ">= 1"`')
         for name in value:
             if not _PAIR.fullmatch(name):
-                _refuse(f"{shown(name)} names no two regions: write `west -> east`", index=name)
+                _refuse(f"{quote_value(name)} names no two regions: write `west -> east`", index=name)
         return tuple((name, _inside(one, bound, name)) for name, bound in value.items())
 
     return check
@@ -325,7 +325,7 @@ def _same_order(value: object) -> bool | None:
     if value == ANY:
         return None
     if not isinstance(value, bool):
-        _refuse(f"`true`, `false` or `{ANY}`, not {shown(value)}")
+        _refuse(f"`true`, `false` or `{ANY}`, not {quote_value(value)}")
     return value
 
 

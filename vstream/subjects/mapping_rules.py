@@ -13,7 +13,13 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import SEPARATOR, is_valid
-from vstream.subjects.transform import ErrorKind, SubjectTransform, TransformError, mapping_transform, markers
+from vstream.subjects.transform import (
+    ErrorKind,
+    SubjectTransform,
+    TransformError,
+    mapping_transform,
+    numbered_wildcards,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -200,7 +206,7 @@ def _identity(source: str) -> SubjectTransform | TransformError:
     if "*" not in source and "{{" not in source and "$" not in source.removeprefix("$JS."):
         # Nothing can be wrong with it, and every rule that names clusters has one.
         return SubjectTransform(source=source, destination=source, steps=tuple(source.split(SEPARATOR)))
-    return SubjectTransform.parse(source, markers(source))
+    return SubjectTransform.parse(source, numbered_wildcards(source))
 
 
 def _add_remainders(mapping: Mapping, routes: Map[str, list[Route]]) -> Iterator[MappingError]:

@@ -37,7 +37,7 @@ __all__ = [
     "SubjectTransform",
     "TransformError",
     "effective_source",
-    "markers",
+    "numbered_wildcards",
     "validate_mapping",
 ]
 
@@ -200,7 +200,7 @@ def effective_source(source: str) -> str:
     return SEPARATOR.join(PARTIAL_WILDCARD if token[:1] == "*" else token for token in source.split(SEPARATOR))
 
 
-def markers(source: str) -> str:
+def numbered_wildcards(source: str) -> str:
     """The destination that gives *source* back: its wildcards as `$1`, `$2`, … (`transformTokenize`)."""
     number = count(1)
     return SEPARATOR.join(

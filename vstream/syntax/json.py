@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.syntax.yaml import Document, Path, SourceMap
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class _Reader:
         here = (*path, key)
         span = self._span(pos, found.end())
         if here in self.keys:
-            message = f"{shown(key)} is written twice, first on line {self.keys[here].line}; the last one counts"
+            message = f"{quote_value(key)} is written twice, first on line {self.keys[here].line}; the last one counts"
             hint = "remove one of the two"
             self.diagnostics.append(self._diagnostic("VS002", message, span, hint))
         self.keys[here] = span
@@ -148,7 +148,7 @@ class _Reader:
             return float(text)
         if len(text) <= _LONGEST_NUMBER and -(2**63) <= (number := int(text)) < 2**64:
             return number
-        message = f"the number {shown(text)} does not fit into 64 bits"
+        message = f"the number {quote_value(text)} does not fit into 64 bits"
         hint = "use a smaller one, or quotes if it is text"
         self.diagnostics.append(self._diagnostic("VS001", message, self._span(found.start(), found.end()), hint))
         return None
@@ -184,7 +184,7 @@ class _Reader:
         return found.end() if found else pos
 
     def _shown(self, pos: int) -> str:
-        return shown(self._text[pos]) if pos < len(self._text) else "the end of the file"
+        return quote_value(self._text[pos]) if pos < len(self._text) else "the end of the file"
 
     def _span(self, start: int, end: int) -> Span:
         line, end_line = bisect_right(self._lines, start), bisect_right(self._lines, end)

@@ -7,7 +7,7 @@ _YAML = {None: "null", True: "true", False: "false"}
 """As they are written, not as Python calls them."""
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """*value* as one short line in backticks: what cannot be printed is escaped, what is long is cut."""
     text = _YAML.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
     if len(text) > _LONGEST:

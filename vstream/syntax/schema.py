@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -56,12 +56,12 @@ class Language(Generic[M]):
     """A hint about a key that is none of those that are known there."""
 
 
-def where(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as messages name it."""
-    return shown(".".join(str(part) for part in path) or "the document").strip("`")
+    return quote_value(".".join(str(part) for part in path) or "the document").strip("`")
 
 
-def shape(document: Document, language: Language[M]) -> tuple[M | None, tuple[Diagnostic, ...]]:
+def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Diagnostic, ...]]:
     """The document as the language has it, None if there are errors (VS005, VS006); and these, in the file's order."""
     try:
         return language.model.model_validate(document.data), ()
@@ -157,58 +157,58 @@ def _diagnostic(document: Document, language: Language[M], details: ErrorDetails
     wordings = {**_WORDINGS, **language.wordings}
     if kind == "extra_forbidden":
         code, span = "VS006", document.source.key(path)
-        message, hint = f"unknown key {shown(path[-1])}", _unknown_key_hint(language, path)
+        message, hint = f"unknown key {quote_value(path[-1])}", _unknown_key_hint(language, path)
     elif kind == "missing":
-        message, hint = f"`{where(path)}` is missing", language.missing.get(str(path[-1]))
+        message, hint = f"`{format_path(path)}` is missing", language.missing.get(str(path[-1]))
         span = document.source.key(path[:-1])
     elif kind == "too_short":
-        message, hint = f"`{where(path)}` is empty", language.missing.get(str(path[-1]))
+        message, hint = f"`{format_path(path)}` is empty", language.missing.get(str(path[-1]))
     elif kind in {"model_type", "dict_type"} and not path and details["input"] is None:
         message, hint = "the file has no content", language.starter
     elif kind in wordings:
         message, hint = wordings[kind](path, details)
         span = document.source.key(path) if is_key else span
     else:
-        message, hint = f"`{where(path)}`: {details['msg']}", details.get("ctx", {}).get("hint")
+        message, hint = f"`{format_path(path)}`: {details['msg']}", details.get("ctx", {}).get("hint")
     return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
 
 
 def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     """What is said of something that should be a map."""
     if details["input"] is not None:
-        return f"`{where(path)}` must be a map of keys and values", None
-    return f"`{where(path)}` has nothing below it", "indent its keys below it, or remove it"
+        return f"`{format_path(path)}` must be a map of keys and values", None
+    return f"`{format_path(path)}` has nothing below it", "indent its keys below it, or remove it"
 
 
 def _list(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     if details["input"] is not None:
-        return f"`{where(path)}` must be a list", "begin each item with `- `"
-    return f"`{where(path)}` has nothing below it", "indent its items below it, or remove it"
+        return f"`{format_path(path)}` must be a list", "begin each item with `- `"
+    return f"`{format_path(path)}` has nothing below it", "indent its items below it, or remove it"
 
 
 def _literal(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     expected, written = str(details["ctx"]["expected"]), details["input"]
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     if isinstance(written, str) and written == expected:
-        return f"`{where(path)}` must be the number {expected}", "remove the quotes"
+        return f"`{format_path(path)}` must be the number {expected}", "remove the quotes"
     listed = ", ".join(f"`{choice}`" for choice in choices)
-    return f"`{where(path)}` must be {listed}, not {shown(written)}", did_you_mean(str(written), choices)
+    return f"`{format_path(path)}` must be {listed}, not {quote_value(written)}", did_you_mean(str(written), choices)
 
 
 def _text(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     is_scalar = isinstance(details["input"], (int, float))
-    return f"`{where(path)}` must be text", "put it in quotes" if is_scalar else None
+    return f"`{format_path(path)}` must be text", "put it in quotes" if is_scalar else None
 
 
 def no_name(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
     """What is said of a text that is no name."""
     start = ", beginning with a letter or digit" if str(details["ctx"]["pattern"]).startswith("^[A-Za-z0-9][") else ""
-    return f"{shown(details['input'])} is no name", f"letters, digits, `-` and `_` only{start}"
+    return f"{quote_value(details['input'])} is no name", f"letters, digits, `-` and `_` only{start}"
 
 
 def _too_long(_: Path, details: ErrorDetails) -> tuple[str, str | None]:
     return (
-        f"{shown(details['input'])} is longer than {details['ctx']['max_length']} characters",
+        f"{quote_value(details['input'])} is longer than {details['ctx']['max_length']} characters",
         "choose a shorter name",
     )
 
@@ -221,8 +221,8 @@ _WORDINGS: dict[str, Wording] = {
     "string_type": _text,
     "string_pattern_mismatch": no_name,
     "string_too_long": _too_long,
-    "string_too_short": lambda path, _: (f"`{where(path)}` is empty", "remove it, or write something"),
-    "bool_type": lambda path, _: (f"`{where(path)}` must be `true` or `false`", None),
+    "string_too_short": lambda path, _: (f"`{format_path(path)}` is empty", "remove it, or write something"),
+    "bool_type": lambda path, _: (f"`{format_path(path)}` must be `true` or `false`", None),
 }
 
 

@@ -31,7 +31,7 @@ def regional_variable(user: str, region: str) -> str:
     return f"{password_variable(user)}_{region.upper().replace('-', '_')}"
 
 
-def is_fixed(user: str) -> bool:
+def is_permanent(user: str) -> bool:
     """Whether *user* is one that vstream changes accounts with: without it, no other key could be made known."""
     return user == SYSTEM_USER or user.partition("-")[0] == VSTREAM_USER
 
@@ -45,15 +45,15 @@ LEAF_VARIABLE = "VSTREAM_LEAF"
 """The variable that says where the servers of a region reach their hub, and with which password: a URL."""
 
 
-def no_passwords(variables: Iterable[str]) -> str:
+def password_placeholders(variables: Iterable[str]) -> str:
     """What stands for a file with passwords where a configuration is only read."""
     return "".join(f'{one}: "$2a$11$none"\n' for one in variables)
 
 
-NO_LEAF = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'
+LEAF_PLACEHOLDER = f'{LEAF_VARIABLE}: "nats-leaf://leaf:none@127.0.0.1:7422"\n'
 
 
-class Shared(Enum):
+class ShareKind(Enum):
     """What is shared between two accounts."""
 
     SERVICE = "service"
@@ -66,7 +66,7 @@ class Shared(Enum):
 class Export:
     """What *accounts* may import. *threshold* is how long answers may take, for services with many of them: `10m`."""
 
-    shared: Shared
+    kind: ShareKind
     subject: str
     accounts: tuple[str, ...]
     threshold: str | None = None
@@ -76,7 +76,7 @@ class Export:
 class Import:
     """What is taken from *account*. *to* is what it is called here, None for the same."""
 
-    shared: Shared
+    kind: ShareKind
     account: str
     subject: str
     to: str | None = None

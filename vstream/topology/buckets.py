@@ -2,7 +2,7 @@
 Key-value buckets and object stores: the virtual streams that they are, with what clients would set if they made them.
 
 A bucket is written below `kv` or `objects` and checked as the stream that it becomes. What is found wrong with the
-stream is shown where the bucket says it (`written_at`).
+stream is shown where the bucket says it (`locate_in_document`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_object_store(document: TopologyDocument, stream: str) -> bool:
     return any(stream == objects_stream(name) for name in document.objects)
 
 
-def expanded(document: TopologyDocument) -> TopologyDocument:
+def expand_buckets(document: TopologyDocument) -> TopologyDocument:
     """*document* with a stream for each bucket, behind those that it has. One that is called so already stays."""
     buckets = {
         **{key_value_stream(name): _key_value(name, bucket) for name, bucket in document.kv.items()},
@@ -62,7 +62,7 @@ def expanded(document: TopologyDocument) -> TopologyDocument:
     return document.model_copy(update={"streams": {**document.streams, **missing}}) if missing else document
 
 
-def written_at(document: TopologyDocument) -> Callable[[Path], Path]:
+def locate_in_document(document: TopologyDocument) -> Callable[[Path], Path]:
     """Where the language says what is at a path of `expanded`: a bucket's settings are below `kv` or `objects`."""
     found = {
         f"{prefix}{name}": (part, name)

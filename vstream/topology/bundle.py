@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.topology.accounts import (
     HUB_PASSWORDS,
-    NO_LEAF,
+    LEAF_PLACEHOLDER,
     PASSWORDS,
     REGIONAL_PASSWORDS,
     SYSTEM_PASSWORDS,
-    no_passwords,
+    password_placeholders,
 )
 from vstream.topology.model import Security
 
@@ -53,18 +53,18 @@ def leaf_path(region: str) -> str:
 
 def is_secret(path: str) -> bool:
     """Whether the file at *path* holds passwords."""
-    return stand_in(path) is not None
+    return placeholder_for(path) is not None
 
 
-def stand_in(path: str) -> str | None:
+def placeholder_for(path: str) -> str | None:
     """What stands for the file with passwords at *path* where a configuration is only read; None for another file."""
     name = path.rpartition("/")[2]
     whole = {PASSWORDS_PATH: PASSWORDS, HUB_PASSWORDS_PATH: HUB_PASSWORDS, SYSTEM_PASSWORD_PATH: SYSTEM_PASSWORDS}
     if name in whole:
-        return no_passwords(whole[name])
+        return password_placeholders(whole[name])
     if name.startswith("passwords-") and name.endswith(".cfg"):
-        return no_passwords(REGIONAL_PASSWORDS)
-    return NO_LEAF if name.startswith("leaf-") and name.endswith(".cfg") else None
+        return password_placeholders(REGIONAL_PASSWORDS)
+    return LEAF_PLACEHOLDER if name.startswith("leaf-") and name.endswith(".cfg") else None
 
 
 def is_private(path: str) -> bool:
@@ -90,7 +90,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhysicalStream:
+class RenderedStream:
     """A stream that will exist on servers, parsed back from its artifact."""
 
     config: StreamConfig
@@ -108,7 +108,7 @@ class PhysicalStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhysicalConsumer:
+class RenderedConsumer:
     """A durable that will exist on a physical stream, parsed back from its artifact."""
 
     config: ConsumerConfig
@@ -171,12 +171,12 @@ class Bundle:
     """Everything a topology renders to, sorted by path, and what it means."""
 
     artifacts: tuple[Artifact, ...]
-    streams: tuple[PhysicalStream, ...]
+    streams: tuple[RenderedStream, ...]
     mappings: tuple[SubjectMapping, ...]
     accounts: tuple[Account, ...]
     """What they share, without their users. None with `routing: mapped`."""
     servers: tuple[ServerAddress, ...]
-    consumers: tuple[PhysicalConsumer, ...] = ()
+    consumers: tuple[RenderedConsumer, ...] = ()
     claims: tuple[dict[str, Any], ...] = ()
     """In operator mode, those of its accounts, the system account included."""
 

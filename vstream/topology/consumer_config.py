@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.topology.stream_config import TOPOLOGY_KEY
+from vstream.topology.stream_config import TOPOLOGY_KEY, read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +33,7 @@ class ConsumerConfig:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata, empty if there is none."""
-        metadata = self.fields.get("metadata")
-        return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+        return read_metadata(self.fields)
 
     @property
     def owner(self) -> str | None:

@@ -328,8 +328,8 @@ def _settings(
 def _republished(routing: Routing, role: Role) -> Mapping[str, Json]:
     """What makes a stream heard by core subscribers: that of a region's publishes, or of all where those are aside."""
     if role is Role.WRITE and routing is Routing.ACCOUNTS:
-        return {"republish": {"src": ">", "dest": f"{naming.HEARD}.>"}}
-    if role is Role.READ and routing.is_written_aside:
+        return {"republish": {"src": ">", "dest": f"{naming.REPUBLISH_PREFIX}.>"}}
+    if role is Role.READ and routing.has_write_beside_read:
         # What a server publishes itself is not mapped (server/parser.go): it reaches subscribers, and no write stream.
         return {"republish": {"src": ">", "dest": ">"}}
     return {}

@@ -380,7 +380,7 @@ class TopologyDocument(_Closed):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a topology file, for editors."""
     schema = TopologyDocument.model_json_schema()
-    close(schema)
+    close_schema(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vstream topology",
@@ -388,11 +388,11 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def close(schema: Any) -> None:
+def close_schema(schema: Any) -> None:
     """Allow no other keys where a pattern says which there may be: pydantic's schema of a dict leaves them open."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema["additionalProperties"] = False
         schema = list(schema.values())
     for inner in schema if isinstance(schema, list) else ():
-        close(inner)
+        close_schema(inner)

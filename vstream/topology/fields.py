@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, LiteralString, TypeVar
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import units
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _check_host(index: int | str, host: object) -> None:
     raise PydanticCustomError(
         "servers",
         "{host} is no host name; ports are given once per region, under `ports`",
-        {"host": shown(host), "index": index},
+        {"host": quote_value(host), "index": index},
     )
 
 
@@ -204,7 +204,9 @@ def _refuse_repeated(values: Sequence[str], noun: str) -> None:
     for index, value in enumerate(values):
         if value in seen:
             raise PydanticCustomError(
-                "repeated", "the {noun} {value} is listed twice", {"noun": noun, "value": shown(value), "index": index}
+                "repeated",
+                "the {noun} {value} is listed twice",
+                {"noun": noun, "value": quote_value(value), "index": index},
             )
         seen.add(value)
 
@@ -218,7 +220,7 @@ def _listed(kind: str, what: str) -> Callable[[object], Sequence[str]]:
         for index, item in enumerate(value):
             if not isinstance(item, str):
                 raise PydanticCustomError(
-                    kind, "{item} is no text: put it in quotes", {"item": shown(item), "index": index}
+                    kind, "{item} is no text: put it in quotes", {"item": quote_value(item), "index": index}
                 )
         return value
 
@@ -251,7 +253,7 @@ def _members(value: object) -> dict[str, str | None] | Literal["all"]:
                 raise PydanticCustomError(
                     "repeated",
                     "the host {value} is listed twice",
-                    {"value": shown(host), "index": region},
+                    {"value": quote_value(host), "index": region},
                 )
         return dict(value)
     if not isinstance(value, list) or not value:
@@ -282,7 +284,7 @@ def _tag_row(index: int, row: object) -> tuple[str, ...]:
             raise PydanticCustomError(
                 "tags",
                 "{tag} is no tag: a text without spaces and commas, such as `az:a`",
-                {"tag": shown(tag), "index": index},
+                {"tag": quote_value(tag), "index": index},
             )
     return tags
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from vstream.topology import naming
-from vstream.topology.feeds import all_parts, feeds, parts
 from vstream.topology.model import Role
+from vstream.topology.replication import all_physical_streams, physical_streams, replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.topology.feeds import Part
     from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.replication import PhysicalStream
 
 _BOX, _HIGH, _GAP, _COLUMN, _EDGE, _TITLE = 200, 34, 22, 290, 24, 40
 _FILL = {Role.WRITE: "#fde9c8", Role.ORIGIN: "#fde9c8", Role.ORDER: "#e4dcf7", Role.READ: "#d5ebd8"}
@@ -23,20 +23,22 @@ _FONT = "system-ui, sans-serif"
 
 def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
     """A flowchart: one box for each region, and what flows from which stream into which."""
-    number = {part.name: f"s{index}" for index, part in enumerate(all_parts(topology))}
-    places = dict.fromkeys(part.place for stream in streams for part in parts(stream))
+    number = {part.name: f"s{index}" for index, part in enumerate(all_physical_streams(topology))}
+    places = dict.fromkeys(part.place for stream in streams for part in physical_streams(stream))
     lines = ["flowchart LR"]
     for index, place in enumerate(places):
         lines.append(f'  subgraph p{index}["{_quoted(place)}"]')
         for stream in streams:
-            lines += [f'    {number[p.name]}["{_quoted(p.name)}"]' for p in parts(stream) if p.place == place]
+            lines += [
+                f'    {number[p.name]}["{_quoted(p.name)}"]' for p in physical_streams(stream) if p.place == place
+            ]
         lines.append("  end")
     for index, stream in enumerate(streams):
         for region in stream.regions:
             client = f"c{index}_{topology.regions.index(topology.region(region))}"
             lines.append(f'  {client}(["publish {_quoted(stream.name)} in {_quoted(region)}"])')
-            lines.append(f"  {client} --> {number[naming.written_in(stream, region)]}")
-        lines += [f"  {number[feed.origin.name]} --> {number[feed.reader.name]}" for feed in feeds(stream)]
+            lines.append(f"  {client} --> {number[naming.write_stream_in(stream, region)]}")
+        lines += [f"  {number[feed.origin.name]} --> {number[feed.reader.name]}" for feed in replication_pairs(stream)]
     return "\n".join(lines) + "\n"
 
 
@@ -73,8 +75,8 @@ def _band(stream: VirtualStream, top: int) -> tuple[list[str], int]:
         f'<text x="{_EDGE}" y="{top}" font-weight="600">{escape(stream.name)}</text>',
         f'<text x="{_EDGE + _COLUMN}" y="{top}" fill="#667">{about}</text>',
     ]
-    columns: dict[int, list[Part | str]] = {0: list(stream.regions)}
-    for part in parts(stream):
+    columns: dict[int, list[PhysicalStream | str]] = {0: list(stream.regions)}
+    for part in physical_streams(stream):
         columns.setdefault(_LEVEL[part.role], []).append(part)
     rows = max(len(column) for column in columns.values())
     where: dict[str, tuple[int, int]] = {}
@@ -91,8 +93,8 @@ def _band(stream: VirtualStream, top: int) -> tuple[list[str], int]:
                 label = one.name if one.role is not Role.ORIGIN else f"{one.name} (in {one.place})"
                 boxes.append(_box(x, y, label, _FILL[one.role]))
     arrows = [
-        (where[f"clients in {region}"], where[naming.written_in(stream, region)]) for region in stream.regions
-    ] + [(where[feed.origin.name], where[feed.reader.name]) for feed in feeds(stream)]
+        (where[f"clients in {region}"], where[naming.write_stream_in(stream, region)]) for region in stream.regions
+    ] + [(where[feed.origin.name], where[feed.reader.name]) for feed in replication_pairs(stream)]
     return [*drawn, *_arrows(arrows), *boxes], top + 14 + rows * (_HIGH + _GAP) + _GAP
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from vstream.syntax.quoting import shown
-from vstream.syntax.schema import Language, a_map, did_you_mean, known_keys, no_name, where
-from vstream.topology import derived_fields
+from vstream.syntax.quoting import quote_value
+from vstream.syntax.schema import Language, a_map, did_you_mean, format_path, known_keys, no_name
+from vstream.topology import reserved_fields
 from vstream.topology.document import TopologyDocument
 
 if TYPE_CHECKING:
@@ -31,17 +31,20 @@ def _is_needed(path: Path) -> bool:
 def _pattern(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     pattern = str(details["ctx"]["pattern"])
     if "always" in pattern:
-        return f"{shown(details['input'])} is no interval", "write `always`, or a time such as `10s` or `2m`"
+        return f"{quote_value(details['input'])} is no interval", "write `always`, or a time such as `10s` or `2m`"
     if pattern.startswith("^[A-Za-z_]["):
         # Perhaps the secret itself: it is not shown.
-        return f"`{where(path)}` must be the name of an environment variable", "the secret itself never stands here"
+        return (
+            f"`{format_path(path)}` must be the name of an environment variable",
+            "the secret itself never stands here",
+        )
     return no_name(path, details)
 
 
 def _whole_number(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
     most = {"replicas": "5", "history": "64"}.get(str(path[-1]), "65535")
     hint = "remove the quotes" if isinstance(details["input"], str) and details["input"].isdecimal() else None
-    return f"`{where(path)}` must be a whole number from 1 to {most}", hint
+    return f"`{format_path(path)}` must be a whole number from 1 to {most}", hint
 
 
 def _map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:
@@ -59,14 +62,14 @@ _CALLED: Final = {"model": "consistency", "consistency_model": "consistency", "p
 def _unknown_key(key: str, known: list[str]) -> str | None:
     is_stream = {"max_age", "config"} <= set(known)
     cannot = (
-        derived_fields.OF_STREAMS
+        reserved_fields.STREAM_FIELDS
         if is_stream
-        else derived_fields.OF_CONSUMERS
+        else reserved_fields.CONSUMER_FIELDS
         if {"ack_wait", "config"} <= set(known)
         else {}
     )
     if key in cannot:
-        return f"{cannot[key]}; {derived_fields.way_out(key)}"
+        return f"{cannot[key]}; {reserved_fields.advice_for(key)}"
     if _CALLED.get(key) in known:
         return f"did you mean `{_CALLED[key]}`?"
     return did_you_mean(key, known) or (

@@ -75,7 +75,7 @@ class Routing(Enum):
     """An account for each region, with users of its own, in which read streams carry the virtual name."""
 
     @property
-    def is_written_aside(self) -> bool:
+    def has_write_beside_read(self) -> bool:
         """Whether a region's write stream stands beside its read stream: rules lead publishes away from the latter."""
         return self in {Routing.DOMAINS, Routing.REGIONAL}
 

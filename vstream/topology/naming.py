@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
 from vstream.topology.model import Consistency, Naming, Role, Routing
-from vstream.topology.stream_config import FORMER, HIDDEN, IN_ACCOUNT, api_of
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, source_api
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,26 +33,26 @@ Stream names that make API mappings ambiguous: `$JS.API.CONSUMER.*.NEXT.>` also 
 
 CLIENT_ACCOUNT = "APP"
 """The account of clients, with `accounts` if the topology has no name for it, and `domains`. With `regional`, `APP_west` and others."""
-FORMER_ACCOUNT = f"{FORMER}clients"
+FORMER_ACCOUNT = f"{FORMER_PREFIX}clients"
 """
 How vstream calls the account of clients where it means the streams of `routing: mapped` in it that a topology moves away
 from: their API is asked for at `_vs.api.M_clients.…`, as that of the account leads elsewhere.
 """
-AT = f"{PHYSICAL_PREFIX}.at"
+REGION_PREFIX = f"{PHYSICAL_PREFIX}.at"
 """With `routing: accounts`, what clients in a region send goes to `_vs.at.<region>.<subject>`."""
-API_OF = f"{PHYSICAL_PREFIX}.api"
+ACCOUNT_API_PREFIX = f"{PHYSICAL_PREFIX}.api"
 """There, and with `regional`, the JetStream API of an account, for vstream itself: `_vs.api.<account>.STREAM.INFO.foo`."""
-OWN_API = f"{API_OF}.{FORMER_ACCOUNT}.>"
+OWN_API = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}.>"
 """The rule by which that is. Nobody but vstream, and the accounts that are fed from there, asks on it."""
-DELIVERED = f"{PHYSICAL_PREFIX}.to"
+DELIVER_PREFIX = f"{PHYSICAL_PREFIX}.to"
 """What one hidden account delivers to another: `_vs.to.<from>.<to>.…`."""
-HEARD = f"{PHYSICAL_PREFIX}.heard"
+REPUBLISH_PREFIX = f"{PHYSICAL_PREFIX}.heard"
 """What a write stream has stored is published again at `_vs.heard.<subject>`, for subscribers without JetStream."""
-MARK = f"{PHYSICAL_PREFIX}.text"
+DIGEST_PREFIX = f"{PHYSICAL_PREFIX}.text"
 """An export that nobody uses is called `_vs.text.<digest>`: of what servers do not tell of the accounts they have loaded."""
-WRITTEN = f"{PHYSICAL_PREFIX}.w"
+PUBLISH_PREFIX = f"{PHYSICAL_PREFIX}.w"
 """With `routing: domains` and `regional`, what clients publish goes to `_vs.w.<subject>` of their region."""
-NOWHERE = "_"
+NO_REGION = "_"
 """Stands for a region in a physical subject that no stream listens on. No region is called so."""
 API = "$JS.API"
 
@@ -102,12 +102,12 @@ def stretch_account(cluster: str) -> str:
     return f"S_{cluster}"
 
 
-def in_account(account: str | None, name: str) -> str:
+def qualified_name(account: str | None, name: str) -> str:
     """How vstream calls the stream *name* of a hidden *account*: `R_west/foo`. Without an account, by its name."""
-    return name if account is None else f"{account}{IN_ACCOUNT}{name}"
+    return name if account is None else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
-def answered_as(said: str, expected: str) -> str:
+def qualify_answer(said: str, expected: str) -> str:
     """Which stream answered that calls itself *said*: the *expected* one if that is its name where it lives."""
     return expected if said == local_name(expected) else said
 
@@ -129,7 +129,7 @@ def accounts_of(topology: Topology) -> tuple[str | None, ...]:
 
 def local_name(name: str) -> str:
     """The name that servers know a physical stream by: `foo` of `R_west/foo`."""
-    return name.rpartition(IN_ACCOUNT)[2]
+    return name.rpartition(ACCOUNT_SEPARATOR)[2]
 
 
 def api_prefix(account: str | None) -> str:
@@ -140,22 +140,22 @@ def api_prefix(account: str | None) -> str:
     """
     if account is None:
         return API
-    return f"{API_OF}.{account}" if account.startswith(HIDDEN) else api_of(account)
+    return f"{ACCOUNT_API_PREFIX}.{account}" if account.startswith(HIDDEN_PREFIXES) else source_api(account)
 
 
-def asked(verb: str, name: str) -> str:
+def api_subject(verb: str, name: str) -> str:
     """The subject of the JetStream API that asks *verb*, such as `STREAM.INFO`, of the stream *name*."""
-    account, _, local = name.rpartition(IN_ACCOUNT)
+    account, _, local = name.rpartition(ACCOUNT_SEPARATOR)
     return f"{api_prefix(account or None)}.{verb}.{local}"
 
 
-def external(stream: str, taker: str | None) -> dict[str, str] | None:
+def external_api(stream: str, taker: str | None) -> dict[str, str] | None:
     """How the account *taker* reaches the physical *stream* of another; None where they share one."""
-    account, separator, _ = stream.rpartition(IN_ACCOUNT)
+    account, separator, _ = stream.rpartition(ACCOUNT_SEPARATOR)
     if not separator or account == taker:
         return None
-    delivered = {"deliver": f"{DELIVERED}.{account}.{taker}"} if account.startswith(HIDDEN) else {}
-    return {"api": api_of(account), **delivered}
+    delivered = {"deliver": f"{DELIVER_PREFIX}.{account}.{taker}"} if account.startswith(HIDDEN_PREFIXES) else {}
+    return {"api": source_api(account), **delivered}
 
 
 def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
@@ -168,12 +168,12 @@ def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
     regions, what is read is: `west/foo`, and `west/foo-write`; `APP_west/foo`, and `APP_west/foo-write`.
     """
     account = account_of(stream, role, place)
-    if account is not None and stream.routing.is_written_aside and role is Role.WRITE:
-        return in_account(account, f"{stream.name}-{role.value}")
+    if account is not None and stream.routing.has_write_beside_read and role is Role.WRITE:
+        return qualified_name(account, f"{stream.name}-{role.value}")
     if account is not None and stream.routing is not Routing.MAPPED:
-        return in_account(account, stream.name)
+        return qualified_name(account, stream.name)
     is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_order_named)
-    return in_account(account, stream.name if is_namesake else f"{stream.name}-{role.value}-{place}")
+    return qualified_name(account, stream.name if is_namesake else f"{stream.name}-{role.value}-{place}")
 
 
 def server_name(region: str, number: int) -> str:
@@ -254,8 +254,8 @@ def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tu
     """What the stream that takes the publishes of *region* listens on."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return stream.subjects
-    if stream.routing.is_written_aside:
-        return tuple(f"{WRITTEN}.{subject}" for subject in stream.subjects)
+    if stream.routing.has_write_beside_read:
+        return tuple(f"{PUBLISH_PREFIX}.{subject}" for subject in stream.subjects)
     if topology.naming is Naming.ISOLATED:
         return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
     return tuple(physical_subject(topology.naming, stream.name, region, subject) for subject in stream.subjects)
@@ -265,8 +265,8 @@ def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: st
     """The subject under which a message published on *subject* in *region* is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
-    if stream.routing.is_written_aside:
-        return f"{WRITTEN}.{subject}"
+    if stream.routing.has_write_beside_read:
+        return f"{PUBLISH_PREFIX}.{subject}"
     return physical_subject(kind, stream.name, region, subject)
 
 
@@ -274,17 +274,17 @@ def published_subject(kind: Naming, stream: VirtualStream, subject: str) -> str:
     """The inverse of `stored_subject`, for the literal subject of a message that is first stored."""
     if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
         return subject
-    if stream.routing.is_written_aside:
-        return subject.removeprefix(f"{WRITTEN}.")
+    if stream.routing.has_write_beside_read:
+        return subject.removeprefix(f"{PUBLISH_PREFIX}.")
     return virtual_subject(kind, subject)
 
 
-def written_in(stream: VirtualStream, region: str) -> str:
+def write_stream_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that takes what is published in *region*."""
     return origin_name(stream) or physical_name(stream, Role.WRITE, region)
 
 
-def read_in(stream: VirtualStream, region: str) -> str:
+def read_stream_in(stream: VirtualStream, region: str) -> str:
     """The name of the physical stream that holds the messages in *region*."""
     return physical_name(stream, Role.READ, region) if region in stream.read else origin_name(stream) or stream.name
 
@@ -294,14 +294,14 @@ def origin_name(stream: VirtualStream) -> str | None:
     return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin), None)
 
 
-def is_copy(stream: VirtualStream, name: str) -> bool:
+def holds_all_messages(stream: VirtualStream, name: str) -> bool:
     """Whether *name* is a physical stream of *stream* that holds all of its messages."""
     return any(
         name == physical_name(stream, part.role, part.place) for part in stream.physical if part.role is not Role.WRITE
     )
 
 
-def mirrored(stream: VirtualStream) -> str | None:
+def mirrored_stream(stream: VirtualStream) -> str | None:
     """The name of the stream that the read streams mirror, None if they source the write streams."""
     if stream.consistency.has_origin:
         return origin_name(stream)
@@ -312,8 +312,8 @@ def source_transforms(topology: Topology, stream: VirtualStream, origin: str) ->
     """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
     if topology.routing is Routing.ACCOUNTS:
         return ()
-    if topology.routing.is_written_aside:
-        return ((f"{WRITTEN}.>", ">"),)
+    if topology.routing.has_write_beside_read:
+        return ((f"{PUBLISH_PREFIX}.>", ">"),)
     if topology.naming is Naming.ISOLATED:
         return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
     return tuple(

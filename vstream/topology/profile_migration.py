@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
 
-def beside(topology: Topology) -> Topology | None:
+def other_layout(topology: Topology) -> Topology | None:
     """*topology* in the layout that its clients are not in: the one that they will be in, or were in. None if it does not move."""
     if topology.moves_to is not None:
         streams = tuple(replace(one, routing=topology.moves_to, follows_former=True) for one in topology.streams)
@@ -32,11 +32,11 @@ def beside(topology: Topology) -> Topology | None:
 
 def layouts(topology: Topology) -> tuple[Topology, ...]:
     """*topology*, and what is beside it."""
-    other = beside(topology)
+    other = other_layout(topology)
     return (topology,) if other is None else (topology, other)
 
 
-def followed(stream: VirtualStream, role: Role, place: str) -> str | None:
+def former_stream_of(stream: VirtualStream, role: Role, place: str) -> str | None:
     """The stream of the old layout that a read stream of the new one sources besides."""
     if not stream.follows_former or role is not Role.READ:
         return None

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from vstream.syntax.natsconf import ConfArray, ConfMap, ConfNode, ConfScalar, to_python
-from vstream.topology.accounts import Account, Export, Import, Shared
+from vstream.topology.accounts import Account, Export, Import, ShareKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def read_accounts(block: ConfMap) -> tuple[Account, ...]:
     )
 
 
-def unsaid(block: ConfMap) -> str:
+def unreported_digest(block: ConfMap) -> str:
     """A digest of what servers do not tell of an `accounts { … }` block. No password is in it."""
     said = {
         name: {key: _without_secrets(node.get_folded(key)) for key in _UNSAID}
@@ -53,12 +53,12 @@ def _without_secrets(node: ConfNode | None) -> object:
 
 def _exports(node: ConfNode | None) -> Iterator[Export]:
     for one in _maps(node):
-        for shared in Shared:
+        for shared in ShareKind:
             subject = _text(one.get_folded(shared.value))
             if subject is not None:
                 takers = one.get_folded("accounts")
                 yield Export(
-                    shared=shared,
+                    kind=shared,
                     subject=subject,
                     accounts=tuple(str(_text(name)) for name in takers.items) if isinstance(takers, ConfArray) else (),
                     threshold=_text(one.get_folded("threshold")),
@@ -67,11 +67,11 @@ def _exports(node: ConfNode | None) -> Iterator[Export]:
 
 def _imports(node: ConfNode | None) -> Iterator[Import]:
     for one in _maps(node):
-        for shared in Shared:
+        for shared in ShareKind:
             taken = one.get_folded(shared.value)
             if isinstance(taken, ConfMap):
                 yield Import(
-                    shared=shared,
+                    kind=shared,
                     account=_text(taken.get_folded("account")) or "",
                     subject=_text(taken.get_folded("subject")) or "",
                     to=_text(one.get_folded("to")),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from vstream.syntax.json_types import Json
 
@@ -18,20 +18,55 @@ REGION_KEY = "vstream.region"
 ROLE_KEY = "vstream.role"
 ROUTING_KEY = "vstream.routing"
 
-REGIONAL = "APP_"
+REGION_ACCOUNT_PREFIX = "APP_"
 """How the names of accounts begin that hold the clients and the streams of one region."""
-IN_ACCOUNT = "/"
+ACCOUNT_SEPARATOR = "/"
 """
 Between the account, or the domain, and the name of a stream: `R_west/foo`, `west/foo`.
 
 Servers refuse it in names of streams, so it means one thing.
 """
-FORMER = "M_"
+FORMER_PREFIX = "M_"
 """How the account of clients is called where a topology moves away from the streams of `routing: mapped` in it."""
-TAKEN_FROM = "_vs.from"
+SOURCE_API_PREFIX = "_vs.from"
 """In an account with streams, where the API of another is that it takes messages from: `_vs.from.<account>`."""
-HIDDEN = ("W_", "R_", "S_", FORMER, REGIONAL)
+HIDDEN_PREFIXES = ("W_", "R_", "S_", FORMER_PREFIX, REGION_ACCOUNT_PREFIX)
 """How the names of accounts begin that hold streams and that others ask through imports. No domain is called so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSource:
+    """One source, or the mirror, of the stream *reader*: an open mapping of fields with typed views."""
+
+    reader: str
+    fields: Mapping[str, Json]
+    """As the API spells them, the name included."""
+
+    @property
+    def stream(self) -> str:
+        """The stream that is read, with its account where that is another: `W_west/foo`."""
+        return source_name(self.fields, self.reader)
+
+    @property
+    def start_seq(self) -> int | None:
+        """The sequence to begin with (`opt_start_seq`), None if the source does not say."""
+        return read_int(self.fields.get("opt_start_seq"))
+
+    @property
+    def filter(self) -> str | None:
+        """The subjects that are read, as the stream that is read stores them; None for all, or where `transforms` say it."""
+        return str(self.fields["filter_subject"]) if self.fields.get("filter_subject") else None
+
+    @property
+    def transforms(self) -> tuple[tuple[str, str], ...]:
+        """The subjects that are read and what they become: (source, destination) pairs."""
+        return tuple(_transform(one) for one in _objects(self.fields.get("subject_transforms")))
+
+    def with_start_seq(self, start_seq: int | None) -> StreamSource:
+        """The same source, beginning with *start_seq*. None changes nothing."""
+        if start_seq is None:
+            return self
+        return replace(self, fields={**self.fields, "opt_start_seq": start_seq})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,53 +85,108 @@ class StreamConfig:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The metadata, empty if there is none."""
-        metadata = self.fields.get("metadata")
-        return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+        return read_metadata(self.fields)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The subjects that the stream listens on."""
+        subjects = self.fields.get("subjects")
+        return tuple(map(str, subjects)) if isinstance(subjects, (list, tuple)) else ()
+
+    @property
+    def subject_transform(self) -> tuple[str, str] | None:
+        """What the whole stream turns subjects into: source and destination. None if it keeps them."""
+        transform = self.fields.get("subject_transform")
+        return _transform(transform) if isinstance(transform, dict) else None
+
+    @property
+    def sources(self) -> tuple[StreamSource, ...]:
+        """What it sources, in the order written. What has no name is left out: servers refuse it."""
+        found = _objects(self.fields.get("sources"))
+        return tuple(StreamSource(reader=self.name, fields=source) for source in found if "name" in source)
 
     @property
     def source_names(self) -> tuple[str, ...]:
         """The names of the streams that this one sources, as written."""
-        sources = self.fields.get("sources")
-        if not isinstance(sources, (list, tuple)):
-            return ()
-        return tuple(
-            taken_from(source, self.name) for source in sources if isinstance(source, dict) and "name" in source
-        )
+        return tuple(source.stream for source in self.sources)
+
+    @property
+    def mirror(self) -> StreamSource | None:
+        """What it mirrors, None if it is no mirror."""
+        mirror = self.fields.get("mirror")
+        if not isinstance(mirror, dict) or "name" not in mirror:
+            return None
+        return StreamSource(reader=self.name, fields=mirror)
 
     @property
     def mirror_name(self) -> str | None:
         """The name of the stream that this one mirrors, None if it is no mirror."""
-        mirror = self.fields.get("mirror")
-        return taken_from(mirror, self.name) if isinstance(mirror, dict) and "name" in mirror else None
+        return None if self.mirror is None else self.mirror.stream
+
+    @property
+    def first_seq(self) -> int | None:
+        """The sequence of the first message that it will store, None if that is the usual."""
+        return read_int(self.fields.get("first_seq")) or None
 
     @property
     def owner(self) -> str | None:
         """The topology that created this stream, None if vstream did not."""
         return self.metadata.get(TOPOLOGY_KEY)
 
+    def with_fields(self, **fields: Json) -> StreamConfig:
+        """The same stream with other values for *fields*."""
+        return replace(self, fields={**self.fields, **fields})
+
+    def with_sources(self, sources: Iterable[StreamSource]) -> StreamConfig:
+        """The same stream with other *sources*."""
+        return self.with_fields(sources=[dict(source.fields) for source in sources])
+
+    def with_first_seq(self, first_seq: int | None) -> StreamConfig:
+        """The same stream, whose first message gets *first_seq*. None changes nothing."""
+        return self if first_seq is None else self.with_fields(first_seq=first_seq)
+
+
+def read_metadata(fields: Mapping[str, Json]) -> Mapping[str, str]:
+    """The metadata among the *fields* of a stream or a consumer, empty if there is none."""
+    metadata = fields.get("metadata")
+    return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
+
+
+def read_int(value: Json) -> int | None:
+    """*value* if it is a whole number, None if it is anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _objects(value: Json) -> tuple[dict[str, Json], ...]:
+    return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, (list, tuple)) else ()
+
+
+def _transform(transform: Mapping[str, Json]) -> tuple[str, str]:
+    return str(transform.get("src", "")), str(transform.get("dest", ""))
+
 
 def account_in(name: str) -> str | None:
     """The account, or the domain, in the *name* of a stream: `R_west` of `R_west/foo`."""
-    return name.rpartition(IN_ACCOUNT)[0] or None
+    return name.rpartition(ACCOUNT_SEPARATOR)[0] or None
 
 
 def is_in_domain(name: str) -> bool:
     """Whether the stream called *name* is in a JetStream domain."""
     account = account_in(name)
-    return account is not None and not account.startswith(HIDDEN)
+    return account is not None and not account.startswith(HIDDEN_PREFIXES)
 
 
-def is_written_aside(name: str) -> bool:
+def is_beside_write_stream(name: str) -> bool:
     """Whether the stream called *name* is where write streams stand beside read streams: in a domain, or a region's account."""
-    return is_in_domain(name) or (account_in(name) or "").startswith(REGIONAL)
+    return is_in_domain(name) or (account_in(name) or "").startswith(REGION_ACCOUNT_PREFIX)
 
 
-def api_of(account: str) -> str:
+def source_api(account: str) -> str:
     """Where whoever takes messages from *account* reaches its API: a domain's is reached as servers have it."""
-    return f"{TAKEN_FROM}.{account}" if account.startswith(HIDDEN) else f"$JS.{account}.API"
+    return f"{SOURCE_API_PREFIX}.{account}" if account.startswith(HIDDEN_PREFIXES) else f"$JS.{account}.API"
 
 
-def taken_from(source: Mapping[str, Json], taker: str) -> str:
+def source_name(source: Mapping[str, Json], taker: str) -> str:
     """
     The stream that a source or a mirror, as the API spells it, takes from: `foo`, or `W_west/foo`.
 
@@ -105,31 +195,31 @@ def taken_from(source: Mapping[str, Json], taker: str) -> str:
     name, external = str(source["name"]), source.get("external")
     api = str(external.get("api") or "") if isinstance(external, dict) else ""
     account = account_in(taker) if not api else _ACCOUNT.sub(r"\1\2", api)
-    return name if account in {None, api} else f"{account}{IN_ACCOUNT}{name}"
+    return name if account in {None, api} else f"{account}{ACCOUNT_SEPARATOR}{name}"
 
 
-REPLAYS = ":Rpl[0-9A-Za-z]{5}$"
+REPLAY_SUFFIX = ":Rpl[0-9A-Za-z]{5}$"
 """
 How names end from which a repair has put messages in again that a stream lacked: `foo-write-west:RplXXXXX`.
 
 As servers write a stream of another account: an audit takes one for `foo-write-west` itself, and a server that looks
 for where to go on with that does not.
 """
-_ACCOUNT = re.compile(rf"(?:{re.escape(TAKEN_FROM)}\.([^.]+)|\$JS\.([^.]+)\.API)")
+_ACCOUNT = re.compile(rf"(?:{re.escape(SOURCE_API_PREFIX)}\.([^.]+)|\$JS\.([^.]+)\.API)")
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def as_source(stream: str, taker: str | None = None) -> str:
+def header_name(stream: str, taker: str | None = None) -> str:
     """
     How servers call *stream* in `Nats-Stream-Source`: by its name, and of another account with a hash of its API prefix.
 
     *taker* is the stream that took it. server/stream.go, composeIName, and getHash in server/raft.go: the first eight
     bytes of SHA-256, each as a digit of base 62.
     """
-    account, name = account_in(stream), stream.rpartition(IN_ACCOUNT)[2]
+    account, name = account_in(stream), stream.rpartition(ACCOUNT_SEPARATOR)[2]
     if account is None or (taker is not None and account == account_in(taker)):
         return name
-    digest = hashlib.sha256(api_of(account).encode()).digest()
+    digest = hashlib.sha256(source_api(account).encode()).digest()
     return f"{name}:{''.join(_DIGITS[byte % 62] for byte in digest[:8])}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 UNLIMITED = "unlimited"
 
@@ -55,12 +55,12 @@ def parse_duration(text: str) -> int:
     if text == UNLIMITED:
         return 0
     if len(text) > _LONGEST or not re.fullmatch(TIME_PATTERN, text):
-        raise ValueError(f"{shown(text)} is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
+        raise ValueError(f"{quote_value(text)} is no duration: write it like `90s`, `1h30m`, `30d` or `{UNLIMITED}`")
     total = sum(Decimal(number) * _NS[unit] for number, unit in _DURATION_PART.findall(text))
     if total > MAX_INT64:
-        raise ValueError(f"{shown(text)} is longer than the 292 years that a server can count")
+        raise ValueError(f"{quote_value(text)} is longer than the 292 years that a server can count")
     if total != int(total):
-        raise ValueError(f"{shown(text)} is not a whole number of nanoseconds")
+        raise ValueError(f"{quote_value(text)} is not a whole number of nanoseconds")
     return int(total)
 
 
@@ -70,28 +70,26 @@ def parse_size(text: str) -> int:
         return -1
     match = _SIZE.fullmatch(text)
     if match is None or len(text) > _LONGEST:
-        raise ValueError(f"{shown(text)} is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
+        raise ValueError(f"{quote_value(text)} is no size: write it like `512MiB`, `10GB` or `{UNLIMITED}`")
     number, unit = match.groups()
     if unit not in _BYTES:
         raise ValueError(_unit_error(text, number, unit))
     total = Decimal(number) * _BYTES[unit]
     if total > MAX_INT64:
-        raise ValueError(f"{shown(text)} is more than a server can count")
+        raise ValueError(f"{quote_value(text)} is more than a server can count")
     if total != int(total):
-        raise ValueError(f"{shown(text)} is not a whole number of bytes")
+        raise ValueError(f"{quote_value(text)} is not a whole number of bytes")
     return int(total)
 
 
 def _unit_error(text: str, number: str, unit: str) -> str:
     big = unit.upper()
     if big in {"K", "M", "G", "T"}:
-        return (
-            f"{shown(text)} can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)"
-        )
+        return f"{quote_value(text)} can mean two sizes: write `{number}{big}iB` (powers of 1024) or `{number}{big}B` (of 1000)"
     right = next((known for known in _BYTES if known.upper() == big), None)
     if right:
-        return f"{shown(text)} has its unit in the wrong case: write `{number}{right}`"
-    return f"{shown(text)} has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"
+        return f"{quote_value(text)} has its unit in the wrong case: write `{number}{right}`"
+    return f"{quote_value(text)} has an unknown unit `{unit}`: use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"
 
 
 def parse_link_time(text: str) -> int:
@@ -110,17 +108,19 @@ def parse_rate(text: str) -> int:
         return 0
     match = _RATE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise ValueError(f"{shown(text)} is no rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`")
+        raise ValueError(
+            f"{quote_value(text)} is no rate: write it like `200mbit`, `1.5gbit`, `64kbit` or `{UNLIMITED}`"
+        )
     total = Decimal(match[1]) * _BITS[match[2]]
     if not 1 <= total <= MAX_INT64:
-        raise ValueError(f"{shown(text)} is no rate at which anything could be sent")
+        raise ValueError(f"{quote_value(text)} is no rate at which anything could be sent")
     return int(total)
 
 
 def parse_share(text: str) -> float:
     """The share that a percentage such as `0.5%` is, from 0 to 1 exclusive. Raises ValueError."""
     if len(text) > _LONGEST or text.endswith("\n") or not re.fullmatch(SHARE_PATTERN, text):
-        raise ValueError(f"{shown(text)} is no percentage below 100: write it like `1%` or `0.5%`")
+        raise ValueError(f"{quote_value(text)} is no percentage below 100: write it like `1%` or `0.5%`")
     return float(text[:-1]) / 100
 
 

@@ -10,12 +10,12 @@ Version = tuple[int, int, int]
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d.])")
 
 
-def version_of(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """`2.15.1`, `2.15.1-dev` or `2.15` as numbers; None where *text* does not begin with a version."""
     found = _NUMBERS.match(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
-def written(version: tuple[int, ...]) -> str:
+def format_version(version: tuple[int, ...]) -> str:
     """*version* as people write it: `2.15.1`."""
     return ".".join(map(str, version))

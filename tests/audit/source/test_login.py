@@ -180,8 +180,8 @@ def test_monitoring_over_https_is_checked_with_the_same_authority(tmp_path: Path
         with pytest.raises(NotReachableError, match="certificate verify failed"):
             asyncio.run(monitoring.varz(url))
         with pytest.raises(VstreamError, match="cannot be read"):
-            monitoring.trust([url], str(tmp_path / "nothing.pem"))
-        monitoring.trust([url], certificate)
+            monitoring.trust_ca([url], str(tmp_path / "nothing.pem"))
+        monitoring.trust_ca([url], certificate)
         assert asyncio.run(monitoring.varz(url)).version.startswith("2.")
     finally:
         server.stop()

@@ -23,8 +23,8 @@ from vstream.health.snapshot import (
 )
 from vstream.lint import load_topology
 from vstream.plan.diff import spell_destinations
-from vstream.topology.feeds import all_parts, feeds
 from vstream.topology.model import Topology
+from vstream.topology.replication import all_physical_streams, replication_pairs
 
 TEXT = b"""\
 version: 1
@@ -43,7 +43,7 @@ def healthy(version: str = "2.15.1") -> Facts:
     configs = {stream.config.name: stream.config.fields for stream in BUNDLE.streams}
     origins: dict[str, list[str]] = {}
     for stream in TOPOLOGY.streams:
-        for feed in feeds(stream):
+        for feed in replication_pairs(stream):
             origins.setdefault(feed.reader.name, []).append(feed.origin.name)
     rules = {mapping.source: spell_destinations(mapping) for mapping in BUNDLE.mappings}
     return Facts(
@@ -84,7 +84,7 @@ def healthy(version: str = "2.15.1") -> Facts:
                 ),
                 config=configs[part.name],
             )
-            for part in all_parts(TOPOLOGY)
+            for part in all_physical_streams(TOPOLOGY)
         },
     )
 

@@ -14,7 +14,7 @@ from vstream.health.repair.plan import Held, Reach, Replay, Tally, Twin, missing
 from vstream.health.repair.refill import standstills
 from vstream.health.repair.sequence_set import Runs
 from vstream.health.report import Pair, State
-from vstream.jetstream.source_header import provenance, replay_name, replay_of
+from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lint import load_topology
 
 numbers = st.lists(st.integers(0, 40))
@@ -109,25 +109,27 @@ def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
 
 
 def test_provenance() -> None:
-    own = provenance({"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"})
+    own = parse_provenance({"Nats-Stream-Source": "foo-write-west 7 _vs.foo.west.> > _vs.foo.west.foo.a abcdefgh"})
     assert own is not None
     assert (own.origin, own.seq, own.is_replayed, own.identity) == ("foo-write-west", 7, False, "abcdefgh")
     assert own.definition == ("_vs.foo.west.>", ">")
-    replayed = provenance({"Nats-Stream-Source": "foo-write-west:RplABC12 7 _vs.foo.west.> > _vs.foo.west.foo.a abcd"})
+    replayed = parse_provenance(
+        {"Nats-Stream-Source": "foo-write-west:RplABC12 7 _vs.foo.west.> > _vs.foo.west.foo.a abcd"}
+    )
     assert replayed is not None
     assert (replayed.origin, replayed.seq, replayed.is_replayed, replayed.identity) == ("foo-write-west", 7, True, "")
-    assert provenance({}) is None
-    assert provenance({"Nats-Stream-Source": "$JS.ACK.x"}) is None
-    of_another_account = provenance({"Nats-Stream-Source": "foo:ABCDEFGH 7"})
+    assert parse_provenance({}) is None
+    assert parse_provenance({"Nats-Stream-Source": "$JS.ACK.x"}) is None
+    of_another_account = parse_provenance({"Nats-Stream-Source": "foo:ABCDEFGH 7"})
     assert of_another_account is not None
     assert of_another_account.origin == "foo:ABCDEFGH"
 
 
 def test_names_of_replays_are_new_each_time_and_are_found_again() -> None:
-    (name, token), other = replay_name("foo-write-west"), replay_name("foo-write-west")
+    (name, token), other = new_replay_name("foo-write-west"), new_replay_name("foo-write-west")
     assert name != other[0]
-    assert replay_of(name) == ("foo-write-west", token)
-    assert replay_of("foo-write-west") is None
+    assert parse_replay(name) == ("foo-write-west", token)
+    assert parse_replay("foo-write-west") is None
     # As servers write a stream of another account: eight letters, which an audit takes off.
     assert len(name.rpartition(":")[2]) == 8
 

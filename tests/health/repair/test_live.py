@@ -20,7 +20,7 @@ from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
 from vstream.health.live.gather import gather
 from vstream.jetstream import direct
-from vstream.jetstream.source_header import provenance
+from vstream.jetstream.source_header import parse_provenance
 from vstream.lab import binaries, lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -60,7 +60,7 @@ async def held(world: World, stream: str) -> list[Message]:
             *(direct.leader_get_by_seq(connection, stream, seq, timeout=30) for seq in seqs)
         ):
             if one is not None:
-                said = provenance(one.headers)
+                said = parse_provenance(one.headers)
                 assert said is not None, one
                 found.append((said.origin, said.seq, one.subject, one.data, one.headers.get("Nats-Msg-Id")))
     return found

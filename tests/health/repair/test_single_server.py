@@ -23,8 +23,8 @@ from vstream.health.repair.live.missing import Contents
 from vstream.health.repair.plan import Doubles
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.jetstream.reconnecting import SteadyConnection
-from vstream.jetstream.source_header import provenance, replay_of
+from vstream.jetstream.reconnecting import ReconnectingConnection
+from vstream.jetstream.source_header import parse_provenance, parse_replay
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -38,7 +38,7 @@ WEST = "foo-write-west"
 class Regions:
     """The physical streams of all regions on one server."""
 
-    def __init__(self, server: single_server.SingleServer, connections: Mapping[str, SteadyConnection]) -> None:
+    def __init__(self, server: single_server.SingleServer, connections: Mapping[str, ReconnectingConnection]) -> None:
         self.server = server
         self.connections = connections
         self.connection = connections["east"]
@@ -64,7 +64,7 @@ class Regions:
         found: list[Message] = []
         seq = 1
         while (one := await direct.leader_next_by_subject(self.connection, stream, ">", seq)) is not None:
-            said = provenance(one.headers)
+            said = parse_provenance(one.headers)
             assert said is not None
             found.append((said.origin, said.seq, one.subject, one.data))
             seq = one.seq + 1
@@ -192,7 +192,7 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
         left = found.count
     assert await regions.repair() == left
     await regions.until_held(wanted)
-    assert not [name for name in (await regions.api("STREAM.NAMES"))["streams"] if replay_of(name)]
+    assert not [name for name in (await regions.api("STREAM.NAMES"))["streams"] if parse_replay(name)]
     assert await regions.repair() == 0
     # A server that looks for where to go on passes what was put in.
     regions.server.kill()

@@ -21,9 +21,9 @@ from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.live.push_accounts import stages
 from vstream.render.accounts import jwt
 from vstream.render.accounts.accounts import accounts
-from vstream.render.accounts.claims import mark_of, signable
+from vstream.render.accounts.claims import mark_of, with_single_verbs
 from vstream.subjects import algebra
-from vstream.topology.accounts import Shared
+from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security, Topology
 from vstream.topology.signing import SIGNER
@@ -81,7 +81,7 @@ def test_claims_are_exactly_these(golden: Golden) -> None:
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     wanted = topology()
     files = render_bundle(replace(wanted, security=Security.PASSWORDS))
-    said, signed = entries(signable(accounts(wanted))), entries(rendered().accounts)
+    said, signed = entries(with_single_verbs(accounts(wanted))), entries(rendered().accounts)
     assert {*said} == {*signed} - {USERS}
     assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
     # But for the API, which is shared verb by verb, the keys are those of the files.
@@ -94,21 +94,21 @@ def test_every_account_says_what_it_says_in_configuration_files() -> None:
 
 def test_what_servers_check_of_claims_holds() -> None:
     """Exports of one kind do not contain each other, and everything that is imported is exported (jwt/v2)."""
-    exported: dict[tuple[str, Shared], list[str]] = {}
+    exported: dict[tuple[str, ShareKind], list[str]] = {}
     for account in rendered().accounts:
-        for shared in Shared:
-            found = [one.subject for one in account.exports if one.shared is shared]
+        for shared in ShareKind:
+            found = [one.subject for one in account.exports if one.kind is shared]
             assert not [(a, b) for a in found for b in found if a != b and algebra.is_subset(a, b)]
             exported[account.name, shared] = found
     for account in rendered().accounts:
         for one in account.imports:
-            assert any(algebra.is_subset(one.subject, other) for other in exported[one.account, one.shared]), one
+            assert any(algebra.is_subset(one.subject, other) for other in exported[one.account, one.kind]), one
 
 
 def test_each_import_carries_a_token_of_the_exporting_account_for_this_one() -> None:
     for claims in rendered().claims:
         for one in claims["nats"].get("imports") or ():
-            activation = jwt.read(one["token"])
+            activation = jwt.decode(one["token"])
             assert (activation["iss"], activation["sub"]) == (one["account"], claims["sub"])
             assert (activation["nats"]["subject"], activation["nats"]["kind"]) == (one["subject"], one["type"])
         assert all(one["token_req"] for one in claims["nats"].get("exports") or ())
@@ -151,8 +151,8 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
         roles = {one["role"].partition("-")[0] for one in found[name]["nats"]["signing_keys"]}
         assert roles == {"app", "vstream", "probe", "audit"}
     for account in signed.accounts:
-        for shared in Shared:
-            exported = [one.subject for one in account.exports if one.shared is shared]
+        for shared in ShareKind:
+            exported = [one.subject for one in account.exports if one.kind is shared]
             assert not [(a, b) for a in exported for b in exported if a != b and algebra.is_subset(a, b)]
 
 
@@ -180,12 +180,12 @@ def test_tokens_are_signed_with_the_key_that_they_name(ring: Keyring) -> None:
     signed, _, signature = token.rpartition(".")
     pair = nkeys.from_seed(bytearray((ring.directory / "signer.nk").read_bytes().strip()))
     assert pair.verify(signed.encode(), base64.urlsafe_b64decode(signature + "=="))
-    assert jwt.read(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
+    assert jwt.decode(token)["iss"] == ring.public(SIGNER) == pair.public_key.decode()
 
 
 def test_users_are_signed_by_their_role_and_say_nothing_of_what_they_may_do(ring: Keyring) -> None:
     token = ring.credentials("app").read_text().splitlines()[1]
-    claims = jwt.read(token)
+    claims = jwt.decode(token)
     assert claims["iss"] == ring.public("role-app")
     assert claims["nats"] == {"issuer_account": ring.public("account-APP"), "type": "user", "version": 2}
 
@@ -234,7 +234,7 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
     ring.credentials("app").write_text(before)
     ring.complete(topology())
     token = ring.credentials("app").read_text().splitlines()[1]
-    assert jwt.read(token)["iss"] == ring.public("role-app")
+    assert jwt.decode(token)["iss"] == ring.public("role-app")
 
 
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:

@@ -17,7 +17,7 @@ from vstream.audit.source.client import api, api_answer, connect
 from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, Cursor, Cut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.topology.stream_config import IN_ACCOUNT, taken_from
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def _cut(
 ) -> Cut:
     state = info["state"]
     chosen, problem = choose(
-        info["config"], version, path, has_leader=has_leader, is_hidden=IN_ACCOUNT in wanted.stream
+        info["config"], version, path, has_leader=has_leader, is_hidden=ACCOUNT_SEPARATOR in wanted.stream
     )
     return Cut(
         wanted=wanted,
@@ -109,12 +109,12 @@ def _cut(
         server_version=version,
         path=chosen,
         sources=tuple(
-            Cursor(origin=taken_from(one, wanted.stream), last_seq=_last_sourced(one, version))
+            Cursor(origin=source_name(one, wanted.stream), last_seq=_last_sourced(one, version))
             for one in info.get("sources") or ()
         ),
         limits=_limits(info["config"]),
         created=info.get("created"),
-        mirror=taken_from(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,
+        mirror=source_name(mirror, wanted.stream) if (mirror := info["config"].get("mirror")) else None,
         transform=_transform(info["config"].get("subject_transform")),
         error=problem if state["messages"] else None,
     )

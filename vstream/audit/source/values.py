@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vstream.topology import naming
-from vstream.topology.stream_config import IN_ACCOUNT
+from vstream.topology.stream_config import ACCOUNT_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Access:
 
     def of(self, stream: str) -> Access:
         """As this one, with the API that knows *stream*: that of its account, for one of a hidden account."""
-        account, is_hidden, _ = stream.rpartition(IN_ACCOUNT)
+        account, is_hidden, _ = stream.rpartition(ACCOUNT_SEPARATOR)
         return replace(self, api_prefix=naming.api_prefix(account)) if is_hidden else self
 
 

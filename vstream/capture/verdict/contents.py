@@ -12,7 +12,7 @@ from vstream.capture.verdict.layout import READ_ROLES
 from vstream.capture.verdict.order import displaced
 from vstream.capture.verdict.verdict import Finding, Physical
 from vstream.errors import VstreamError
-from vstream.topology.naming import PHYSICAL_PREFIX, WRITTEN
+from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -166,7 +166,7 @@ class Scan:
         if tokens[0] != PHYSICAL_PREFIX:
             return hash(".".join([*tokens[:1], *tokens[2:]])) == wanted
         # In a domain what stands before it is shorter.
-        return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{WRITTEN}."))}
+        return wanted in {hash(".".join(tokens[3:])), hash(subject.removeprefix(f"{PUBLISH_PREFIX}."))}
 
     def _unpublished(self, row: Stored) -> None:
         detail = "nobody published it" if row.id is not None else "it is no message of the workload"

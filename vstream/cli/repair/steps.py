@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vstream.health.repair.refill import Refill
     from vstream.health.repair.sequence_set import Runs
     from vstream.health.report import Pair
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.model import Topology
 
 _CONNECT = 5.0
@@ -184,17 +184,17 @@ async def _resumed(topology: Topology, lab: str | None, readers: frozenset[str],
 
 
 @asynccontextmanager
-async def opened(topology: Topology, where: Servers) -> AsyncIterator[dict[str, SteadyConnection]]:
+async def opened(topology: Topology, where: Servers) -> AsyncIterator[dict[str, ReconnectingConnection]]:
     """Connections to read and repair contents with, by region, those that stand. Raises NotReachableError if none does."""
     from vstream.jetstream.connection import resolve_context  # noqa: PLC0415
-    from vstream.jetstream.reconnecting import open_steady  # noqa: PLC0415
+    from vstream.jetstream.reconnecting import open_reconnecting  # noqa: PLC0415
 
-    connections: dict[str, SteadyConnection] = {}
+    connections: dict[str, ReconnectingConnection] = {}
     problems: list[str] = []
     try:
         for region, endpoint in where.endpoints.items():
             try:
-                connections[region] = await open_steady(
+                connections[region] = await open_reconnecting(
                     resolve_context(endpoint) if endpoint.context else endpoint,
                     region,
                     name="vstream",
@@ -213,7 +213,7 @@ async def opened(topology: Topology, where: Servers) -> AsyncIterator[dict[str, 
 
 async def look_at_stock(
     topology: Topology,
-    connections: Mapping[str, SteadyConnection],
+    connections: Mapping[str, ReconnectingConnection],
     kinds: frozenset[Kind],
     streams: Collection[str],
     progress: Progress,
@@ -241,7 +241,7 @@ async def look_at_stock(
 
 
 async def mend_stock(
-    topology: Topology, connections: Mapping[str, SteadyConnection], found: Stock, progress: Progress
+    topology: Topology, connections: Mapping[str, ReconnectingConnection], found: Stock, progress: Progress
 ) -> list[str]:
     """Put in what is missing and delete what is double; returns what is still open, in words."""
     from vstream.health.repair.live import (  # noqa: PLC0415

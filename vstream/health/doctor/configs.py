@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vstream.health.doctor.finding import Finding
 from vstream.health.units import listed, size
-from vstream.topology.versions import version_of, written
+from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,14 +79,14 @@ def _room(server: ServerFacts) -> Iterator[Finding]:
 def _versions(topology: Topology, reached: Sequence[ServerFacts]) -> Iterator[Finding]:
     older: defaultdict[str, list[str]] = defaultdict(list)
     for server in reached:
-        version = version_of(server.version or "")
+        version = parse_version(server.version or "")
         if version is not None and version[:2] < topology.server_version:
             older[server.version or ""].append(server.name)
     for version_text, names in sorted(older.items()):
         yield Finding(
             code="VD412",
             about=listed(names),
-            evidence=f'it runs {version_text}, and the topology promises `server_version: "{written(topology.server_version)}"`',
+            evidence=f'it runs {version_text}, and the topology promises `server_version: "{format_version(topology.server_version)}"`',
             do="upgrade it, or lower `server_version`",
         )
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.health.doctor.finding import APPLY, Finding
 from vstream.health.units import listed
-from vstream.topology.feeds import Part, all_parts, durables
-from vstream.topology.versions import version_of, written
+from vstream.topology.replication import PhysicalStream, all_physical_streams, durables
+from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
     """Findings about the physical streams of *topology*."""
     missing: list[str] = []
     silent: list[str] = []
-    for part in all_parts(topology):
+    for part in all_physical_streams(topology):
         found = facts.streams.get(part.name)
         if found is None:
             (missing if part.name in facts.absent else silent).append(part.name)
@@ -75,7 +75,7 @@ def _consumers(topology: Topology, facts: Facts) -> Iterator[Finding]:
             yield Finding(code="VD505", about=about, evidence="it does not exist", do=APPLY)
 
 
-def _one(topology: Topology, part: Part, found: StreamFacts, facts: Facts) -> Iterator[Finding]:
+def _one(topology: Topology, part: PhysicalStream, found: StreamFacts, facts: Facts) -> Iterator[Finding]:
     expected = topology.cluster_at(part.place)
     if found.cluster is not None and found.cluster != expected:
         yield Finding(
@@ -101,7 +101,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
     filtered = [str(one["name"]) for one in sources if one.get("filter_subject")]
     transform = config.get("subject_transform")
     if filtered and transform and any(_doubles(version) for version in versions):
-        running = ", ".join(sorted(written(version) for version in set(versions)))
+        running = ", ".join(sorted(format_version(version) for version in set(versions)))
         yield Finding(
             code="VD101",
             about=name,
@@ -113,7 +113,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
         )
     keeps = config.get("max_msgs_per_subject") or -1
     if len(sources) > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
-        oldest = written(min(versions))
+        oldest = format_version(min(versions))
         yield Finding(
             code="VD102",
             about=name,
@@ -129,5 +129,5 @@ def _doubles(version: Version) -> bool:
 
 def versions_at(facts: Facts, cluster: str) -> tuple[Version, ...]:
     """The versions of the servers of *cluster* that answer."""
-    here = (version_of(server.version) for server in facts.servers if server.version and server.cluster == cluster)
+    here = (parse_version(server.version) for server in facts.servers if server.version and server.cluster == cluster)
     return tuple(version for version in here if version is not None)

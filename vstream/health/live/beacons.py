@@ -45,7 +45,7 @@ async def send(topology: Topology, connections: Mapping[str, Connection | NotRea
         if isinstance(connection, NotReachableError) or subject is None:
             return f"{region}: {connection}"
         # A wrong mapping is refused where it leads: a beacon of another region would be a lie.
-        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: naming.written_in(stream, region)}
+        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: naming.write_stream_in(stream, region)}
         async with slots:
             try:
                 reply = await connection.request(subject, headers=headers)
@@ -79,7 +79,7 @@ async def look(
                 raise connection
             async with slots:
                 message = await direct.last_by_subject(
-                    connection, naming.read_in(stream, reader), subject or "", timeout=patience
+                    connection, naming.read_stream_in(stream, reader), subject or "", timeout=patience
                 )
         except VstreamError as error:
             return Sighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)

@@ -20,7 +20,7 @@ from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import Landing, Position, Step, Walk, filters_of, takes
 from vstream.topology import naming
 from vstream.topology.model import Role
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,7 +36,7 @@ _TIMEOUT = 10.0
 
 def origins_of(stream: VirtualStream) -> tuple[str, ...]:
     """The physical streams that a position in *stream* is said in: one where all regions mirror it."""
-    mirrored = naming.mirrored(stream)
+    mirrored = naming.mirrored_stream(stream)
     if mirrored is not None:
         return (mirrored,)
     return tuple(naming.physical_name(stream, Role.WRITE, region) for region in stream.regions)
@@ -46,7 +46,7 @@ async def position(
     connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
 ) -> Position:
     """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
-    admin, name = JetStreamAdmin(connection), naming.read_in(stream, region)
+    admin, name = JetStreamAdmin(connection), naming.read_stream_in(stream, region)
     try:
         found = await admin.consumer(name, durable)
     except ServerError as error:
@@ -83,10 +83,10 @@ async def landing(
     connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
 ) -> Landing:
     """Where the position *at* is in what *region* reads from. Raises as requests do."""
-    name = naming.read_in(stream, region)
+    name = naming.read_stream_in(stream, region)
     info = await JetStreamAdmin(connection).info(name)
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
-    taken = {taken_from(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    taken = {source_name(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()

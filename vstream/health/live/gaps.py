@@ -17,8 +17,8 @@ from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.sequence_set import Runs
 from vstream.health.snapshot import Gap, Repeat, seconds_since_1970
-from vstream.jetstream.source_header import replay_of
-from vstream.topology.feeds import feeds
+from vstream.jetstream.source_header import parse_replay
+from vstream.topology.replication import replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from vstream.health.snapshot import StreamFacts
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
-    from vstream.topology.feeds import Feed
     from vstream.topology.model import Topology
+    from vstream.topology.replication import ReplicationPair
 
 WINDOW = 128
 """The newest messages of each reader that are looked at."""
@@ -43,9 +43,9 @@ async def find(
     """What is proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
     if not connections:
         return ()
-    by_reader: dict[str, list[Feed]] = {}
+    by_reader: dict[str, list[ReplicationPair]] = {}
     for stream in topology.streams:
-        for feed in feeds(stream):
+        for feed in replication_pairs(stream):
             reader = streams.get(feed.reader.name)
             if reader is not None and reader.messages and not (reader.config or {}).get("mirror"):
                 by_reader.setdefault(feed.reader.name, []).append(feed)
@@ -65,7 +65,7 @@ async def find(
 
 
 async def _of(
-    feeding: Sequence[Feed], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
+    feeding: Sequence[ReplicationPair], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
 ) -> list[Gap | Repeat]:
     own = lag.connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
@@ -80,7 +80,7 @@ async def _of(
             before.clear()
             continue
         origin, seq = lag.origin_of(message, places, reader.name)
-        if (replay := replay_of(origin)) is not None:
+        if (replay := parse_replay(origin)) is not None:
             replayed.setdefault(replay[0], Runs()).add(seq)
         if origin not in places:
             continue

@@ -33,8 +33,8 @@ from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, loaded_on
 from vstream.topology import naming
-from vstream.topology.feeds import Durable, Part, all_parts, durables
 from vstream.topology.model import Routing
+from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -272,7 +272,7 @@ class _Round:
         home = self._home(region)
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
-                facts = stream_facts(detail, naming.in_account(home, str(detail["name"])))
+                facts = stream_facts(detail, naming.qualified_name(home, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
                 if led_by is None or facts.leader in {led_by, ALONE}:
                     self._streams[facts.name] = facts
@@ -303,8 +303,8 @@ class _Round:
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerFacts]) -> None:
         """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
-        unknown = [part for part in all_parts(self._topology) if part.name not in self._streams]
-        by_place: dict[str, list[Part]] = {}
+        unknown = [part for part in all_physical_streams(self._topology) if part.name not in self._streams]
+        by_place: dict[str, list[PhysicalStream]] = {}
         for part in unknown:
             by_place.setdefault(part.place, []).append(part)
         if not by_place:
@@ -330,7 +330,7 @@ class _Round:
             for name, facts in self._streams.items():
                 self._streams[name] = known.get(name) or replace(facts, leader=None)
 
-    async def _ask_place(self, place: str, some: Sequence[Part]) -> None:
+    async def _ask_place(self, place: str, some: Sequence[PhysicalStream]) -> None:
         connection = self._connections.get(place) or next(iter(self._connections.values()), None)
         if connection is None:
             return

@@ -16,8 +16,8 @@ from vstream.health.snapshot import NS, Tail, seconds_since_1970, stream_facts
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import naming
-from vstream.topology.feeds import Feed, feeds
-from vstream.topology.stream_config import as_source
+from vstream.topology.replication import ReplicationPair, replication_pairs
+from vstream.topology.stream_config import header_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,9 +49,9 @@ async def look(
     """
     if not connections:
         return {}
-    wanted: list[tuple[int, Feed, int | None]] = []
+    wanted: list[tuple[int, ReplicationPair, int | None]] = []
     for stream in topology.streams:
-        for feed in feeds(stream):
+        for feed in replication_pairs(stream):
             origin, reader = streams.get(feed.origin.name), streams.get(feed.reader.name)
             if origin is None or reader is None:
                 continue
@@ -85,14 +85,14 @@ class _Search:
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._walks: dict[str, asyncio.Task[dict[str, int]]] = {}
 
-    async def tail(self, feed: Feed, cursor: int | None) -> Tail | None:
+    async def tail(self, feed: ReplicationPair, cursor: int | None) -> Tail | None:
         try:
             async with self._slots:
                 return await self._tail(feed, cursor)
         except (VstreamError, ValueError, KeyError):
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it
 
-    async def _tail(self, feed: Feed, cursor: int | None) -> Tail:
+    async def _tail(self, feed: ReplicationPair, cursor: int | None) -> Tail:
         is_exact = True
         if cursor is None:
             cursor, is_exact = await self._cursor(feed)
@@ -114,7 +114,7 @@ class _Search:
             begins=int(info["config"].get("first_seq") or 1),
         )
 
-    async def _cursor(self, feed: Feed) -> tuple[int | None, bool]:
+    async def _cursor(self, feed: ReplicationPair) -> tuple[int | None, bool]:
         """How far the reader has come at least, and whether it is not further: where one of its last messages is of this origin."""
         walk = self._walks.get(feed.reader.name)
         if walk is None:
@@ -134,7 +134,7 @@ class _Search:
         origin, seq = origin_of(there, self._streams, feed.reader.name)
         return (seq, seq == last.seq) if origin == feed.origin.name else (None, False)
 
-    async def _walk(self, feed: Feed) -> dict[str, int]:
+    async def _walk(self, feed: ReplicationPair) -> dict[str, int]:
         """The last sequence of each origin among the last messages of the reader."""
         connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
@@ -178,5 +178,5 @@ def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str)
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
     number = rest.partition(" ")[0]
-    known = {as_source(name, taker): name for name in streams}
+    known = {header_name(name, taker): name for name in streams}
     return (known.get(stream, stream), int(number)) if number.isdigit() else ("", 0)

@@ -24,7 +24,7 @@ async def region(
         return RegionFacts(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
     streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
-    away = [naming.written_in(stream, name) for stream in streams]
+    away = [naming.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
         _control(connection, patience),
         asyncio.gather(*(_origin(JetStreamAdmin(connection), one, patience) for one in away)),

@@ -11,9 +11,9 @@ from vstream.errors import VstreamError
 from vstream.plan.importing import buckets, settings
 from vstream.plan.importing.found import Leftover
 from vstream.plan.importing.places import servers_in
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import decode, naming
-from vstream.topology.buckets import expanded
+from vstream.topology.buckets import expand_buckets
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Consistency, Naming, Role
 from vstream.topology.naming import physical_name
@@ -47,7 +47,7 @@ def document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Left
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise VstreamError(
-            f"a topology cannot say what runs: `{place}` would be {shown(first['input'])}: {first['msg']}",
+            f"a topology cannot say what runs: `{place}` would be {quote_value(first['input'])}: {first['msg']}",
             hint="`--name` chooses the topology's name; clusters, streams and versions have to be what docs/topology.md says",
         ) from error
 
@@ -130,7 +130,7 @@ def _resolved(written: Data) -> Topology:
         name: {**stream, "subjects": stream["subjects"] or [f"unknown.{name}"]}
         for name, stream in written["streams"].items()
     }
-    return decode.resolve(expanded(TopologyDocument.model_validate({**written, "streams": streams})))
+    return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
 def _unsaid(virtual: VirtualStream, one: Virtual) -> Iterator[tuple[Role, str, Data]]:

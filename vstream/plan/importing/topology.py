@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 UNNAMED = "imported"
 """What a topology is called if nothing on the servers says it."""
 _OTHERS = {
-    f"{naming.AT}.": (Routing.ACCOUNTS,),
-    f"{naming.WRITTEN}.": (Routing.DOMAINS, Routing.REGIONAL),
+    f"{naming.REGION_PREFIX}.": (Routing.ACCOUNTS,),
+    f"{naming.PUBLISH_PREFIX}.": (Routing.DOMAINS, Routing.REGIONAL),
 }
 """Where mapping rules of other routings lead."""
 

@@ -18,7 +18,7 @@ from vstream.plan.importing.topology import refused
 from vstream.plan.live.loaded_rules import leads_elsewhere, loaded_on
 from vstream.plan.live.observe import account_name
 from vstream.topology.model import Routing
-from vstream.topology.stream_config import REGIONAL
+from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +100,7 @@ def _ways(connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]
 async def _account(connections: Sequence[Connection]) -> str:
     """The account of all of *connections*. Raises VstreamError if it is not one."""
     names = await asyncio.gather(*map(account_name, connections))
-    if len(set(names)) > 1 and all(name.startswith(REGIONAL) for name in names):
+    if len(set(names)) > 1 and all(name.startswith(REGION_ACCOUNT_PREFIX) for name in names):
         raise refused(Routing.REGIONAL)
     for connection, name in zip(connections, names, strict=True):
         if name != names[0]:

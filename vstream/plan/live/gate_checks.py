@@ -21,7 +21,7 @@ from vstream.plan.gates import GateKind
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
-from vstream.topology.stream_config import StreamConfig, taken_from
+from vstream.topology.stream_config import StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -295,7 +295,7 @@ class LiveGauges:
             last_seq=int(state.get("last_seq", 0)),
             messages=int(state.get("messages", 0)),
             taken=_taken(info.get("sources") or (), name),
-            lags={taken_from(one, name): int(one.get("lag") or 0) for one in info.get("sources") or ()},
+            lags={source_name(one, name): int(one.get("lag") or 0) for one in info.get("sources") or ()},
             is_settled=all(replica.get("current") for replica in cluster.get("replicas") or ()),
         )
 
@@ -310,7 +310,7 @@ def _start(reader: _Stream, origin: str) -> int:
     """The sequence that *reader* began with in *origin*: it has had what comes before since then; 0 if that is not said."""
     sources = reader.config.fields.get("sources")
     for source in sources if isinstance(sources, list) else []:
-        if isinstance(source, dict) and taken_from(source, reader.name) == origin:
+        if isinstance(source, dict) and source_name(source, reader.name) == origin:
             start = source.get("opt_start_seq")
             return start if isinstance(start, int) else 0
     return 0
@@ -330,7 +330,7 @@ def _taken(sources: Sequence[Mapping[str, Any]], taker: str) -> Mapping[str, int
     """Sources by name. A stream that is sourced twice, with other filters, is as far as the one that is behind."""
     found: dict[str, int] = {}
     for source in sources:
-        name, seq = taken_from(source, taker), int(source.get("seq") or 0)
+        name, seq = source_name(source, taker), int(source.get("seq") or 0)
         found[name] = min(seq, found.get(name, seq))
     return {name: seq for name, seq in found.items() if seq}
 
@@ -342,7 +342,7 @@ def _as_read(reader: _Stream, origin: str, subject: str) -> str | None:
         transforms = source.get("subject_transforms") if isinstance(source, dict) else None
         if (
             not isinstance(source, dict)
-            or taken_from(source, reader.name) != origin
+            or source_name(source, reader.name) != origin
             or not isinstance(transforms, list)
         ):
             continue

@@ -12,9 +12,9 @@ from vstream.jetstream import monitoring
 from vstream.plan.account_entries import Entries, account_loaded, account_signed, entries
 from vstream.plan.diff import spell
 from vstream.topology import naming
-from vstream.topology.accounts import Shared
+from vstream.topology.accounts import ShareKind
 from vstream.topology.model import Routing
-from vstream.topology.stream_config import HIDDEN, REGIONAL
+from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
 
 def is_reachable(account: str, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> bool:
     """Whether a server that has *loaded* this hands requests of *asking* on to *account*; it may if that is unknown."""
-    if not account.startswith(HIDDEN):
+    if not account.startswith(HIDDEN_PREFIXES):
         return True  # a domain, where there is nothing to hand on
     api = f"{naming.api_prefix(account)}."
     if account == naming.FORMER_ACCOUNT:
@@ -59,7 +59,7 @@ def leads_elsewhere(loaded: Mapping[str, tuple[str, ...]] | None) -> bool:
 
 def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] | None, asking: str) -> tuple[str, ...]:
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
-    before = f"import {asking} {naming.API_OF}."
+    before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
     former = {naming.FORMER_ACCOUNT} - {*naming.accounts_of(topology)}
     if topology.routing is Routing.ACCOUNTS or leads_elsewhere(loaded):
@@ -122,7 +122,7 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
 
 
 def _is_regional(account: str) -> bool:
-    return account.startswith(REGIONAL)
+    return account.startswith(REGION_ACCOUNT_PREFIX)
 
 
 def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
@@ -152,14 +152,14 @@ async def idle(url: str, accounts: Sequence[Account], timeout: float) -> frozens
         account.name: one.to or one.subject
         for account in accounts
         for one in account.imports
-        if one.shared is Shared.SERVICE
+        if one.kind is ShareKind.SERVICE
     }
-    served = await asyncio.gather(*(monitoring.listens(url, *one, timeout) for one in services.items()))
+    served = await asyncio.gather(*(monitoring.has_subscription(url, *one, timeout) for one in services.items()))
     return frozenset(name for name, is_served in zip(services, served, strict=True) if not is_served)
 
 
 def _without_services(account: Account) -> Account:
-    return replace(account, imports=tuple(one for one in account.imports if one.shared is not Shared.SERVICE))
+    return replace(account, imports=tuple(one for one in account.imports if one.kind is not ShareKind.SERVICE))
 
 
 async def _detail_if_any(url: str, account: str, timeout: float) -> Mapping[str, Any] | None:

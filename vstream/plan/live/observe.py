@@ -11,7 +11,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
-from vstream.jetstream.domain_router import Anywhere
+from vstream.jetstream.domain_router import DomainRoutingConnection
 from vstream.plan.diff import Observed
 from vstream.plan.live.loaded_rules import (
     PUBLIC_KEY,
@@ -23,10 +23,10 @@ from vstream.plan.live.loaded_rules import (
 )
 from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.feeds import parts
 from vstream.topology.model import Role, Routing, Security
-from vstream.topology.stream_config import REGION_KEY, REGIONAL, ROLE_KEY
-from vstream.topology.versions import version_of, written
+from vstream.topology.replication import physical_streams
+from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY
+from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -87,9 +87,9 @@ def _check(topology: Topology, region: str, connection: Connection) -> None:
             f"(server `{connection.server_name}`), not to `{expected}`",
             hint="correct `connect` or the region's `cluster` in the topology",
         )
-    running = version_of(connection.server_version)
+    running = parse_version(connection.server_version)
     if running is not None and running[:2] < topology.server_version:
-        oldest = written(topology.server_version)
+        oldest = format_version(topology.server_version)
         raise VstreamError(
             f"server `{connection.server_name}` in region `{region}` runs {connection.server_version}, "
             f'the topology says `server_version: "{oldest}"`',
@@ -138,7 +138,7 @@ async def _check_accounts(topology: Topology, connections: Mapping[str, Connecti
     opened = [one for one in connections.values() if isinstance(one, Connection)]
     for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
         expected = naming.region_account(connection.region)
-        if account.startswith(REGIONAL) and account != expected:
+        if account.startswith(REGION_ACCOUNT_PREFIX) and account != expected:
             raise VstreamError(
                 f"the user of `connect` for region `{connection.region}` is in account `{account}`, not in `{expected}`",
                 hint=f"connect as `{_manager(topology, connection.region)}`: with `routing: regional`, each region has "
@@ -158,7 +158,7 @@ def any_connection(connections: Mapping[str, Connection | NotReachableError]) ->
     """
     for connection in connections.values():
         if isinstance(connection, Connection):
-            return Anywhere(connection, connections)
+            return DomainRoutingConnection(connection, connections)
     reasons = [str(error) for error in connections.values()]
     raise NotReachableError(
         "no region can be reached: " + "; ".join(reasons), hint="are the servers running, and is `connect` right?"
@@ -255,7 +255,10 @@ async def _consumers(
 ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
     wanted = {
-        naming.read_in(stream, region) for stream in topology.streams if stream.consumers for region in stream.regions
+        naming.read_stream_in(stream, region)
+        for stream in topology.streams
+        if stream.consumers
+        for region in stream.regions
     }
     asked = sorted(
         name
@@ -352,7 +355,10 @@ async def _listed(
     in_domains = topology.routing is Routing.DOMAINS
     asked = [one for one in accounts if not in_domains or one in reached]
     away = [
-        part.name for stream in topology.streams for part in parts(stream) if in_domains and part.place not in reached
+        part.name
+        for stream in topology.streams
+        for part in physical_streams(stream)
+        if in_domains and part.place not in reached
     ]
     deadline = time.monotonic() + _ELECTION
     while True:

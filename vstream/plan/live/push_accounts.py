@@ -17,7 +17,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection, resolve_context
 from vstream.render.accounts import jwt
-from vstream.render.accounts.claims import mark_of, widened
+from vstream.render.accounts.claims import mark_of, with_loaded_exports
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SignedAccounts:
         answers = await _answers(
             connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"", lambda some: len(some) >= len(self._servers)
         )
-        found = [jwt.read(one.decode()) for one in answers if one]
+        found = [jwt.decode(one.decode()) for one in answers if one]
         self._issued = max([self._issued, *(int(one.get("iat", 0)) for one in found)])
         return found
 
@@ -187,9 +187,9 @@ def stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], se
             first.append({**claims, "nats": {**claims["nats"], "imports": [], "mappings": {}}})
             second.append(claims)
             continue
-        wide = widened(claims, newest)
-        if widened(newest, claims) is not newest:
-            first.append(widened(newest, claims))
+        wide = with_loaded_exports(claims, newest)
+        if with_loaded_exports(newest, claims) is not newest:
+            first.append(with_loaded_exports(newest, claims))
         second.append(wide)
         if wide is not claims:
             third.append(claims)
@@ -203,7 +203,7 @@ async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None
         token = (await monitoring.account_detail(url, account, timeout)).get("jwt")
     except ServerError:
         return None  # what it holds is signed by whom it does not trust
-    return jwt.read(token) if token else None
+    return jwt.decode(token) if token else None
 
 
 def as_system(endpoint: Endpoint, credentials: str) -> Endpoint:

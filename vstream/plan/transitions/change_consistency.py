@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.plan.plan import FieldChange
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import ObservedStream
 
 
 def can_turn(
-    stream: PhysicalStream, found: ObservedStream, observed: Mapping[str, ObservedStream], oldest: ServerVersion
+    stream: RenderedStream, found: ObservedStream, observed: Mapping[str, ObservedStream], oldest: ServerVersion
 ) -> bool:
     """Whether *found*, a mirror, can become *stream*, which sources, without losing its place."""
     mirrored = observed.get(found.config.mirror_name or "")
@@ -38,7 +38,7 @@ def can_turn(
     return mirrored.config.name == stream.takes_over or bool(decided and {*decided} <= {*stream.config.source_names})
 
 
-def is_own_origin(stream: PhysicalStream, plain: ObservedStream) -> bool:
+def is_own_origin(stream: RenderedStream, plain: ObservedStream) -> bool:
     """Whether *plain*, which *stream* takes over, is the origin that its virtual stream had until now."""
     metadata = plain.config.metadata
     return (
@@ -49,7 +49,7 @@ def is_own_origin(stream: PhysicalStream, plain: ObservedStream) -> bool:
 
 
 def way_out(
-    stream: PhysicalStream,
+    stream: RenderedStream,
     fields: Sequence[FieldChange],
     observed: Mapping[str, ObservedStream],
     oldest: ServerVersion,
@@ -72,7 +72,7 @@ def way_out(
 
 
 def left_behind(
-    gone: Mapping[str, ObservedStream], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    gone: Mapping[str, ObservedStream], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Blocked]:
     """
     Streams that go because their virtual stream gets another model, in which nothing takes over what they hold.

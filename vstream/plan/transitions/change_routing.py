@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from vstream.plan.account_entries import ACCOUNT, USERS
 from vstream.plan.plan import Blocked, Note, Update, lists_more, names_clients_subjects
 from vstream.topology.model import Role, Routing
-from vstream.topology.naming import API, AT
+from vstream.topology.naming import API, REGION_PREFIX
 from vstream.topology.stream_config import (
-    FORMER,
-    HIDDEN,
-    IN_ACCOUNT,
+    ACCOUNT_SEPARATOR,
+    FORMER_PREFIX,
+    HIDDEN_PREFIXES,
     REGION_KEY,
     ROLE_KEY,
     ROUTING_KEY,
     account_in,
     is_in_domain,
-    taken_from,
+    source_name,
 )
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from vstream.plan.plan import Change, FieldChange, RuleChange
     from vstream.topology.accounts import Account
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 _MAPPED = Routing.MAPPED.value
 
 
-def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
+def moved(desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
     """
     Streams that the topology has in the layout of another `routing`: nothing may touch them.
 
@@ -60,7 +60,7 @@ def moved(desired: Sequence[PhysicalStream], owned: Mapping[str, ObservedStream]
 
 def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
     """The `routing` that a stream was made with, and whether clients have left it."""
-    return config.metadata.get(ROUTING_KEY, _MAPPED), name.startswith(FORMER)
+    return config.metadata.get(ROUTING_KEY, _MAPPED), name.startswith(FORMER_PREFIX)
 
 
 def _are_clients_here(owned: Mapping[str, ObservedStream]) -> bool:
@@ -97,7 +97,7 @@ _MOVE = (
 def stranded(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:
     """Streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
     for name, one in sorted(observed.items()):
-        if name.startswith(FORMER) and one.config.owner != topology:
+        if name.startswith(FORMER_PREFIX) and one.config.owner != topology:
             yield Blocked(
                 name=name,
                 region=None,
@@ -117,11 +117,11 @@ def out_of_reach(
 ) -> Iterator[Blocked]:
     """Of the streams that go, those whose account, or domain, would go before them."""
     kept = {*domains, *(account.name for account in accounts)}
-    if accounts and not domains and not any(name.startswith(HIDDEN) for name in kept):
+    if accounts and not domains and not any(name.startswith(HIDDEN_PREFIXES) for name in kept):
         return  # a topology that does not move after all: the accounts go last
     for name, one in sorted(gone.items()):
-        account, separator, _ = name.rpartition(IN_ACCOUNT)
-        if separator and account not in kept and not account.startswith(FORMER):
+        account, separator, _ = name.rpartition(ACCOUNT_SEPARATOR)
+        if separator and account not in kept and not account.startswith(FORMER_PREFIX):
             yield Blocked(
                 name=name,
                 region=one.config.metadata.get(REGION_KEY),
@@ -136,7 +136,7 @@ def unheard(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blo
         for one in change.fields if isinstance(change, Update) else ():
             if one.after is not None or not one.field.startswith("sources.") or not isinstance(one.before, dict):
                 continue
-            origin = taken_from(one.before, change.config.name)
+            origin = source_name(one.before, change.config.name)
             if is_in_domain(origin) and (account_in(origin) or "") not in domains:
                 yield Blocked(
                     name=change.config.name,
@@ -166,7 +166,7 @@ def half_moved(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) 
     if all(rule.only_removes for rule in rules):
         return
     for name, one in sorted(gone.items()):
-        if name.startswith(FORMER):
+        if name.startswith(FORMER_PREFIX):
             yield Blocked(
                 name=name,
                 region=one.config.metadata.get(REGION_KEY),
@@ -175,7 +175,7 @@ def half_moved(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) 
             )
 
 
-def swaps_subjects(stream: PhysicalStream, fields: Sequence[FieldChange]) -> bool:
+def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> bool:
     """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
     if not names_clients_subjects(stream.config, stream.role):
         return False
@@ -194,7 +194,9 @@ def taken_twice(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> It
     for account in accounts:
         # Of an account by token, what servers have loaded of it stands twice: as it was, and as it is to be.
         changed = [[one for one in said if one.startswith(f"{account.name}.")] for said in tokens]
-        if any(len(one) > 1 for one in changed) and any((one.to or "").startswith(f"{AT}.") for one in account.imports):
+        if any(len(one) > 1 for one in changed) and any(
+            (one.to or "").startswith(f"{REGION_PREFIX}.") for one in account.imports
+        ):
             yield Note(
                 name=account.name,
                 text="is pushed anew: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
@@ -220,7 +222,7 @@ _BACK = "notice nothing of this step: they have not left the layout that stays"
 
 
 def noticed(
-    desired: Sequence[PhysicalStream], gone: Mapping[str, ObservedStream], unlike: Sequence[RuleChange]
+    desired: Sequence[RenderedStream], gone: Mapping[str, ObservedStream], unlike: Sequence[RuleChange]
 ) -> Iterator[Note]:
     """What clients notice of the step that is planned, where a topology moves to `accounts` (docs/changes.md)."""
     here = {_layout(one.config.name, one.config) for one in desired}

@@ -15,13 +15,13 @@ from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig, taken_from
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
@@ -55,7 +55,7 @@ def leaves_out(
     for one in changed(fields):
         if not (isinstance(one.before, dict) and isinstance(one.after, dict)):
             continue
-        origin = taken_from(one.before, taker)
+        origin = source_name(one.before, taker)
         found = observed.get(origin)
         listed = found.config.fields.get("subjects") if found is not None else None
         wanted = _taken(one.after)
@@ -85,13 +85,13 @@ def _is_extended(change: FieldChange) -> bool:
     return len(after) > len(before) > 0 and all(one in after for one in before)
 
 
-def stop(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
+def stop(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
     """*found* without the sources that change. It becomes vstream's, so that whatever happens, the next run goes on."""
     going = changed(fields)
-    names = {taken_from(one.before, found.config.name) for one in going if isinstance(one.before, dict)}
+    names = {source_name(one.before, found.config.name) for one in going if isinstance(one.before, dict)}
     sources = found.config.fields.get("sources")
     kept = (
-        [one for one in sources if isinstance(one, dict) and taken_from(one, found.config.name) not in names]
+        [one for one in sources if isinstance(one, dict) and source_name(one, found.config.name) not in names]
         if isinstance(sources, list)
         else []
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.plan.plan import Delete
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 CLOSED = f"{PHYSICAL_PREFIX}.closed"
@@ -31,7 +31,7 @@ CLOSED = f"{PHYSICAL_PREFIX}.closed"
 
 
 def closed(
-    deletes: Sequence[Delete], desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    deletes: Sequence[Delete], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Update]:
     """Of *deletes*, the streams that others read, that clients can reach, and that are open."""
     read = {one.virtual for one in desired if one.config.source_names and one.config.name in observed}

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
-from vstream.topology.stream_config import StreamConfig, is_in_domain, taken_from
+from vstream.topology.stream_config import StreamConfig, is_in_domain, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import ObservedStream
 
@@ -47,7 +47,7 @@ _NOT_FOR_COPIES = frozenset(
 
 
 def donor_of(
-    stream: PhysicalStream, siblings: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]
+    stream: RenderedStream, siblings: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> str | None:
     """The one of *siblings* that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
     # Servers do not turn a stream into a counter. Nor need it be one's copy: write streams keep every counter (VS147).
@@ -66,7 +66,7 @@ def donor_of(
     return None
 
 
-def short_history(stream: PhysicalStream) -> Note:
+def short_history(stream: RenderedStream) -> Note:
     """What a new read stream lacks that no other can be copied for."""
     reason = (
         "servers before 2.12 cannot make it out of another read stream"
@@ -83,7 +83,7 @@ def is_copy(found: ObservedStream) -> bool:
     return COPY_KEY in found.config.metadata
 
 
-def begun(stream: PhysicalStream, donor: str) -> Iterator[Create | Update]:
+def begun(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     """The changes that make *stream*, which does not exist, out of *donor*."""
     copy = _copy_config(stream, donor)
     yield Create(config=copy, region=stream.region, role=stream.role)
@@ -91,7 +91,7 @@ def begun(stream: PhysicalStream, donor: str) -> Iterator[Create | Update]:
     yield _source(stream, ())
 
 
-def resumed(stream: PhysicalStream, found: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
+def resumed(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
     """What is left to do for a copy that exists; *fields* is how it differs from what *stream* shall be."""
     if found.config.mirror_name is not None:
         yield _stop(stream, found.config.mirror_name)
@@ -120,18 +120,18 @@ def started(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     changed: list[Json] = []
     for source in sources:
         assert isinstance(source, dict)
-        start = starts.get(taken_from(source, config.name), 0)
+        start = starts.get(source_name(source, config.name), 0)
         changed.append({**source, "opt_start_seq": start} if start > 1 else source)
     return StreamConfig(name=config.name, fields={**config.fields, "sources": changed})
 
 
-def _copy_config(stream: PhysicalStream, donor: str) -> StreamConfig:
+def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
     kept = {key: value for key, value in stream.config.fields.items() if key not in _NOT_FOR_COPIES}
     metadata: dict[str, Json] = {**stream.config.metadata, COPY_KEY: donor}
     return StreamConfig(name=stream.config.name, fields={**kept, "mirror": {"name": donor}, "metadata": metadata})
 
 
-def _stop(stream: PhysicalStream, donor: str) -> Update:
+def _stop(stream: RenderedStream, donor: str) -> Update:
     copy = _copy_config(stream, donor)
     return Update(
         config=StreamConfig(
@@ -152,7 +152,7 @@ def _stop(stream: PhysicalStream, donor: str) -> Update:
     )
 
 
-def _source(stream: PhysicalStream, others: Sequence[FieldChange]) -> Update:
+def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
     sources = stream.config.fields["sources"]
     assert isinstance(sources, list)
     fields = [

@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create
-from vstream.topology.stream_config import StreamConfig, taken_from
+from vstream.topology.stream_config import StreamConfig, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.plan.plan import Change
     from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import ObservedStream
 
@@ -31,7 +31,7 @@ _NOTICE: ServerVersion = (2, 15)
 
 def following(
     changes: Sequence[Change],
-    desired: Sequence[PhysicalStream],
+    desired: Sequence[RenderedStream],
     observed: Mapping[str, ObservedStream],
     oldest: ServerVersion,
 ) -> list[Change]:
@@ -70,13 +70,13 @@ def kept(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
     found, wanted = before.get("sources"), fields.get("sources")
     if isinstance(found, list) and isinstance(wanted, list):
         starts = {
-            taken_from(one, desired.name): one["opt_start_seq"]
+            source_name(one, desired.name): one["opt_start_seq"]
             for one in found
             if isinstance(one, dict) and "opt_start_seq" in one
         }
         fields["sources"] = [
-            {"opt_start_seq": starts[taken_from(one, desired.name)], **one}
-            if isinstance(one, dict) and taken_from(one, desired.name) in starts
+            {"opt_start_seq": starts[source_name(one, desired.name)], **one}
+            if isinstance(one, dict) and source_name(one, desired.name) in starts
             else one
             for one in wanted
         ]

@@ -13,20 +13,20 @@ from vstream.plan.gates import Gate, GateKind
 from vstream.plan.plan import Blocked
 from vstream.plan.transitions.change_consistency import is_own_origin
 from vstream.subjects.algebra import is_subset
-from vstream.topology.stream_config import FORMER
+from vstream.topology.stream_config import FORMER_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from vstream.topology.bundle import PhysicalStream
+    from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 
-def problems(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
+def problems(desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
     """Read streams whose plain stream is not there, or holds what the virtual stream does not have."""
     for stream in desired:
         plain = stream.takes_over
-        if plain is None or plain.startswith(FORMER):
+        if plain is None or plain.startswith(FORMER_PREFIX):
             continue  # of the topology itself, in the layout that it moves away from
         found = observed.get(plain)
         if found is None:
@@ -53,13 +53,13 @@ def problems(desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedS
             )
 
 
-def taken(desired: Sequence[PhysicalStream]) -> set[str]:
+def taken(desired: Sequence[RenderedStream]) -> set[str]:
     """The plain streams that are taken over, which stay until the topology does not name them any more."""
     return {stream.takes_over for stream in desired if stream.takes_over is not None}
 
 
 def gates(
-    desired: Sequence[PhysicalStream], observed: Mapping[str, ObservedStream], *, is_mapping: bool
+    desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream], *, is_mapping: bool
 ) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
     for stream in desired:

@@ -21,8 +21,8 @@ from vstream.render.accounts.shared_subjects import (
     READS_ALL,
     WHO_AM_I,
     canaries,
-    delivering,
-    managed,
+    delivery_export,
+    management_export,
     service,
 )
 from vstream.subjects import algebra
@@ -35,22 +35,22 @@ from vstream.topology.accounts import (
     Account,
     Export,
     Import,
-    Shared,
+    ShareKind,
     User,
     password_variable,
 )
 from vstream.topology.model import Consistency
 from vstream.topology.naming import (
     API,
-    AT,
-    HEARD,
+    REGION_PREFIX,
+    REPUBLISH_PREFIX,
     api_prefix,
     client_account,
     read_account,
     stretch_account,
     write_account,
 )
-from vstream.topology.stream_config import TAKEN_FROM
+from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ GET_THRESHOLD = "10s"
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 
 
-def units(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The subjects that are mapped, each with its regions: the roots, and what is below none of them."""
     everywhere = tuple(region.name for region in topology.regions)
     found: dict[str, tuple[str, ...]] = {}
@@ -123,28 +123,35 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
         imports += [
             *(
                 service(
-                    (write_account if subject == NAMES else read_account)(region), subject, f"{AT}.{region}.{subject}"
+                    (write_account if subject == NAMES else read_account)(region),
+                    subject,
+                    f"{REGION_PREFIX}.{region}.{subject}",
                 )
                 for subject in (*READS, PULLS, GETS)
             ),
             *(
-                service(account, subject, f"{AT}.{region}.{subject}")
+                service(account, subject, f"{REGION_PREFIX}.{region}.{subject}")
                 for account in hidden
-                for subject in extras.purged(topology, account, region)
+                for subject in extras.purge_subjects(topology, account, region)
             ),
             *(
-                service(write_account(region), subject, f"{AT}.{region}.{subject}")
-                for subject, regions in units(topology)
+                service(write_account(region), subject, f"{REGION_PREFIX}.{region}.{subject}")
+                for subject, regions in mapped_subjects(topology)
                 if region in regions
             ),
             *(
-                Import(shared=Shared.STREAM, account=write_account(region), subject=f"{HEARD}.{subject}", to=subject)
-                for subject in extras.heard(topology, region)
+                Import(
+                    kind=ShareKind.STREAM,
+                    account=write_account(region),
+                    subject=f"{REPUBLISH_PREFIX}.{subject}",
+                    to=subject,
+                )
+                for subject in extras.core_subscriber_subjects(topology, region)
             ),
-            Import(shared=Shared.STREAM, account=read_account(region), subject=INBOX),
+            Import(kind=ShareKind.STREAM, account=read_account(region), subject=INBOX),
         ]
     imports += [
-        Import(shared=Shared.SERVICE, account=account, subject=subject)
+        Import(kind=ShareKind.SERVICE, account=account, subject=subject)
         for account, stream in _origins(topology)
         for subject in stream.subjects
     ]
@@ -167,18 +174,18 @@ def _write(topology: Topology, region: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
-                for subject, regions in units(topology)
+                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
+                for subject, regions in mapped_subjects(topology)
                 if region in regions
             ),
             *(
-                Export(shared=Shared.STREAM, subject=f"{HEARD}.{subject}", accounts=(clients,))
-                for subject in extras.heard(topology, region)
+                Export(kind=ShareKind.STREAM, subject=f"{REPUBLISH_PREFIX}.{subject}", accounts=(clients,))
+                for subject in extras.core_subscriber_subjects(topology, region)
             ),
-            Export(shared=Shared.SERVICE, subject=NAMES, accounts=(clients,)),
-            *extras.purging(topology, name),
+            Export(kind=ShareKind.SERVICE, subject=NAMES, accounts=(clients,)),
+            *extras.purge_exports(topology, name),
             *_feeding(name, readers),
-            managed((clients,)),
+            management_export((clients,)),
         ),
     )
 
@@ -200,21 +207,21 @@ def _read(topology: Topology, region: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=fed.get(subject, (clients,)))
+                Export(kind=ShareKind.SERVICE, subject=subject, accounts=fed.get(subject, (clients,)))
                 for subject in READS
                 if subject != NAMES
             ),
-            *extras.purging(topology, name),
+            *extras.purge_exports(topology, name),
             _answering(PULLS, PULL_THRESHOLD, clients),
             _answering(GETS, GET_THRESHOLD, clients),
-            Export(shared=Shared.STREAM, subject=INBOX, accounts=(clients,)),
+            Export(kind=ShareKind.STREAM, subject=INBOX, accounts=(clients,)),
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
+                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
                 for stream in homed
                 for subject in stream.subjects
             ),
-            *([delivering(name, others)] if others else []),
-            managed((clients,)),
+            *([delivery_export(name, others)] if others else []),
+            management_export((clients,)),
         ),
         imports=tuple(imports),
     )
@@ -229,14 +236,14 @@ def _stretch(topology: Topology, cluster: str) -> Account:
         has_jetstream=True,
         exports=(
             *(
-                Export(shared=Shared.SERVICE, subject=subject, accounts=(clients,))
+                Export(kind=ShareKind.SERVICE, subject=subject, accounts=(clients,))
                 for account, stream in _origins(topology)
                 if account == name
                 for subject in stream.subjects
             ),
-            *extras.purging(topology, name),
+            *extras.purge_exports(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
-            managed((clients,)),
+            management_export((clients,)),
         ),
         imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
     )
@@ -270,49 +277,59 @@ def _feeders(topology: Topology) -> tuple[str, ...]:
 
 def _feeding(name: str, takers: tuple[str, ...]) -> Iterator[Export]:
     """What *takers* need to source or mirror streams of the account *name*."""
-    yield Export(shared=Shared.SERVICE, subject=_CREATE, accounts=takers)
-    yield Export(shared=Shared.SERVICE, subject=FLOW, accounts=takers)
-    yield delivering(name, takers)
+    yield Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=takers)
+    yield Export(kind=ShareKind.SERVICE, subject=FLOW, accounts=takers)
+    yield delivery_export(name, takers)
 
 
 def _taking(account: str, taker: str, flow: str = FLOW) -> Iterator[Import]:
     """What *taker* needs to source or mirror streams of *account*."""
-    yield service(account, _CREATE, f"{TAKEN_FROM}.{account}.{_CREATE.removeprefix(f'{API}.')}")
-    yield Import(shared=Shared.SERVICE, account=account, subject=flow)
-    yield Import(shared=Shared.STREAM, account=account, subject=f"{naming.DELIVERED}.{account}.{taker}.>")
+    yield service(account, _CREATE, f"{SOURCE_API_PREFIX}.{account}.{_CREATE.removeprefix(f'{API}.')}")
+    yield Import(kind=ShareKind.SERVICE, account=account, subject=flow)
+    yield Import(kind=ShareKind.STREAM, account=account, subject=f"{naming.DELIVER_PREFIX}.{account}.{taker}.>")
 
 
 def _answering(subject: str, threshold: str, taker: str) -> Export:
-    return Export(shared=Shared.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
+    return Export(kind=ShareKind.SERVICE, subject=subject, accounts=(taker,), threshold=threshold)
 
 
 def users(topology: Topology) -> tuple[User, ...]:
     """Those that log in to the account of clients, each with what it needs and nothing more."""
-    at = f"{AT}.*"
+    at = f"{REGION_PREFIX}.*"
     virtual = (
-        *(f"{at}.{subject}" for subject, _ in units(topology)),
+        *(f"{at}.{subject}" for subject, _ in mapped_subjects(topology)),
         *(subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects),
     )
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
-    looking = tuple(f"{naming.API_OF}.*.{subject}" for subject in LOOKS)
-    purged = tuple(f"{at}.{extras.purge_of(stream)}" for stream in topology.streams if stream.is_bucket)
+    looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
+    purged = tuple(f"{at}.{extras.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
         user(
             APP_USER,
             "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
-            extras.audible(topology),
+            extras.core_subscriptions(topology),
         ),
-        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{naming.API_OF}.>", WHO_AM_I)),
+        user(
+            VSTREAM_USER,
+            "plan, apply, resync and labs",
+            (*virtual, *reading, f"{naming.ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+        ),
         user(
             PROBE_USER,
             "vstream probe",
-            (*canaries(topology, at), *reading, *looking, f"{naming.API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
+            (
+                *canaries(topology, at),
+                *reading,
+                *looking,
+                f"{naming.ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
+                WHO_AM_I,
+            ),
         ),
         user(
             AUDIT_USER,
             "vstream audit: reads every stream, changes none",
-            (*looking, *(f"{naming.API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+            (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
         ),
     )
 

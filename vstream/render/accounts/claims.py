@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from vstream.render.accounts.accounts import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
-from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, Shared
-from vstream.topology.naming import API, MARK
+from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind
+from vstream.topology.naming import API, DIGEST_PREFIX
 from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
 from vstream.topology.units import parse_duration
 
@@ -63,7 +63,7 @@ _OF_TOKEN = ("iat", "jti", "iss")
 """What of a token's claims says when it was signed, and by whom."""
 
 
-def signable(accounts: Sequence[Account]) -> tuple[Account, ...]:
+def with_single_verbs(accounts: Sequence[Account]) -> tuple[Account, ...]:
     """*accounts* with the whole API exported and imported verb by verb."""
     return tuple(replace(one, exports=tuple(_exports(one)), imports=tuple(_imports(one))) for one in accounts)
 
@@ -105,7 +105,7 @@ def operator_view(
         system_claims(signer),
         *(
             account_claims(one, mappings if one.name in profile["mapped"] else (), profile["denied"], signer)
-            for one in signable(accounts)
+            for one in with_single_verbs(accounts)
         ),
     ]
     return {
@@ -127,7 +127,7 @@ def operator_view(
 def account_claims(
     account: Account, mappings: Sequence[Mapping], denied: Sequence[str], signer: Signer
 ) -> dict[str, Json]:
-    """The claims of one of the `signable` accounts; *mappings* are its own, *denied* what no user without a role publishes."""
+    """The claims of one of the accounts `with_single_verbs`; *mappings* are its own, *denied* what no user without a role publishes."""
     nats: dict[str, Json] = {
         "imports": [_import(one, account.name, signer) for one in account.imports],
         "exports": [_export(one) for one in account.exports],
@@ -203,7 +203,7 @@ def _scope(user: str, purpose: str, permissions: dict[str, Json], signer: Signer
 
 
 def _export(export: Export) -> dict[str, Json]:
-    said: dict[str, Json] = {"subject": export.subject, "type": export.shared.value, "token_req": True}
+    said: dict[str, Json] = {"subject": export.subject, "type": export.kind.value, "token_req": True}
     if export.threshold is not None:
         said |= {"response_type": "Stream", "response_threshold": parse_duration(export.threshold)}
     return said
@@ -213,14 +213,14 @@ def _import(one: Import, importer: str, signer: Signer) -> dict[str, Json]:
     activation: dict[str, Json] = {
         "iat": EARLIEST,
         "sub": signer.public(account_key(importer)),
-        "nats": {"subject": one.subject, "kind": one.shared.value, "type": "activation", "version": 2},
+        "nats": {"subject": one.subject, "kind": one.kind.value, "type": "activation", "version": 2},
     }
     return {
         "subject": one.subject,
         "account": signer.public(account_key(one.account)),
         "token": signer.sign(activation, account_key(one.account)),
         **({"local_subject": one.to} if one.to else {}),
-        "type": one.shared.value,
+        "type": one.kind.value,
     }
 
 
@@ -274,11 +274,11 @@ def mark_of(claims: dict[str, Any]) -> Export:
     said = {key: value for key, value in claims.items() if key not in _OF_TOKEN}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
     return Export(
-        shared=Shared.STREAM, subject=f"{MARK}.{claims.get('name')}.{digest}.{claims.get('iss')}", accounts=()
+        kind=ShareKind.STREAM, subject=f"{DIGEST_PREFIX}.{claims.get('name')}.{digest}.{claims.get('iss')}", accounts=()
     )
 
 
-def widened(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
+def with_loaded_exports(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
     """*claims* with what is *loaded* of them besides: exports that go while somebody may still import them."""
     subjects = {(one["type"], one["subject"]) for one in claims["nats"].get("exports") or ()}
     going = [one for one in loaded["nats"].get("exports") or () if (one["type"], one["subject"]) not in subjects]
@@ -289,7 +289,7 @@ def widened(claims: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
 
 def _read_export(export: dict[str, Any]) -> Export:
     return Export(
-        shared=Shared(export["type"]),
+        kind=ShareKind(export["type"]),
         subject=export["subject"],
         accounts=(WITH_TOKEN,) if export.get("token_req") else (),
         threshold="" if "response_type" in export else None,
@@ -298,7 +298,7 @@ def _read_export(export: dict[str, Any]) -> Export:
 
 def _read_import(one: dict[str, Any], names: dict[str, str]) -> Import:
     return Import(
-        shared=Shared(one["type"]),
+        kind=ShareKind(one["type"]),
         account=names.get(one["account"], one["account"]),
         subject=one["subject"],
         to=one.get("local_subject"),

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, units
-from vstream.render.accounts.extras import audible, purge_of
-from vstream.render.accounts.shared_subjects import WHO_AM_I, aside, canaries
+from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, mapped_subjects
+from vstream.render.accounts.extras import core_subscriptions, purge_subject
+from vstream.render.accounts.shared_subjects import WHO_AM_I, canaries, write_stream_api_subjects
 from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User, password_variable
-from vstream.topology.naming import API, CLIENT_ACCOUNT, WRITTEN
+from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology
@@ -35,23 +35,23 @@ def account(topology: Topology) -> Account:
 
 
 def _users(topology: Topology) -> tuple[User, ...]:
-    written = tuple(f"{WRITTEN}.{subject}" for subject, _ in units(topology))
+    written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in mapped_subjects(topology))
     reading = (*READS, PULLS, GETS)
     # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
-    purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket]
+    purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket]
     return (
         _user(
             APP_USER,
             "applications: publish and read virtual streams",
             (*written, *reading, *purged),
-            aside(topology, [region.name for region in topology.regions]),
-            audible(topology),
+            write_stream_api_subjects(topology, [region.name for region in topology.regions]),
+            core_subscriptions(topology),
         ),
         _user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
         _user(
             PROBE_USER,
             "vstream probe",
-            (*canaries(topology, WRITTEN), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+            (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
         ),
         _user(AUDIT_USER, "vstream audit: reads every stream, changes none", (*reading, WHO_AM_I)),
     )

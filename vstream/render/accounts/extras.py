@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.topology import naming
-from vstream.topology.accounts import Export, Shared
+from vstream.topology.accounts import Export, ShareKind
 from vstream.topology.naming import API, client_account
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
 
 
-def heard(topology: Topology, region: str) -> tuple[str, ...]:
+def core_subscriber_subjects(topology: Topology, region: str) -> tuple[str, ...]:
     """
     What subscribers without JetStream hear from the write account of *region*, whose streams publish it again there.
 
@@ -30,7 +30,7 @@ def heard(topology: Topology, region: str) -> tuple[str, ...]:
     )
 
 
-def audible(topology: Topology, region: str | None = None) -> tuple[str, ...]:
+def core_subscriptions(topology: Topology, region: str | None = None) -> tuple[str, ...]:
     """The subjects that applications of *region*, or of all, may subscribe to without JetStream."""
     return tuple(
         subject
@@ -40,12 +40,12 @@ def audible(topology: Topology, region: str | None = None) -> tuple[str, ...]:
     )
 
 
-def purge_of(stream: VirtualStream) -> str:
+def purge_subject(stream: VirtualStream) -> str:
     """What clients ask to purge *stream*: those of buckets do, of what they have deleted."""
     return f"{API}.STREAM.PURGE.{stream.name}"
 
 
-def purged(topology: Topology, account: str, region: str) -> Iterator[str]:
+def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[str]:
     """
     What clients in *region* have purged in *account*.
 
@@ -55,13 +55,13 @@ def purged(topology: Topology, account: str, region: str) -> Iterator[str]:
     for stream in topology.streams:
         accounts = {naming.account_of(stream, part.role, part.place) for part in stream.physical}
         if stream.is_bucket and account in accounts and region in stream.regions:
-            yield purge_of(stream)
+            yield purge_subject(stream)
 
 
-def purging(topology: Topology, account: str) -> tuple[Export, ...]:
-    """The exports behind `purged`."""
-    subjects = (subject for region in topology.regions for subject in purged(topology, account, region.name))
+def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
+    """The exports behind `purge_subjects`."""
+    subjects = (subject for region in topology.regions for subject in purge_subjects(topology, account, region.name))
     return tuple(
-        Export(shared=Shared.SERVICE, subject=subject, accounts=(client_account(topology),))
+        Export(kind=ShareKind.SERVICE, subject=subject, accounts=(client_account(topology),))
         for subject in dict.fromkeys(subjects)
     )

@@ -22,7 +22,7 @@ _USER_PREFIX = 20 << 3
 _ACCOUNT_PREFIX = 0
 
 
-def written(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes], bytes]) -> str:
+def encode(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes], bytes]) -> str:
     """*claims* as a token of *issuer*. The same claims give the same token."""
     body = {**claims, "iss": issuer}
     body["jti"] = _base32(hashlib.sha256(_text(body)).digest())
@@ -30,7 +30,7 @@ def written(claims: Mapping[str, Json], issuer: str, signature: Callable[[bytes]
     return f"{signed}.{_encoded(signature(signed.encode()))}"
 
 
-def read(token: str) -> dict[str, Any]:
+def decode(token: str) -> dict[str, Any]:
     """The claims of *token*, whoever has signed it. Raises VstreamError if it is none."""
     try:
         _, body, _ = token.split(".")
@@ -52,7 +52,7 @@ class Unsigned:
 
     def sign(self, claims: dict[str, Json], name: str) -> str:
         """As Signer, with a signature of zeros."""
-        return written(claims, self.public(name), lambda _: bytes(_SIGNATURE))
+        return encode(claims, self.public(name), lambda _: bytes(_SIGNATURE))
 
 
 def _text(value: Mapping[str, Json]) -> bytes:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from vstream.render.accounts.accounts import ACKS, GETS, PULLS, READS, user
 from vstream.render.accounts.accounts import accounts as hidden_and_clients
-from vstream.render.accounts.extras import purge_of
-from vstream.render.accounts.shared_subjects import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivering, service
+from vstream.render.accounts.extras import purge_subject
+from vstream.render.accounts.shared_subjects import FLOW, LOOKS, READS_ALL, WHO_AM_I, canaries, delivery_export, service
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology import naming, profile_migration
 from vstream.topology.accounts import (
@@ -25,16 +25,23 @@ from vstream.topology.accounts import (
     Account,
     Export,
     Import,
-    Shared,
+    ShareKind,
     User,
 )
-from vstream.topology.naming import API, API_OF, DELIVERED, FORMER_ACCOUNT, PHYSICAL_PREFIX, read_account
-from vstream.topology.stream_config import TAKEN_FROM
+from vstream.topology.naming import (
+    ACCOUNT_API_PREFIX,
+    API,
+    DELIVER_PREFIX,
+    FORMER_ACCOUNT,
+    PHYSICAL_PREFIX,
+    read_account,
+)
+from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
-_OWN = f"{API_OF}.{FORMER_ACCOUNT}"
+_OWN = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
 _CREATE = "CONSUMER.CREATE.>"
 OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{API}.>"),))
 """How the API of the account of clients itself is reached while a topology moves."""
@@ -42,7 +49,7 @@ OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{AP
 
 def accounts(topology: Topology) -> tuple[Account, ...]:
     """The account of clients and streams; while the topology moves to `accounts`, fed from it, the accounts of that besides."""
-    later = profile_migration.beside(topology)
+    later = profile_migration.other_layout(topology)
     if later is not None:
         return _joined(later, topology, clients_in=topology)
     return (
@@ -55,9 +62,9 @@ def accounts(topology: Topology) -> tuple[Account, ...]:
     )
 
 
-def still_feeding(topology: Topology) -> tuple[Account, ...]:
+def accounts_with_former(topology: Topology) -> tuple[Account, ...]:
     """The accounts of `routing: accounts`; while the topology moves there, that of clients has streams that feed the others."""
-    former = profile_migration.beside(topology)
+    former = profile_migration.other_layout(topology)
     return hidden_and_clients(topology) if former is None else _joined(topology, former, clients_in=topology)
 
 
@@ -80,12 +87,12 @@ def _joined(topology: Topology, former: Topology, *, clients_in: Topology) -> tu
         ),
         exports=(
             *clients.exports,
-            Export(shared=Shared.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
-            delivering(FORMER_ACCOUNT, takers),
+            Export(kind=ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
+            delivery_export(FORMER_ACCOUNT, takers),
         ),
         imports=(
             *clients.imports,
-            *(Import(shared=Shared.STREAM, account=taker, subject=FLOW) for taker in takers),
+            *(Import(kind=ShareKind.STREAM, account=taker, subject=FLOW) for taker in takers),
         ),
     )
     return (feeding, *(_fed(one, clients.name) if one.name in takers else one for one in hidden))
@@ -101,11 +108,13 @@ def _either(new: User, old: User, *, is_new: bool) -> User:
 def _fed(reading: Account, clients: str) -> Account:
     return replace(
         reading,
-        exports=(*reading.exports, Export(shared=Shared.STREAM, subject=FLOW, accounts=(clients,))),
+        exports=(*reading.exports, Export(kind=ShareKind.STREAM, subject=FLOW, accounts=(clients,))),
         imports=(
             *reading.imports,
-            service(clients, f"{_OWN}.{_CREATE}", f"{TAKEN_FROM}.{FORMER_ACCOUNT}.{_CREATE}"),
-            Import(shared=Shared.STREAM, account=clients, subject=f"{DELIVERED}.{FORMER_ACCOUNT}.{reading.name}.>"),
+            service(clients, f"{_OWN}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
+            Import(
+                kind=ShareKind.STREAM, account=clients, subject=f"{DELIVER_PREFIX}.{FORMER_ACCOUNT}.{reading.name}.>"
+            ),
         ),
     )
 
@@ -119,7 +128,7 @@ def _users(topology: Topology) -> tuple[User, ...]:
         for subject in stream.subjects
     )
     reading = (*READS, PULLS, GETS)
-    purged = tuple(purge_of(stream) for stream in topology.streams if stream.is_bucket)
+    purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
     # Nothing is between core subscribers and streams that take all publishes in one place.
     heard = tuple(
         subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
@@ -127,7 +136,11 @@ def _users(topology: Topology) -> tuple[User, ...]:
     looking = tuple(f"{API}.{subject}" for subject in LOOKS)
     return (
         user(APP_USER, "applications: publish and read virtual streams", (*written, *reading, *purged), heard),
-        user(VSTREAM_USER, "plan, apply, resync and labs", (*written, f"{API}.>", *ACKS, f"{API_OF}.>", WHO_AM_I)),
+        user(
+            VSTREAM_USER,
+            "plan, apply, resync and labs",
+            (*written, f"{API}.>", *ACKS, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+        ),
         user(
             PROBE_USER,
             "vstream probe",

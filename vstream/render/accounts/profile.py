@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vstream.topology.signing import Signer
 
 
-def entries(topology: Topology, signer: Signer) -> dict[str, Any]:
+def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:
     """How the entries of users in configuration files are written."""
     return {
         "has_passwords": topology.security is Security.PASSWORDS,
@@ -27,7 +27,7 @@ def entries(topology: Topology, signer: Signer) -> dict[str, Any]:
     }
 
 
-def view(topology: Topology) -> dict[str, Any]:
+def accounts_view(topology: Topology) -> dict[str, Any]:
     """
     The accounts of *topology*, and what is particular about them; none where there is one account, somebody else's.
 
@@ -39,14 +39,14 @@ def view(topology: Topology) -> dict[str, Any]:
         "inner": {},
         "has_hubs": topology.hubs is not None,
     }
-    denied = (f"{naming.API_OF}.>",)
+    denied = (f"{naming.ACCOUNT_API_PREFIX}.>",)
     match topology.routing:
         case Routing.MAPPED if not topology.has_accounts:
             return {**common, "accounts": (), "denied": ()}
         case Routing.MAPPED:
             return {**common, "accounts": mapped.accounts(topology), "denied": denied}
         case Routing.ACCOUNTS:
-            return {**common, "accounts": mapped.still_feeding(topology), "denied": denied}
+            return {**common, "accounts": mapped.accounts_with_former(topology), "denied": denied}
         case Routing.DOMAINS:
             return {**common, "accounts": (domains.account(topology),), "denied": domains.DENIED, "has_hubs": True}
         case Routing.REGIONAL:
@@ -65,5 +65,5 @@ def view(topology: Topology) -> dict[str, Any]:
 
 def logins(topology: Topology) -> dict[str, str]:
     """Who logs in, and to which account."""
-    found = {user.name: account.name for account in view(topology)["accounts"] for user in account.users}
+    found = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
     return {**found, SYSTEM_USER: SYSTEM_ACCOUNT}

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, units
-from vstream.render.accounts.extras import audible, purge_of
+from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, mapped_subjects
+from vstream.render.accounts.extras import core_subscriptions, purge_subject
 from vstream.render.accounts.shared_subjects import (
     FLOW,
     LOOKS,
     READS_ALL,
     WHO_AM_I,
-    aside,
     canaries,
-    delivering,
-    managed,
+    delivery_export,
+    management_export,
     service,
+    write_stream_api_subjects,
 )
 from vstream.topology.accounts import (
     APP_USER,
@@ -35,21 +35,29 @@ from vstream.topology.accounts import (
     Account,
     Export,
     Import,
-    Shared,
+    ShareKind,
     User,
     password_variable,
     regional_user,
 )
 from vstream.topology.model import Consistency
-from vstream.topology.naming import API, API_OF, DELIVERED, WRITTEN, api_prefix, region_account, stretch_account
-from vstream.topology.stream_config import TAKEN_FROM
+from vstream.topology.naming import (
+    ACCOUNT_API_PREFIX,
+    API,
+    DELIVER_PREFIX,
+    PUBLISH_PREFIX,
+    api_prefix,
+    region_account,
+    stretch_account,
+)
+from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.topology.model import Topology, VirtualStream
 
-DENIED = (f"{API_OF}.>", f"{TAKEN_FROM}.>")
+DENIED = (f"{ACCOUNT_API_PREFIX}.>", f"{SOURCE_API_PREFIX}.>")
 """What clients may not publish: the API of any account by its name. That of their own they reach as everybody does."""
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 
@@ -95,14 +103,14 @@ def _exports(
     others = tuple(one for one in everybody if one != name)
     before = everybody[: everybody.index(name)]
     feeding = (
-        Export(shared=Shared.SERVICE, subject=_CREATE, accounts=others),
-        *(Export(shared=shared, subject=FLOW, accounts=before) for shared in Shared if before),
-        delivering(name, others),
+        Export(kind=ShareKind.SERVICE, subject=_CREATE, accounts=others),
+        *(Export(kind=shared, subject=FLOW, accounts=before) for shared in ShareKind if before),
+        delivery_export(name, others),
     )
     return (
         *(
             Export(
-                shared=Shared.SERVICE,
+                kind=ShareKind.SERVICE,
                 subject=subject,
                 accounts=takers,
             )
@@ -111,7 +119,7 @@ def _exports(
             for subject in stream.subjects
         ),
         *(feeding if others else ()),
-        managed(managers),
+        management_export(managers),
     )
 
 
@@ -120,10 +128,10 @@ def _taken(name: str, everybody: tuple[str, ...]) -> Iterator[Import]:
     for other in everybody:
         if other == name:
             continue
-        yield service(other, _CREATE, f"{TAKEN_FROM}.{other}.{_CREATE.removeprefix(f'{API}.')}")
-        yield Import(shared=Shared.STREAM, account=other, subject=f"{DELIVERED}.{other}.{name}.>")
+        yield service(other, _CREATE, f"{SOURCE_API_PREFIX}.{other}.{_CREATE.removeprefix(f'{API}.')}")
+        yield Import(kind=ShareKind.STREAM, account=other, subject=f"{DELIVER_PREFIX}.{other}.{name}.>")
         if everybody.index(name) < everybody.index(other):
-            yield from (Import(shared=shared, account=other, subject=FLOW) for shared in Shared)
+            yield from (Import(kind=shared, account=other, subject=FLOW) for shared in ShareKind)
 
 
 def _origins(topology: Topology) -> Iterator[tuple[str, VirtualStream]]:
@@ -138,13 +146,13 @@ def _origins_elsewhere(topology: Topology, region: str) -> Iterator[Import]:
     """What clients of *region* publish to streams that take it elsewhere."""
     for account, stream in _origins(topology):
         if account != region_account(region) and region in stream.regions:
-            yield from (Import(shared=Shared.SERVICE, account=account, subject=one) for one in stream.subjects)
+            yield from (Import(kind=ShareKind.SERVICE, account=account, subject=one) for one in stream.subjects)
 
 
 def _users(topology: Topology, region: str) -> tuple[User, ...]:
     """Those of one region, each with what it needs and nothing more."""
     virtual = (
-        *(f"{WRITTEN}.{subject}" for subject, regions in units(topology) if region in regions),
+        *(f"{PUBLISH_PREFIX}.{subject}" for subject, regions in mapped_subjects(topology) if region in regions),
         *(
             subject
             for stream in topology.streams
@@ -154,8 +162,8 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
     )
     reading = (*READS, PULLS, GETS)
     # Of the region's own copy, as with domains.
-    purged = [purge_of(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
-    looking = tuple(f"{API_OF}.*.{subject}" for subject in LOOKS)
+    purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
+    looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
 
     def user(
         name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = (), heard: tuple[str, ...] = ()
@@ -174,18 +182,24 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
             APP_USER,
             "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
-            aside(topology, [region]),
-            audible(topology, region),
+            write_stream_api_subjects(topology, [region]),
+            core_subscriptions(topology, region),
         ),
-        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{API_OF}.>", WHO_AM_I)),
+        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I)),
         user(
             PROBE_USER,
             "vstream probe",
-            (*canaries(topology, WRITTEN), *reading, *looking, f"{API_OF}.*.STREAM.MSG.DELETE.*", WHO_AM_I),
+            (
+                *canaries(topology, PUBLISH_PREFIX),
+                *reading,
+                *looking,
+                f"{ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
+                WHO_AM_I,
+            ),
         ),
         user(
             AUDIT_USER,
             "vstream audit: reads every stream, changes none",
-            (*looking, *(f"{API_OF}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+            (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
         ),
     )

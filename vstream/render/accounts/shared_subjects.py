@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.subjects import algebra
 from vstream.topology import naming
-from vstream.topology.accounts import Export, Import, Shared
+from vstream.topology.accounts import Export, Import, ShareKind
 from vstream.topology.model import Role
 from vstream.topology.naming import API
 
@@ -39,7 +39,7 @@ def canaries(topology: Topology, below: str) -> tuple[str, ...]:
     return (*(f"{below}.{root}" for root in topology.roots), *tried)
 
 
-def aside(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
+def write_stream_api_subjects(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
     """
     What reads, acknowledges or has a consumer of a write stream that stands beside its read stream, in any of *regions*.
 
@@ -68,14 +68,14 @@ def aside(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
 
 def service(account: str, subject: str, to: str) -> Import:
     """What is asked of *account* on *subject*, and here on *to*."""
-    return Import(shared=Shared.SERVICE, account=account, subject=subject, to=to)
+    return Import(kind=ShareKind.SERVICE, account=account, subject=subject, to=to)
 
 
-def delivering(name: str, takers: tuple[str, ...]) -> Export:
+def delivery_export(name: str, takers: tuple[str, ...]) -> Export:
     """What the account *name* delivers to *takers*."""
-    return Export(shared=Shared.STREAM, subject=f"{naming.DELIVERED}.{name}.>", accounts=takers)
+    return Export(kind=ShareKind.STREAM, subject=f"{naming.DELIVER_PREFIX}.{name}.>", accounts=takers)
 
 
-def managed(managers: tuple[str, ...]) -> Export:
+def management_export(managers: tuple[str, ...]) -> Export:
     """The whole API, for vstream's own users, who alone may publish where *managers* import it to."""
-    return Export(shared=Shared.SERVICE, subject=f"{API}.>", accounts=managers, threshold=MANAGE_THRESHOLD)
+    return Export(kind=ShareKind.SERVICE, subject=f"{API}.>", accounts=managers, threshold=MANAGE_THRESHOLD)

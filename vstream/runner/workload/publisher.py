@@ -22,7 +22,7 @@ from vstream.topology import naming
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.recorder import Recorder
     from vstream.runner.workload.spec import PublisherSpec
 
@@ -52,7 +52,7 @@ class _Open:
 class Publisher:
     """Publishes by *spec* until `stop`, and is done when everything has an outcome."""
 
-    def __init__(self, spec: PublisherSpec, connection: SteadyConnection, recorder: Recorder, seed: int) -> None:
+    def __init__(self, spec: PublisherSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
         self._spec = spec
         self._connection = connection
         self._recorder = recorder
@@ -215,7 +215,7 @@ def acknowledgement(reply: Reply, written: str) -> tuple[str | None, str | None,
             return f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})", None, None, False
         return (
             None,
-            naming.answered_as(str(answer["stream"]), written),
+            naming.qualify_answer(str(answer["stream"]), written),
             int(answer["seq"]),
             bool(answer.get("duplicate", False)),
         )

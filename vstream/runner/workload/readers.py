@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.jetstream.connection import Reply
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.recorder import Recorder
     from vstream.runner.workload.spec import ConsumerSpec, ReaderSpec
 
@@ -108,7 +108,7 @@ class _Paced(ABC):
 class DirectReader(_Paced):
     """Reads by *spec*."""
 
-    def __init__(self, spec: ReaderSpec, connection: SteadyConnection, recorder: Recorder, seed: int) -> None:
+    def __init__(self, spec: ReaderSpec, connection: ReconnectingConnection, recorder: Recorder, seed: int) -> None:
         super().__init__(spec.rate, recorder)
         self._spec = spec
         self._connection = connection
@@ -162,7 +162,7 @@ class DirectReader(_Paced):
                 outcome=outcome,
                 id=None if message is None else identity(message.data),
                 subject=subject if message is None else message.subject,
-                acked_by=None if message is None else naming.answered_as(message.stream, self._spec.read),
+                acked_by=None if message is None else naming.qualify_answer(message.stream, self._spec.read),
                 seq=None if message is None else message.seq,
                 error=error,
             )
@@ -172,7 +172,7 @@ class DirectReader(_Paced):
 class Consumer(_Paced):
     """Fetches by *spec*, and acknowledges every message. Each fetch takes what is there, up to BATCH messages."""
 
-    def __init__(self, spec: ConsumerSpec, connection: SteadyConnection, recorder: Recorder) -> None:
+    def __init__(self, spec: ConsumerSpec, connection: ReconnectingConnection, recorder: Recorder) -> None:
         super().__init__(spec.rate, recorder)
         self._spec = spec
         self._connection = connection
@@ -295,7 +295,7 @@ class Consumer(_Paced):
 
 
 async def make_consumer(
-    connection: SteadyConnection, subject: str, request: Mapping[str, Any], *, within: float
+    connection: ReconnectingConnection, subject: str, request: Mapping[str, Any], *, within: float
 ) -> None:
     """
     Ask on *subject* until there is the consumer, which takes a meta leader and a leader of the stream.

@@ -19,15 +19,15 @@ from vstream.capture.store import Capture, Lines
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.direct import api_error
-from vstream.jetstream.reconnecting import open_steady
+from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.spec import SAMPLER, SamplerSpec, endpoint_of
 from vstream.topology import naming
-from vstream.topology.stream_config import taken_from
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.process import Words
     from vstream.runner.workload.spec import SampledRegion
 
@@ -62,7 +62,7 @@ class Sampler:
             self._lines.close()
 
     async def _region(self, region: SampledRegion) -> None:
-        connection = await open_steady(
+        connection = await open_reconnecting(
             endpoint_of(region.urls, region.login),
             region.name,
             name=f"{region.name}/sampler",
@@ -87,7 +87,7 @@ class Sampler:
             self._lines.flush()
             process.say(_SAMPLE.dump_json(sample, exclude_defaults=True))
 
-    async def _sample(self, region: SampledRegion, connection: SteadyConnection) -> Sample:
+    async def _sample(self, region: SampledRegion, connection: ReconnectingConnection) -> Sample:
         at = time.monotonic_ns() - self._spec.start
         (took, error), links, *infos = await asyncio.gather(
             _control_plane(connection), _links(region), *(_info(connection, stream) for stream in region.streams)
@@ -106,10 +106,10 @@ class Sampler:
 
 def sourced(info: dict[str, Any], taker: str) -> dict[str, int]:
     """How far *taker*, the stream of this STREAM.INFO, has come in each of its sources, where servers say it."""
-    return {taken_from(one, taker): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    return {source_name(one, taker): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
 
 
-async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str | None]:
+async def _control_plane(connection: ReconnectingConnection) -> tuple[int | None, str | None]:
     began = time.monotonic_ns()
     try:
         answer = await connection.request_json(_CONTROL, {"subject": _NOBODY}, timeout=DEADLINE)
@@ -119,9 +119,9 @@ async def _control_plane(connection: SteadyConnection) -> tuple[int | None, str 
     return (time.monotonic_ns() - began, None) if failure is None else (None, str(failure))
 
 
-async def _info(connection: SteadyConnection, stream: str) -> dict[str, Any] | None:
+async def _info(connection: ReconnectingConnection, stream: str) -> dict[str, Any] | None:
     try:
-        answer = await connection.request_json(naming.asked("STREAM.INFO", stream), timeout=DEADLINE)
+        answer = await connection.request_json(naming.api_subject("STREAM.INFO", stream), timeout=DEADLINE)
     except VstreamError:
         return None
     return answer if "state" in answer else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from vstream.jetstream.reconnecting import open_steady
+from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 from vstream.runner.workload import process
 from vstream.runner.workload.publisher import Publisher
@@ -21,7 +21,7 @@ from vstream.runner.workload.spec import FINISH, GO, PROGRESS, STOP, WORKER, end
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.runner.workload.process import Words
     from vstream.runner.workload.spec import WorkerSpec
 
@@ -35,7 +35,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._recorder = Recorder(spec.capture, spec.region, spec.start)
-        self._connections: list[SteadyConnection] = []
+        self._connections: list[ReconnectingConnection] = []
         self._publishers: list[Publisher] = []
         self._readers: list[DirectReader] = []
         self._consumers: list[Consumer] = []
@@ -67,9 +67,9 @@ class Worker:
             self._consumers.append(Consumer(consumer, await self._connect(consumer.client), self._recorder))
             await self._consumers[-1].create(within=PATIENCE)
 
-    async def _connect(self, client: str) -> SteadyConnection:
+    async def _connect(self, client: str) -> ReconnectingConnection:
         endpoint = endpoint_of(self._spec.urls, self._spec.login)
-        connection = await open_steady(
+        connection = await open_reconnecting(
             endpoint, self._spec.region, name=client, knows=OwnServers(self._spec.logs).knows, within=PATIENCE
         )
         self._connections.append(connection)

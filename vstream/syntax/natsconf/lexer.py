@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from vstream.syntax.natsconf.scalars import EndOfInputFault, Shape, SyntaxFault, scan, shown
+from vstream.syntax.natsconf.scalars import EndOfInputFault, Shape, SyntaxFault, quote_char, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +165,7 @@ class Lexer:
                 return self._keyed(match, quoted=False)
             case _:
                 hint = "a key is a word or a text in quotes; comments begin with `#` or `//`"
-                raise SyntaxFault(f"a key is expected, not {shown(self._text, pos)}", hint, pos, pos + 1)
+                raise SyntaxFault(f"a key is expected, not {quote_char(self._text, pos)}", hint, pos, pos + 1)
 
     def _end_of_file(self) -> _State:
         if self._contexts[-1] is not _FILE:
@@ -226,7 +226,7 @@ class Lexer:
             case "" | "\0":
                 raise self._never_closed()
             case "," | "/":
-                message = f"a value is expected, not {shown(self._text, pos)}"
+                message = f"a value is expected, not {quote_char(self._text, pos)}"
                 raise SyntaxFault(message, "remove it, or put a value before it", pos, pos + 1)
             case _:
                 return self._value()
@@ -241,7 +241,7 @@ class Lexer:
         if match is None and first in _QUOTES:
             raise SyntaxFault("this path is never closed", "add the closing quote", start, start + 1)
         if match is None:
-            message = f"the path of a file is expected after `include`, not {shown(self._text, start)}"
+            message = f"the path of a file is expected after `include`, not {quote_char(self._text, start)}"
             raise SyntaxFault(message, "put the path in quotes, on the line of `include`", start, start + 1)
         self._pos = match.end()
         self._sink.include(match[match.lastindex or 0], start, self._pos)
@@ -278,7 +278,7 @@ class Lexer:
         hint = "put each entry on a line of its own, or put a value with spaces in double quotes"
         if self._contexts[-1] is _ARRAY:
             hint = "put a comma or a line break between values, or put a value with spaces in double quotes"
-        message = f"{shown(self._text, self._pos)} cannot follow a value here"
+        message = f"{quote_char(self._text, self._pos)} cannot follow a value here"
         return SyntaxFault(message, hint, self._pos, self._pos + 1)
 
     # Contexts

@@ -54,7 +54,7 @@ class EndOfInputFault(SyntaxFault):
     """The text ends right after an opening quote or an escape: in some places the server does not mind."""
 
 
-def shown(text: str, pos: int) -> str:
+def quote_char(text: str, pos: int) -> str:
     """The character at *pos*, for a message."""
     names = {"": "the end of the file", "\0": "a NUL byte", "\n": "the end of the line", "\r": "a carriage return"}
     character = text[pos : pos + 1]
@@ -141,14 +141,16 @@ def _refuse_escape(text: str, pos: int) -> None:
     if text[pos : pos + 1] != "\\":
         return
     hint = r"write `\\` for a backslash; the escapes are `\n`, `\r`, `\t`, `\"`, `\\` and `\xHH` with two hexadecimal digits"
-    raise SyntaxFault(f"`\\` followed by {shown(text, pos + 1)} is not an escape", hint, pos, min(pos + 2, len(text)))
+    raise SyntaxFault(
+        f"`\\` followed by {quote_char(text, pos + 1)} is not an escape", hint, pos, min(pos + 2, len(text))
+    )
 
 
 def _number(text: str, start: int) -> Scanned:
     negative = text[start] == "-"
     digits = _DIGITS.match(text, start + negative)
     if digits is None:
-        message = f"a digit is expected after `-`, not {shown(text, start + 1)}"
+        message = f"a digit is expected after `-`, not {quote_char(text, start + 1)}"
         raise SyntaxFault(message, QUOTE_IT, start, start + 1)
     end = digits.end()
     follower = text[end : end + 1]
@@ -171,7 +173,7 @@ def _number(text: str, start: int) -> Scanned:
 def _fraction(text: str, start: int, pos: int) -> Scanned:
     digits = _DIGITS.match(text, pos)
     if digits is None:
-        raise SyntaxFault(f"a digit is expected after `.`, not {shown(text, pos)}", QUOTE_IT, start, pos)
+        raise SyntaxFault(f"a digit is expected after `.`, not {quote_char(text, pos)}", QUOTE_IT, start, pos)
     end = digits.end()
     if text[end : end + 1] != ".":
         return Shape.FLOAT, text[start:end], end

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import yaml
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 MAX_NODES = 250_000
 """Values, also after aliases are followed: above any real topology, far below an alias bomb."""
@@ -131,7 +131,7 @@ class _Composer:
             close = get_close_matches(name, self._anchors, n=1)
             self.report(
                 "VS001",
-                f"no anchor {shown('&' + name)} stands above this alias",
+                f"no anchor {quote_value('&' + name)} stands above this alias",
                 self._span(event),
                 f"did you mean `*{close[0]}`?" if close else "define the anchor (`&name`) above the alias (`*name`)",
             )
@@ -157,7 +157,9 @@ class _Composer:
         tag = getattr(event, "tag", None)
         if tag is not None and tag not in allowed:
             written = "!!" + tag.removeprefix(_CORE) if tag.startswith(_CORE) else tag
-            self.report("VS001", f"the tag {shown(written)} has no meaning here", self._span(event), "remove the tag")
+            self.report(
+                "VS001", f"the tag {quote_value(written)} has no meaning here", self._span(event), "remove the tag"
+            )
 
     def _span(self, event: yaml.Event) -> Span:
         start, end = event.start_mark, event.end_mark

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Diagnostic, Severity, Span
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, Mapping, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Converter:
             if not isinstance(key, Scalar):
                 self._report("VS001", "a key must be a word, not a list or a map", key.span, "put the key in quotes")
             elif (first := keys.get((*path, key.text))) is not None:
-                message = f"{shown(key.text)} is written twice, first on line {first.line}"
+                message = f"{quote_value(key.text)} is written twice, first on line {first.line}"
                 hint = "merge several maps with `<<: [*one, *two]`" if _is_merge(key) else "remove one of the two"
                 self._report("VS002", message, key.span, hint)
             else:
@@ -157,7 +157,7 @@ class _Converter:
         if isinstance(number, float) and math.isfinite(number):
             return number
         if number is not None and not -(2**63) <= number < 2**64:
-            message = f"the number {shown(text)} does not fit into 64 bits"
+            message = f"the number {quote_value(text)} does not fit into 64 bits"
             self._report("VS001", message, node.span, "put it in quotes if it is text")
             return None
         return text if number is None else number

@@ -84,7 +84,7 @@ async def delete(scan: Scan, tick: Tick) -> tuple[int, int]:
     Raises as requests do. Stopped anywhere, the next look finds the rest.
     """
     gone = stayed = 0
-    subject = naming.asked("STREAM.MSG.DELETE", scan.name)
+    subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)
 
     async def remove(twin: Twin) -> None:
         answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=PATIENCE)
@@ -105,7 +105,7 @@ _Stored = tuple[str, bytes, bytes]
 
 
 async def _stored(connection: Connection, stream: str, seq: int) -> _Stored | None:
-    subject = naming.asked("STREAM.MSG.GET", stream)
+    subject = naming.api_subject("STREAM.MSG.GET", stream)
     answer = await connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
     error = api_error(answer, subject)
     if error is not None:

@@ -22,17 +22,17 @@ from vstream.health.repair.sequence_set import Runs
 from vstream.health.snapshot import seconds_since_1970
 from vstream.jetstream import direct
 from vstream.topology import naming
-from vstream.topology.feeds import feeds, parts
 from vstream.topology.model import Role
+from vstream.topology.replication import physical_streams, replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from vstream.health.repair.live.scan import Tick
     from vstream.jetstream.direct import DirectMessage
-    from vstream.jetstream.reconnecting import SteadyConnection
-    from vstream.topology.feeds import Part
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.replication import PhysicalStream
 
 SETTLE = 1.0
 """Seconds after which it is looked again: what a server counts as taken may not be stored yet."""
@@ -67,16 +67,16 @@ def has_provenance(stream: VirtualStream) -> bool:
 async def look(
     topology: Topology,
     stream: VirtualStream,
-    connections: Mapping[str, SteadyConnection],
+    connections: Mapping[str, ReconnectingConnection],
     tick: Tick,
     *,
     for_replay: bool = True,
 ) -> Contents:
     """Read all streams of *stream*; what is missing is looked at where it is *for_replay*."""
-    origins = {part.name: part for part in parts(stream) if part.role is Role.WRITE}
+    origins = {part.name: part for part in physical_streams(stream) if part.role is Role.WRITE}
     scans: list[Scan] = []
     unread: dict[str, str] = {}
-    for part in parts(stream):
+    for part in physical_streams(stream):
         if part.role is Role.WRITE:
             continue
         scan = Scan(lag.connection_to(connections, part.place), part.name, part.place, origins)
@@ -105,7 +105,10 @@ async def look(
 
 
 async def _written(
-    origins: Mapping[str, Part], connections: Mapping[str, SteadyConnection], unread: dict[str, str], tick: Tick
+    origins: Mapping[str, PhysicalStream],
+    connections: Mapping[str, ReconnectingConnection],
+    unread: dict[str, str],
+    tick: Tick,
 ) -> dict[str, Runs]:
     """What each origin holds itself."""
     found = {}
@@ -118,7 +121,7 @@ async def _written(
 
 
 def _missing(scans: list[Scan], own: Mapping[str, Runs], stream: VirtualStream) -> list[tuple[Scan, str, Runs]]:
-    fed = {(feed.reader.name, feed.origin.name) for feed in feeds(stream)}
+    fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
     found = []
     for scan in scans:
         for origin, held in scan.held.items():
@@ -138,15 +141,17 @@ class Fetcher:
     """Fetches messages of *stream* by where they come from."""
 
     def __init__(
-        self, topology: Topology, stream: VirtualStream, connections: Mapping[str, SteadyConnection], tick: Tick
+        self, topology: Topology, stream: VirtualStream, connections: Mapping[str, ReconnectingConnection], tick: Tick
     ) -> None:
         self._topology = topology
         self._stream = stream
         self._connections = connections
         self._tick = tick
-        self._places = {part.name: part.place for part in parts(stream)}
+        self._places = {part.name: part.place for part in physical_streams(stream)}
 
-    async def replay(self, scan: Scan, origin: Part, lacks: Runs, own: Mapping[str, Runs], scans: list[Scan]) -> Replay:
+    async def replay(
+        self, scan: Scan, origin: PhysicalStream, lacks: Runs, own: Mapping[str, Runs], scans: list[Scan]
+    ) -> Replay:
         """What of *lacks* can be put into the stream of *scan* again, and from where it can be had."""
         wanted: dict[str, Runs] = {}
         left: dict[str, Runs] = defaultdict(Runs)
@@ -177,7 +182,9 @@ class Fetcher:
                 wanted[holder] = fit
         return self._replay(scan, origin, wanted, left)
 
-    def _replay(self, scan: Scan, origin: Part, wanted: Mapping[str, Runs], left: Mapping[str, Runs]) -> Replay:
+    def _replay(
+        self, scan: Scan, origin: PhysicalStream, wanted: Mapping[str, Runs], left: Mapping[str, Runs]
+    ) -> Replay:
         return Replay(
             virtual=self._stream.name,
             reader=scan.name,
@@ -198,7 +205,9 @@ class Fetcher:
                 newest[message.subject] = max(newest.get(message.subject, 0), said.seq)
         return Runs((seq, seq) for seq in newest.values() if seq in lacks)
 
-    async def fetch(self, origin: Part, holder: str, wanted: Runs) -> AsyncIterator[tuple[int, DirectMessage]]:
+    async def fetch(
+        self, origin: PhysicalStream, holder: str, wanted: Runs
+    ) -> AsyncIterator[tuple[int, DirectMessage]]:
         """The messages of *origin* that are *wanted*, ascending, from *holder*, with the subjects that *origin* has."""
         connection = lag.connection_to(self._connections, self._places[holder])
         where: dict[int, int] | None = None
@@ -218,7 +227,12 @@ class Fetcher:
             yield found
 
     async def _block(
-        self, connection: SteadyConnection, holder: str, seqs: list[int], where: Mapping[int, int] | None, region: str
+        self,
+        connection: ReconnectingConnection,
+        holder: str,
+        seqs: list[int],
+        where: Mapping[int, int] | None,
+        region: str,
     ) -> list[tuple[int, DirectMessage]]:
         there = [(seq, seq if where is None else where.get(seq)) for seq in seqs]
         known = [(seq, at) for seq, at in there if at is not None]

@@ -11,8 +11,8 @@ from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.refill import Copy, Refill
 from vstream.topology import naming
-from vstream.topology.feeds import parts
 from vstream.topology.model import Role
+from vstream.topology.replication import physical_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,8 +65,8 @@ async def _copies(
     stream: VirtualStream, lost: LostEnd, reader: StreamFacts, connections: Mapping[str, Connection]
 ) -> list[Copy]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
-    part = next(one for one in parts(stream) if one.name == reader.name)
-    is_mirror = part.role is Role.READ and naming.mirrored(stream) is not None
+    part = next(one for one in physical_streams(stream) if one.name == reader.name)
+    is_mirror = part.role is Role.READ and naming.mirrored_stream(stream) is not None
     connection = lag.connection_to(connections, part.place)
     found: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
@@ -160,7 +160,7 @@ def _acknowledged(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
             f"`{lost.origin}` did not take sequence {seq:,}: {detail or 'it answered with another sequence'}; {so_far}",
             hint="somebody publishes there: stop that, and run `vstream repair` again",
         )
-    if naming.answered_as(str(said.get("stream")), lost.origin) != lost.origin:
+    if naming.qualify_answer(str(said.get("stream")), lost.origin) != lost.origin:
         raise VstreamError(
             f"what was published in `{lost.place}` was stored in `{said.get('stream')}`, not in `{lost.origin}`; {so_far}",
             hint="`vstream probe` shows where the mapping rules of each region lead",

@@ -23,10 +23,10 @@ from vstream.health.repair.sequence_set import Runs
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import api_error
-from vstream.jetstream.source_header import provenance, replay_name, replay_of
+from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.topology import naming
-from vstream.topology.feeds import parts
 from vstream.topology.model import Role
+from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vstream.health.repair.plan import Replay
     from vstream.jetstream.connection import Connection, Reply
     from vstream.jetstream.direct import DirectMessage
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.model import Topology, VirtualStream
 
 REPAIR_KEY = "vstream.repair"
@@ -62,7 +62,7 @@ async def put_back(
     topology: Topology,
     stream: VirtualStream,
     wanted: Replay,
-    connections: Mapping[str, SteadyConnection],
+    connections: Mapping[str, ReconnectingConnection],
     tick: Tick,
 ) -> Runs:
     """
@@ -74,11 +74,11 @@ async def put_back(
     connection = _own(topology, wanted.place, connections)
     admin = JetStreamAdmin(connection)
     mark = int((await admin.info(wanted.reader))["state"]["last_seq"])
-    origin = next(part for part in parts(stream) if part.name == wanted.origin)
+    origin = next(part for part in physical_streams(stream) if part.name == wanted.origin)
     fetcher = Fetcher(topology, stream, connections, lambda *_: None)
     done = 0
     for holder, sequences in wanted.wanted.items():
-        name, token = replay_name(wanted.origin)
+        name, token = new_replay_name(wanted.origin)
         visit = _Visit(topology, stream, connection, wanted.reader, name, token, origin.place)
         await visit.announce()
         try:
@@ -98,7 +98,7 @@ async def put_back(
     return wanted.sequences - arrived
 
 
-def _own(topology: Topology, place: str, connections: Mapping[str, SteadyConnection]) -> SteadyConnection:
+def _own(topology: Topology, place: str, connections: Mapping[str, ReconnectingConnection]) -> ReconnectingConnection:
     if place in connections:
         return connections[place]
     if place in {region.name for region in topology.regions} or not connections:
@@ -116,7 +116,7 @@ class _Visit:
         self,
         topology: Topology,
         stream: VirtualStream,
-        connection: SteadyConnection,
+        connection: ReconnectingConnection,
         reader: str,
         name: str,
         token: str,
@@ -215,7 +215,7 @@ class _Visit:
 
     async def _forward(self, seq: int) -> None:
         """Let *seq* be the next."""
-        subject = naming.asked("STREAM.PURGE", self._name)
+        subject = naming.api_subject("STREAM.PURGE", self._name)
         answer = await self._connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
         if (error := api_error(answer, subject)) is not None:
             raise error
@@ -251,7 +251,7 @@ class _Visit:
             )
             if found is None:
                 return False
-            said = provenance(found.headers)
+            said = parse_provenance(found.headers)
             if said is not None and said.is_replayed and said.seq == self._at:
                 self._floor = found.seq
                 return True
@@ -268,16 +268,18 @@ class _Visit:
 
 async def leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
     """What repairs of *topology* have left, or use at this moment."""
-    origins = {part.name for stream in topology.streams for part in parts(stream) if part.role is Role.WRITE}
+    origins = {part.name for stream in topology.streams for part in physical_streams(stream) if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
     # One that was made a moment ago may not answer yet. Nobody else calls a stream so.
-    readers: dict[str, list[str]] = {name: [] for name in missing if (found := replay_of(name)) and found[0] in origins}
+    readers: dict[str, list[str]] = {
+        name: [] for name in missing if (found := parse_replay(name)) and found[0] in origins
+    }
     for name, one in observed.items():
-        found = replay_of(name)
+        found = parse_replay(name)
         if found and found[0] in origins and one.config.metadata.get(REPAIR_KEY) == topology.name:
             readers.setdefault(name, [])
         for source in one.config.source_names:
-            found = replay_of(source)
+            found = parse_replay(source)
             if found and found[0] in origins:
                 readers.setdefault(source, []).append(name)
     return tuple(
@@ -294,7 +296,7 @@ async def leftovers(topology: Topology, connection: Connection) -> tuple[Leftove
 
 
 async def _runs(connection: Connection, name: str) -> bool:
-    found = replay_of(name)
+    found = parse_replay(name)
     assert found is not None, "it was chosen by its name"
     try:
         await connection.request(f"{ALIVE}.{found[1]}", timeout=PATIENCE / 10)

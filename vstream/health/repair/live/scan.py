@@ -9,8 +9,8 @@ from vstream.health.repair.plan import Held, Reach
 from vstream.health.repair.sequence_set import Runs
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import api_error
-from vstream.jetstream.read_stream import messages
-from vstream.jetstream.source_header import provenance
+from vstream.jetstream.read_stream import read_messages
+from vstream.jetstream.source_header import parse_provenance
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vstream.errors import ServerError
     from vstream.jetstream.read_stream import StoredMessage
-    from vstream.jetstream.reconnecting import SteadyConnection
+    from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.jetstream.source_header import Provenance
 
     Tick = Callable[[int, int], None]
@@ -35,7 +35,7 @@ _PAUSE = 0.1
 class Scan:
     """What the stream *name* in *place* holds of *origins*. Empty until `go_on`."""
 
-    def __init__(self, connection: SteadyConnection, name: str, place: str, origins: Collection[str]) -> None:
+    def __init__(self, connection: ReconnectingConnection, name: str, place: str, origins: Collection[str]) -> None:
         self.connection = connection
         self.name = name
         self.place = place
@@ -101,7 +101,7 @@ def definition_of(source: dict[str, Any]) -> tuple[str, str]:
 
 
 async def provenances(
-    connection: SteadyConnection, stream: str, from_seq: int, tick: Tick
+    connection: ReconnectingConnection, stream: str, from_seq: int, tick: Tick
 ) -> AsyncIterator[tuple[StoredMessage, Provenance | None]]:
     """Headers of the messages of *stream* from *from_seq* on, up to those that its leader has now."""
     last = int((await JetStreamAdmin(connection).info(stream))["state"]["last_seq"])
@@ -109,9 +109,9 @@ async def provenances(
     while True:
         # A replica may be behind the leader: what it lacks comes with the next round.
         held = from_seq
-        async for message in messages(connection, stream, from_seq=from_seq, headers_only=True, patience=PATIENCE):
+        async for message in read_messages(connection, stream, from_seq=from_seq, headers_only=True, patience=PATIENCE):
             from_seq = message.seq + 1
-            yield message, provenance(message.headers)
+            yield message, parse_provenance(message.headers)
             done += 1
             if done % _TICK == 0:
                 tick(done, max(total, done))
@@ -122,12 +122,12 @@ async def provenances(
             await asyncio.sleep(_PAUSE)
 
 
-async def _is_deleted(connection: SteadyConnection, stream: str, first: int, last: int) -> bool:
+async def _is_deleted(connection: ReconnectingConnection, stream: str, first: int, last: int) -> bool:
     """Whether the leader holds nothing from *first* to *last* either."""
     answer = await connection.request_json(
-        naming.asked("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=PATIENCE
+        naming.api_subject("STREAM.MSG.GET", stream), {"seq": first, "next_by_subj": ">"}, timeout=PATIENCE
     )
-    error = api_error(answer, naming.asked("STREAM.MSG.GET", stream))
+    error = api_error(answer, naming.api_subject("STREAM.MSG.GET", stream))
     if error is not None:
         return _is_missing(error)
     return int(answer["message"]["seq"]) > last
@@ -139,9 +139,9 @@ def _is_missing(error: ServerError) -> bool:
     raise error
 
 
-async def sequences(connection: SteadyConnection, stream: str, tick: Tick) -> Runs:
+async def sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> Runs:
     """The sequences that *stream* holds itself: by arithmetic where few are deleted, else by reading it."""
-    subject = naming.asked("STREAM.INFO", stream)
+    subject = naming.api_subject("STREAM.INFO", stream)
     info = await connection.request_json(subject, {}, timeout=PATIENCE)
     if (error := api_error(info, subject)) is not None:
         raise error

@@ -11,7 +11,7 @@ from vstream.scenario.actions import ACTIONS, Aim, actions_of, written
 from vstream.scenario.decode import ends
 from vstream.scenario.fields import pair
 from vstream.scenario.model import Trial
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
         if name not in known[what]:
             yield Finding(
                 at=at,
-                message=f"the topology has no {what} {shown(name)}",
+                message=f"the topology has no {what} {quote_value(name)}",
                 hint=closest(name, known[what], f"there are {'these' if known[what] else 'none'}"),
                 on_key=on_key,
             )
@@ -182,7 +182,7 @@ def unknown_window(subject: ScenarioSubject) -> Iterator[Finding]:
     for index, group in enumerate(subject.document.expect):
         if group.in_ is not None and group.in_ not in known:
             hint = closest(group.in_, known, "named steps") if known else f"name a step: `as: {group.in_}`"
-            yield Finding(at=("expect", index, "in"), message=f"no step is called {shown(group.in_)}", hint=hint)
+            yield Finding(at=("expect", index, "in"), message=f"no step is called {quote_value(group.in_)}", hint=hint)
 
 
 @rule("VS506", "nothing-to-heal", Severity.ERROR)
@@ -230,7 +230,7 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Finding]:
             if name not in names:
                 yield Finding(
                     at=(*place, number),
-                    message=f"no fault called {shown(name)} is open here{_why(subject, name, moment.index)}",
+                    message=f"no fault called {quote_value(name)} is open here{_why(subject, name, moment.index)}",
                     hint=closest(name, names, "open here") if names else "no fault that has a name is open here",
                 )
 
@@ -292,7 +292,7 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
                 inside = () if region is None else (region,)
                 yield Finding(
                     at=("expect", index, "works", *inside, operation),
-                    message=f"no operation is called {shown(operation)}",
+                    message=f"no operation is called {quote_value(operation)}",
                     hint=closest(operation, known, "there are"),
                     on_key=True,
                 )

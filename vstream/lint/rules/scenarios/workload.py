@@ -11,7 +11,7 @@ from vstream.scenario.actions import written
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
 from vstream.subjects.algebra import is_literal, matches
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,19 +81,19 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
         elif brace := next((one for one in "{}" if one in example), None):
             yield Finding(
                 at=at,
-                message=f"the `{brace}` in {shown(one.subject)} has no other half: it would be published as it stands",
+                message=f"the `{brace}` in {quote_value(one.subject)} has no other half: it would be published as it stands",
                 hint="placeholders are `{region}`, `{key}` and `{n}`",
             )
         elif not is_literal(example):
             hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
-            yield Finding(at=at, message=f"{shown(one.subject)} is no subject that one can publish on", hint=hint)
+            yield Finding(at=at, message=f"{quote_value(one.subject)} is no subject that one can publish on", hint=hint)
         else:
             for name in streams:
                 stream = subject.streams.get(name)
                 if stream is not None and not any(matches(example, pattern) for pattern in stream.subjects):
                     yield Finding(
                         at=at,
-                        message=f"stream `{name}` does not take {shown(one.subject)}",
+                        message=f"stream `{name}` does not take {quote_value(one.subject)}",
                         hint=f"it takes {join_names(stream.subjects)}",
                     )
 

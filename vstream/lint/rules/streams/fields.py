@@ -9,7 +9,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.streams.values import mirror, sources, stated_version
 from vstream.lint.rules.wording import format_version
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +108,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Finding]:
         if not name:
             message = "the stream has no name"
         elif bad:
-            message = f"the name {shown(name)} holds {', '.join(repr(one) for one in bad)}"
+            message = f"the name {quote_value(name)} holds {', '.join(repr(one) for one in bad)}"
         elif len(name.encode()) > _LONGEST_NAME:
             message = f"the name has {len(name.encode())} bytes, {_LONGEST_NAME} are allowed"
         else:

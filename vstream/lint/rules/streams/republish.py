@@ -82,7 +82,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
 def _is_for_its_region(stream: StreamFile) -> bool:
     """Whether it publishes what it takes from others to core subscribers, which no other region's clients hear."""
     everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
-    aside = {routing.value for routing in Routing if routing.is_written_aside}
+    aside = {routing.value for routing in Routing if routing.has_write_beside_read}
     return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in aside
 
 

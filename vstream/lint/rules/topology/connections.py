@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import join_names
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,5 +86,5 @@ def _address_problem(url: str, schemes: tuple[str, ...], example: str) -> tuple[
     except ValueError:
         is_address = False
     if not is_address or not url.isprintable() or " " in url or "," in url:
-        return f"{shown(url)} is no address", f"write `{example}`"
+        return f"{quote_value(url)} is no address", f"write `{example}`"
     return None

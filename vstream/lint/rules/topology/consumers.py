@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.subjects import algebra
-from vstream.syntax.quoting import shown
-from vstream.topology import derived_fields
+from vstream.syntax.quoting import quote_value
+from vstream.topology import reserved_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,10 +120,10 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
     for key in consumer.config:
         name, at = key.lower(), (*path, "config", key)
         since = _SINCE.get(name)
-        if name in derived_fields.OF_CONSUMERS:
+        if name in reserved_fields.CONSUMER_FIELDS:
             yield Finding(
                 at=at,
-                message=f"`{key}` cannot be set: {derived_fields.OF_CONSUMERS[name]}",
+                message=f"`{key}` cannot be set: {reserved_fields.CONSUMER_FIELDS[name]}",
                 hint="remove it",
                 on_key=True,
             )
@@ -213,7 +213,7 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Finding]:
             if not algebra.is_valid(one):
                 yield Finding(
                     at=at,
-                    message=f"{shown(one)} is no valid subject",
+                    message=f"{quote_value(one)} is no valid subject",
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )
             elif not any(algebra.overlaps(one, other) for other in stream.subjects if algebra.is_valid(other)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import format_version
-from vstream.topology import derived_fields
+from vstream.topology import reserved_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,11 +77,11 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
         for key in level.config or {}:
             # Servers read keys in any mixture of cases.
             name, at = key.lower(), (*path, "config", key)
-            if name in derived_fields.OF_STREAMS:
+            if name in reserved_fields.STREAM_FIELDS:
                 yield Finding(
                     at=at,
-                    message=f"`{key}` is vstream's own: {derived_fields.OF_STREAMS[name]}",
-                    hint=derived_fields.way_out(name),
+                    message=f"`{key}` is vstream's own: {reserved_fields.STREAM_FIELDS[name]}",
+                    hint=reserved_fields.advice_for(name),
                     on_key=True,
                 )
             elif name in _WORDS:

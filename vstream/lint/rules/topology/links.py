@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import join_names
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Finding]:
         ends = naming.link_ends(key, regions)
         message, hint = _problem(key, ends, regions)
         if message is None and (first := seen.setdefault(frozenset(ends[0]), key)) != key:
-            message = f"{shown(key)} is the same link as {shown(first)}"
+            message = f"{quote_value(key)} is the same link as {quote_value(first)}"
             hint = "both describe both directions: keep one of them"
         if message is not None:
             yield Finding(at=("links", key), message=message, hint=hint, on_key=True)
@@ -60,11 +60,11 @@ def bad_link(subject: TopologySubject) -> Iterator[Finding]:
 def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:
     match ends:
         case [(one, other)] if one == other:
-            return f"{shown(key)} is a link of a region to itself", "links are between regions, as `west-east`"
+            return f"{quote_value(key)} is a link of a region to itself", "links are between regions, as `west-east`"
         case [_]:
             return None, None
         case [] if len(regions) < 2:  # noqa: PLR2004 - a link has two ends
-            return f"{shown(key)} is no link: there is only one region", "remove it"
+            return f"{quote_value(key)} is no link: there is only one region", "remove it"
         case []:
             slash, dash = naming.LINK_SEPARATORS
             separator = slash if any(dash in region for region in regions) else dash
@@ -75,6 +75,6 @@ def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[st
                 if close
                 else f"write it like `{known[0]}`; regions: {join_names(regions)}"
             )
-            return f"{shown(key)} is not the link of two regions", hint
+            return f"{quote_value(key)} is not the link of two regions", hint
     meant = " or ".join(f"`{one}` and `{other}`" for one, other in ends)
-    return f"{shown(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"
+    return f"{quote_value(key)} can be the link of {meant}", "write `/` between the two regions: it is in no name"

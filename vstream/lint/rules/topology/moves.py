@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Consistency, Naming, Routing, Security
-from vstream.topology.stream_config import HIDDEN
+from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,10 +105,10 @@ def _account(topology: Topology, account: str) -> Iterator[Finding]:
             hint="remove it",
             on_key=True,
         )
-    if account.startswith(HIDDEN):
+    if account.startswith(HIDDEN_PREFIXES):
         yield Finding(
             at=at,
-            message=f"{shown(account)} cannot be the account of clients: hidden accounts begin so",
+            message=f"{quote_value(account)} cannot be the account of clients: hidden accounts begin so",
             hint="call it otherwise, such as `APP`",
         )
     if topology.security is Security.OPERATOR:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import closest
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Finding]:
         if region not in document.regions:
             yield Finding(
                 at=at,
-                message=f"{what} unknown region {shown(region)}",
+                message=f"{what} unknown region {quote_value(region)}",
                 hint=closest(region, known, "defined regions"),
                 on_key=on_key,
             )
@@ -125,7 +125,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
             if preset not in known:
                 yield Finding(
                     at=("streams", name, "extends", index),
-                    message=f"stream `{name}` extends unknown preset {shown(preset)}",
+                    message=f"stream `{name}` extends unknown preset {quote_value(preset)}",
                     hint=closest(preset, known, "defined presets"),
                 )
 

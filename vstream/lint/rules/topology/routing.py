@@ -8,10 +8,10 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.model import Consistency, Naming, Routing, Security
-from vstream.topology.stream_config import HIDDEN
+from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
                 hint="make it `virtual`, or use `routing: accounts`, which has all models",
             )
     for region in topology.regions:
-        if region.name.startswith(HIDDEN):
+        if region.name.startswith(HIDDEN_PREFIXES):
             yield Finding(
                 at=("regions", region.name),
                 message=f"`{region.name}` cannot be the name of a domain: hidden accounts begin so",
@@ -161,7 +161,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
             if other != region:
                 yield Finding(
                     at=("connect", region, *field),
-                    message=f"region `{region}` is reached as region `{other}` is, by the {field[-1]} {shown(value)}: "
+                    message=f"region `{region}` is reached as region `{other}` is, by the {field[-1]} {quote_value(value)}: "
                     "a user belongs to one region",
                     hint=f"name one of region `{region}`, such as `{own.format(regional_user(VSTREAM_USER, region))}`",
                 )
@@ -206,11 +206,11 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
         at = ("roots", index)
         problem = subject_problem(root)
         if problem is not None:
-            yield Finding(at=at, message=f"{shown(root)} {problem[0]}", hint=problem[1] or "name another root")
+            yield Finding(at=at, message=f"{quote_value(root)} {problem[0]}", hint=problem[1] or "name another root")
         elif subject.topology.routing is Routing.MAPPED and subject.topology.moves_to is None:
             yield Finding(
                 at=at,
-                message=f"{shown(root)} is a root without `routing: accounts`, `domains` or `regional`",
+                message=f"{quote_value(root)} is a root without `routing: accounts`, `domains` or `regional`",
                 hint="remove it, or say so",
             )
         else:
@@ -224,11 +224,13 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Finding]:
         (stream, one) for stream in topology.streams for one in stream.subjects if subject_algebra.overlaps(one, root)
     ]
     if other is not None:
-        yield Finding(at=at, message=f"{shown(root)} overlaps the root {shown(other)}", hint="keep one of the two")
+        yield Finding(
+            at=at, message=f"{quote_value(root)} overlaps the root {quote_value(other)}", hint="keep one of the two"
+        )
     elif topology.streams and not below:
         yield Finding(
             at=at,
-            message=f"no stream is below {shown(root)}: messages there reach nobody, and every publish pays for the rule",
+            message=f"no stream is below {quote_value(root)}: messages there reach nobody, and every publish pays for the rule",
             hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
             severity=Severity.WARNING,
         )
@@ -236,13 +238,13 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Finding]:
         if stream.consistency.has_origin:
             yield Finding(
                 at=at,
-                message=f"{shown(root)} holds {shown(one)} of the {stream.consistency.value} stream "
+                message=f"{quote_value(root)} holds {quote_value(one)} of the {stream.consistency.value} stream "
                 f"`{stream.name}`, which takes all publishes in one place",
                 hint="give that stream a subject outside of it",
             )
         elif not subject_algebra.is_subset(one, root):
             yield Finding(
                 at=at,
-                message=f"{shown(root)} holds only a part of {shown(one)} of stream `{stream.name}`",
+                message=f"{quote_value(root)} holds only a part of {quote_value(one)} of stream `{stream.name}`",
                 hint="widen the root, or give the stream another subject",
             )

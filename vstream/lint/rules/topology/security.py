@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.render.accounts import profile
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Naming, Routing, Security
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _certificates(topology: Topology) -> Iterator[Finding]:
         if user not in users:
             yield Finding(
                 at=("security", "certificates", user),
-                message=f"there is no user {shown(user)}",
+                message=f"there is no user {quote_value(user)}",
                 hint=f"there are {', '.join(users)}",
                 on_key=True,
             )
@@ -102,6 +102,6 @@ def _certificates(topology: Topology) -> Iterator[Finding]:
         if other != user:
             yield Finding(
                 at=("security", "certificates", user if user in topology.certificates else other),
-                message=f"users `{other}` and `{user}` have certificates of one name, {shown(name)}",
+                message=f"users `{other}` and `{user}` have certificates of one name, {quote_value(name)}",
                 hint="give each a name of its own: servers could not tell them apart",
             )

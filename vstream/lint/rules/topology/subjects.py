@@ -10,7 +10,7 @@ from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import join_names
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
-from vstream.syntax.quoting import shown
+from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 from vstream.topology.model import Naming, Role
 
@@ -63,7 +63,7 @@ def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
                 message, hint = problem
                 at: Path = ("streams", name, "subjects", index)
                 own = f"give the stream a root of its own, such as `{name}.>`"
-                yield Finding(at=at, message=f"{shown(one)} {message}", hint=hint or own)
+                yield Finding(at=at, message=f"{quote_value(one)} {message}", hint=hint or own)
 
 
 _RESERVED = frozenset(
@@ -90,11 +90,14 @@ def subject_problem(subject: str) -> tuple[str, str | None] | None:
 def _token_problem(token: str) -> tuple[str, str] | None:
     # In the destination of a mapping, servers would read these as functions.
     if parse_token(token) is not None:
-        return f"holds a mapping function, {shown(token)}, which has no meaning in a subject", "choose another token"
+        return (
+            f"holds a mapping function, {quote_value(token)}, which has no meaning in a subject",
+            "choose another token",
+        )
     # Where servers choose a mapping rule, any token that begins with `*` matches everything.
     if not naming.is_wildcard(token) and ("*" in token or ">" in token):
         return (
-            f"holds {shown(token)}, which is no wildcard",
+            f"holds {quote_value(token)}, which is no wildcard",
             "a wildcard is a token of its own: `*` for one, `>` for the rest",
         )
     return None
@@ -189,7 +192,9 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
         tokens = canary.split(".")
         if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
             yield Finding(
-                at=at, message=f"{shown(canary)} is no canary subject", hint="a literal subject, with at most one `*`"
+                at=at,
+                message=f"{quote_value(canary)} is no canary subject",
+                hint="a literal subject, with at most one `*`",
             )
             continue
         if stream.subjects and not any(subject_algebra.is_subset(canary, pattern) for pattern in stream.subjects):
@@ -250,6 +255,6 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
             if rest and rest[0] in regions:
                 yield Finding(
                     at=("streams", name, "subjects", index),
-                    message=f"{shown(one)} names a region where `naming: blog` puts one",
+                    message=f"{quote_value(one)} names a region where `naming: blog` puts one",
                     hint="use `naming: isolated`, or another subject",
                 )

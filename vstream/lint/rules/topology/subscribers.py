@@ -53,7 +53,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
     for stream in subject.topology.streams:
         if not stream.core_subscribers:
             continue
-        if routing is Routing.MAPPED or (routing.is_written_aside and stream.consistency.has_origin):
+        if routing is Routing.MAPPED or (routing.has_write_beside_read and stream.consistency.has_origin):
             is_heard = routing is Routing.MAPPED and stream.consistency.has_origin
             yield Finding(
                 at=("streams", stream.name, "core_subscribers"),
@@ -69,7 +69,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
                 on_key=True,
             )
             continue
-        role, places = (Role.READ, stream.read) if routing.is_written_aside else (Role.WRITE, stream.write)
+        role, places = (Role.READ, stream.read) if routing.has_write_beside_read else (Role.WRITE, stream.write)
         for region in places:
             for path, level in levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):

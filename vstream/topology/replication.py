@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PhysicalStream:
     """A physical stream: its name, and the region, or the stretch cluster, that it lives in."""
 
     virtual: str
@@ -27,18 +27,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
+class ReplicationPair:
     """One physical stream that takes everything from another."""
 
     virtual: str
-    origin: Part
-    reader: Part
+    origin: PhysicalStream
+    reader: PhysicalStream
 
 
-def parts(stream: VirtualStream) -> tuple[Part, ...]:
+def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     """The physical streams of *stream*."""
     return tuple(
-        Part(
+        PhysicalStream(
             virtual=stream.name,
             name=naming.physical_name(stream, part.role, part.place),
             place=part.place,
@@ -62,23 +62,23 @@ class Durable:
 def durables(topology: Topology) -> tuple[Durable, ...]:
     """The consumers of all virtual streams, region by region."""
     return tuple(
-        Durable(virtual=stream.name, stream=naming.read_in(stream, region), name=one.name, region=region)
+        Durable(virtual=stream.name, stream=naming.read_stream_in(stream, region), name=one.name, region=region)
         for stream in topology.streams
         for one in stream.consumers
         for region in one.regions
     )
 
 
-def all_parts(topology: Topology) -> tuple[Part, ...]:
+def all_physical_streams(topology: Topology) -> tuple[PhysicalStream, ...]:
     """The physical streams of all virtual streams."""
-    return tuple(part for stream in topology.streams for part in parts(stream))
+    return tuple(part for stream in topology.streams for part in physical_streams(stream))
 
 
-def feeds(stream: VirtualStream) -> Iterator[Feed]:
+def replication_pairs(stream: VirtualStream) -> Iterator[ReplicationPair]:
     """Every pair of physical streams of which one takes from the other."""
-    own = parts(stream)
+    own = physical_streams(stream)
     by_name = {part.name: part for part in own}
-    mirrored = naming.mirrored(stream)
+    mirrored = naming.mirrored_stream(stream)
     for reader in own:
         if reader.role in {Role.WRITE, Role.ORIGIN}:
             continue
@@ -87,4 +87,4 @@ def feeds(stream: VirtualStream) -> Iterator[Feed]:
         else:
             origins = [part for part in own if part.role is Role.WRITE]
         for origin in origins:
-            yield Feed(virtual=stream.name, origin=origin, reader=reader)
+            yield ReplicationPair(virtual=stream.name, origin=origin, reader=reader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-OF_STREAMS: Final = {
+STREAM_FIELDS: Final = {
     "name": "it is derived from the virtual stream and the region",
     "subjects": "they follow from the virtual stream's `subjects` and `naming`",
     "sources": "what is sourced follows from `consistency`",
@@ -17,7 +17,7 @@ OF_STREAMS: Final = {
     "sealed": "a sealed stream stores nothing",
 }
 """Keys that decide whether a virtual stream works, and why."""
-OF_CONSUMERS: Final = {
+CONSUMER_FIELDS: Final = {
     "name": "it is the key under `consumers`",
     "durable_name": "it is the key under `consumers`",
     "deliver_subject": "each region would push its own copy of every message to it",
@@ -35,6 +35,6 @@ _INSTEAD: Final = {
 }
 
 
-def way_out(key: str) -> str:
+def advice_for(key: str) -> str:
     """What to do instead of setting *key*."""
     return _INSTEAD.get(key, "remove it")
