@@ -17,10 +17,10 @@ from rich.console import Console
 from tests.health.doctor.test_examine import TEXT, TOPOLOGY, healthy
 from tests.support.command import vstream
 from vstream.cli.views.status import screen
-from vstream.health.prometheus import exposition
-from vstream.health.report import Picture, State
-from vstream.health.snapshot import Sighting, Tail
-from vstream.health.status import judge
+from vstream.health.prometheus import render_metrics
+from vstream.health.report import PairState, Status
+from vstream.health.snapshot import BeaconSighting, Lag
+from vstream.health.status import assess
 from vstream.lint import load_topology
 
 NAME = re.compile(r"vstream_[a-z_]+")
@@ -28,7 +28,7 @@ NAME = re.compile(r"vstream_[a-z_]+")
 
 def metrics(**more: Any) -> dict[str, list[Any]]:
     facts = replace(healthy(), **more)
-    text = exposition('ac"me\\', judge(TOPOLOGY, facts))
+    text = render_metrics('ac"me\\', assess(TOPOLOGY, facts))
     return {family.name: list(family.samples) for family in text_string_to_metric_families(text)}
 
 
@@ -45,14 +45,14 @@ def test_everything_is_read_back() -> None:
 
 def test_a_pair_that_is_not_well() -> None:
     pair = ("foo-write-west", "foo-read-east")
-    found = metrics(tails={pair: Tail(last=3, first=1, cursor=5)})
+    found = metrics(lags={pair: Lag(last=3, first=1, cursor=5)})
     (sample,) = found["vstream_pair_state"]
     assert sample.labels | {"topology": ""} == {
         "topology": "",
         "stream": "foo",
         "origin": "west",
         "reader": "east",
-        "state": State.ROLLED_BACK.value,
+        "state": PairState.ROLLED_BACK.value,
     }
 
 
@@ -62,29 +62,33 @@ def test_margins_and_beacons() -> None:
     assert {sample.value for sample in found["vstream_pair_kept_seconds"]} == {3600}
     assert found["vstream_beacon_age_seconds"] == []
     seen = (
-        Sighting(stream="foo", origin="west", reader="east", sent=1.0, age=7.0),
-        Sighting(stream="foo", origin="west", reader="west", problem="there is none", is_absent=True),
-        Sighting(stream="foo", origin="west", reader="central", problem="region `central` cannot be reached: why"),
+        BeaconSighting(stream="foo", origin="west", reader="east", sent=1.0, age=7.0),
+        BeaconSighting(stream="foo", origin="west", reader="west", problem="there is none", is_absent=True),
+        BeaconSighting(
+            stream="foo", origin="west", reader="central", problem="region `central` cannot be reached: why"
+        ),
     )
     (sample,) = metrics(beacons=seen)["vstream_beacon_age_seconds"]
     assert (sample.labels["origin"], sample.labels["reader"], sample.value) == ("west", "east", 7)
 
     pair = ("foo-write-west", "foo-read-east")
-    late = Tail(last=5, first=1, cursor=4, oldest_seq=5, oldest_at=facts.at - 2400, max_age=3600.0)
-    picture = judge(TOPOLOGY, replace(facts, tails={pair: late}))
+    late = Lag(last=5, first=1, cursor=4, oldest_seq=5, oldest_at=facts.at - 2400, max_age=3600.0)
+    picture = assess(TOPOLOGY, replace(facts, lags={pair: late}))
     thin = picture.thinnest
     assert thin is not None
     assert (thin.origin, thin.reader, thin.kept) == (*pair, 3600)
     assert thin.margin == pytest.approx(1200)
     assert picture.as_dict()["margin"] == thin.as_dict()
     assert "outage margin 20 min  (west → east, `foo-write-west` keeps 1 h, 40 min of it gone)" in shown(picture)
-    assert "outage margin 1 h  (" in shown(judge(TOPOLOGY, facts))
+    assert "outage margin 1 h  (" in shown(assess(TOPOLOGY, facts))
     assert "newest beacon" not in shown(picture)
-    seen_now = shown(judge(TOPOLOGY, replace(facts, beacons=seen)))
+    seen_now = shown(assess(TOPOLOGY, replace(facts, beacons=seen)))
     assert re.search(r"west +there is none +\? no answer +7 s", seen_now), seen_now
     # What is lost already has no margin left.
     lossy = replace(late, cursor=1, first=5)
-    (worst,) = [one for one in judge(TOPOLOGY, replace(facts, tails={pair: lossy})).pairs if one.state is State.LOSSY]
+    (worst,) = [
+        one for one in assess(TOPOLOGY, replace(facts, lags={pair: lossy})).pairs if one.state is PairState.LOSSY
+    ]
     assert worst.margin == 0
 
 
@@ -95,14 +99,14 @@ def test_a_stream_that_is_full_keeps_less_than_its_age() -> None:
 
     def kept(number: int) -> set[float | None]:
         origin = replace(facts.streams["foo-write-west"], bytes=number, first_at=facts.at - 60)
-        picture = judge(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
+        picture = assess(topology, replace(facts, streams={**facts.streams, origin.name: origin}))
         return {one.kept for one in picture.pairs if one.origin == origin.name}
 
     assert kept(500) == {3600}
     assert kept(990) == {60}
 
 
-def shown(picture: Picture) -> str:
+def shown(picture: Status) -> str:
     console = Console(width=120)
     with console.capture() as capture:
         console.print(screen(picture, width=120))
@@ -110,7 +114,7 @@ def shown(picture: Picture) -> str:
 
 
 def test_nothing_answers() -> None:
-    (family,) = text_string_to_metric_families(exposition("acme", None))
+    (family,) = text_string_to_metric_families(render_metrics("acme", None))
     assert [(sample.name, sample.value) for sample in family.samples] == [("vstream_up", 0)]
 
 
@@ -150,7 +154,7 @@ def test_the_dashboard_needs_no_editing() -> None:
 
 def test_alerts_are_whole() -> None:
     rules = yaml.safe_load(vstream("export", "--alerts").out)
-    states = {state.value for state in State}
+    states = {state.value for state in PairState}
     for group in rules["groups"]:
         for rule in group["rules"]:
             assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command import vstream
 from tests.support.paths import ROOT
-from vstream.health.sizing import Load, Sizing, sizing
+from vstream.health.sizing import Load, Sizing, estimate_size
 from vstream.lint import load_topology
 from vstream.topology import graph
 
@@ -28,7 +28,7 @@ streams:
 
 def sized(load_: Load, *, room: str = "10GB", write: str = "") -> Sizing:
     topology = load_topology.load(TEXT.format(room=room, write=write).encode(), "sized.yaml").require()
-    return sizing(topology, {"foo": load_})
+    return estimate_size(topology, {"foo": load_})
 
 
 def test_a_virtual_stream() -> None:

@@ -14,9 +14,9 @@ from vstream.errors import NoRespondersError, NotReachableError, ServerError, Vs
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, Reply
 from vstream.probe import hops
-from vstream.probe.checks import run
-from vstream.probe.report import Check, Hop, Status
-from vstream.probe.target import Target
+from vstream.probe.checks import run_probe
+from vstream.probe.report import Check, CheckStatus, Hop
+from vstream.probe.target import ProbeTarget
 
 STORED = {
     "Nats-Stream": "foo-read-west",
@@ -61,19 +61,19 @@ def connection(answers: Mapping[str, Reply | Exception | Mapping[str, Any]]) -> 
 
 async def mapping(answer: Reply | Exception | Mapping[str, Any], *, seconds: float = 5.0) -> Check:
     known = topology()
-    target = Target(
+    target = ProbeTarget(
         topology=known,
         stream=known.streams[0],
         region="west",
         connection=connection({"foo._vstream_probe": answer}),
         deadline=time.monotonic() + seconds,
     )
-    return await hops.mapping(target, "foo.>")
+    return await hops.probe_mapping(target, "foo.>")
 
 
 async def test_a_stream_that_stores_the_probe_is_named_with_the_sequence() -> None:
     check = await mapping({"stream": "legacy", "seq": 12})
-    assert check.status is Status.FAILED
+    assert check.status is CheckStatus.FAILED
     assert check.detail == (
         "MESSAGE STORED: `legacy`, which is no stream of `foo` ignored the expectation and stored the probe "
         "as sequence 12"
@@ -86,26 +86,26 @@ async def test_a_stream_that_stores_the_probe_is_named_with_the_sequence() -> No
     [
         (
             {"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}, "stream": "s"},
-            Status.FAILED,
+            CheckStatus.FAILED,
             "`s` answers: maximum messages exceeded (503/10077)",
         ),
-        ({"error": {"code": 400, "err_code": 10060}}, Status.UNKNOWN, "a stream answered without naming itself"),
-        ({}, Status.FAILED, "what answered is no stream"),
-        (Reply(data=b"hello", headers={}), Status.FAILED, "what answered is no stream"),
-        (Reply(data=b"[1]", headers={}), Status.FAILED, "what answered is no stream"),
-        (NotReachableError("no answer"), Status.FAILED, "no answer"),
+        ({"error": {"code": 400, "err_code": 10060}}, CheckStatus.UNKNOWN, "a stream answered without naming itself"),
+        ({}, CheckStatus.FAILED, "what answered is no stream"),
+        (Reply(data=b"hello", headers={}), CheckStatus.FAILED, "what answered is no stream"),
+        (Reply(data=b"[1]", headers={}), CheckStatus.FAILED, "what answered is no stream"),
+        (NotReachableError("no answer"), CheckStatus.FAILED, "no answer"),
     ],
 )
 async def test_other_answers_are_no_pass(
-    answer: Reply | Exception | Mapping[str, Any], status: Status, detail: str
+    answer: Reply | Exception | Mapping[str, Any], status: CheckStatus, detail: str
 ) -> None:
     check = await mapping(answer)
     assert (check.status, check.detail) == (status, detail)
 
 
 async def test_silence_proves_nothing_where_there_was_no_time() -> None:
-    assert (await mapping(NotReachableError("no answer"), seconds=0.5)).status is Status.UNKNOWN
-    assert (await mapping({"stream": "s", "seq": 1}, seconds=-1.0)).status is Status.UNKNOWN
+    assert (await mapping(NotReachableError("no answer"), seconds=0.5)).status is CheckStatus.UNKNOWN
+    assert (await mapping({"stream": "s", "seq": 1}, seconds=-1.0)).status is CheckStatus.UNKNOWN
 
 
 async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
@@ -122,12 +122,12 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
             for stream in known.streams
         ),
     )
-    report = await run(silent, {}, deadline=1.0, on_progress=lambda _: None)
+    report = await run_probe(silent, {}, deadline=1.0, on_progress=lambda _: None)
     (canary,) = [check for check in report.checks if check.hop is Hop.CANARY]
-    assert (canary.status, canary.region) == (Status.SKIPPED, None)
+    assert (canary.status, canary.region) == (CheckStatus.SKIPPED, None)
     assert canary.hint is not None
     assert "`canary: foo._canary.*`" in canary.hint
-    assert [check.hop for check in report.checks if check.status is Status.FAILED] == [Hop.CONNECTION] * 3
+    assert [check.hop for check in report.checks if check.status is CheckStatus.FAILED] == [Hop.CONNECTION] * 3
     assert not report.passed
 
 

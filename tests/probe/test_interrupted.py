@@ -28,7 +28,7 @@ from vstream.jetstream.connection import open_connection
 from vstream.lab import lab
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
-from vstream.probe.report import Hop, Progress, Status
+from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
@@ -68,7 +68,7 @@ async def test_a_cancelled_probe_cleans_up(world: World) -> None:
     assert set((await world.messages()).values()) == {0}
     cleaned = {step.check.answered_by: step.check for step in steps if step.check.hop is Hop.CLEANUP}
     assert len(cleaned) == 6
-    assert {check.status for check in cleaned.values()} == {Status.OK}
+    assert {check.status for check in cleaned.values()} == {CheckStatus.OK}
 
 
 async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: World) -> None:
@@ -100,7 +100,7 @@ async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
     await world.create_all()
     report = await world.probe(deadline=0.0)
     assert not report.passed
-    assert {check.status for check in report.checks} == {Status.UNKNOWN, Status.SKIPPED}
+    assert {check.status for check in report.checks} == {CheckStatus.UNKNOWN, CheckStatus.SKIPPED}
     assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
 
 
@@ -130,7 +130,7 @@ async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool)
             }
         else:
             (check,) = of(report, Hop.CONNECTION)
-            assert (check.region, check.status) == ("west", Status.FAILED)
+            assert (check.region, check.status) == ("west", CheckStatus.FAILED)
             assert "region `west` cannot be reached" in check.detail
         matrix = report.matrix()
         assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
@@ -159,8 +159,8 @@ async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:
     matrix = report.matrix()
     assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
     publish = bad(report)["canary_publish", "west", "west"]
-    assert publish.status is Status.UNKNOWN
+    assert publish.status is CheckStatus.UNKNOWN
     # It may be stored once the server goes on: the report says by which mark to know it.
     left = [check for check in of(report, Hop.CLEANUP) if check.answered_by == "foo-write-west"]
-    assert [check.status for check in left] == [Status.UNKNOWN]
+    assert [check.status for check in left] == [CheckStatus.UNKNOWN]
     assert "Vstream-Canary" in str(left[0].hint)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.support.probing import REGIONS, World, bad, empty_world, of, physical, running_lab, until
 from vstream.errors import VstreamError
-from vstream.probe.report import Hop, Progress, Status
+from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role
 
 pytestmark = pytest.mark.lab
@@ -55,7 +55,7 @@ async def test_all_is_green_and_nothing_is_left(world: World) -> None:
 
     assert bad(report) == {}
     assert report.passed
-    assert {check.status for check in report.checks} == {Status.OK}
+    assert {check.status for check in report.checks} == {CheckStatus.OK}
     assert [step.done for step in steps] == list(range(1, len(report.checks) + 1))
     assert {step.total for step in steps} == {len(report.checks)}
     assert [(check.region, check.subject, check.answered_by) for check in of(report, Hop.MAPPING)] == [
@@ -88,7 +88,7 @@ async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
     report = await world.probe(all_forms=True, on_progress=steps.append)
     assert bad(report) == {}
     assert {step.total for step in steps} == {len(report.checks)}
-    assert {check.status for check in report.checks} == {Status.OK}
+    assert {check.status for check in report.checks} == {CheckStatus.OK}
     for hop in (Hop.FORM, Hop.PULL, Hop.OWN_READ):
         answered = {(check.region, check.answered_by) for check in of(report, hop) if check.answered_by}
         assert answered == {(region, f"foo-read-{region}") for region in REGIONS}
@@ -101,7 +101,7 @@ async def test_every_form_is_tried_and_nothing_is_left(world: World) -> None:
     # A form that has a rule of its own, and only that, leads elsewhere.
     await world.load_mappings("west", crossed(f"{API}.DIRECT.GET.foo.>"))
     report = await world.probe(all_forms=True)
-    failed = {(check.form, check.region): check for check in report.checks if check.status is Status.FAILED}
+    failed = {(check.form, check.region): check for check in report.checks if check.status is CheckStatus.FAILED}
     assert set(failed) == {("subject appended", "west")}
     assert "the read stream of region `east`" in failed["subject appended", "west"].detail
 
@@ -273,7 +273,7 @@ async def test_what_cannot_be_removed_is_named(world: World) -> None:
     report = await world.probe()
     assert set(bad(report)) == {("cleanup", None, "east")}
     check = bad(report)["cleanup", None, "east"]
-    assert check.status is Status.FAILED
+    assert check.status is CheckStatus.FAILED
     assert check.detail == (
         "canaries at sequence 1, 2, 3 of `foo-read-east` could not be removed: message delete not permitted (500/10057) "
         "on `$JS.API.STREAM.MSG.DELETE.foo-read-east`"

@@ -9,16 +9,16 @@ import pytest
 
 from vstream.cli.views import probe as view
 from vstream.probe.junit import to_junit
-from vstream.probe.report import Check, Hop, ProbeReport, Status
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport
 
 
-def check(status: Status, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
+def check(status: CheckStatus, hop: Hop = Hop.MAPPING, stream: str = "foo", **fields: object) -> Check:
     values: dict[str, object] = {"region": "west", "detail": "seen", **fields}
     return Check(stream=stream, hop=hop, status=status, **values)  # type: ignore[arg-type]
 
 
 def arrival(origin: str, reader: str, ms: float | None, stream: str = "foo") -> Check:
-    status = Status.FAILED if ms is None else Status.OK
+    status = CheckStatus.FAILED if ms is None else CheckStatus.OK
     return check(status, Hop.CANARY, stream, region=reader, origin=origin, elapsed_ms=ms)
 
 
@@ -30,21 +30,21 @@ def report(*checks: Check) -> ProbeReport:
     ("statuses", "passed"),
     [
         ([], False),
-        ([Status.SKIPPED], False),
-        ([Status.UNKNOWN], False),
-        ([Status.OK], True),
-        ([Status.OK, Status.SKIPPED], True),
-        ([Status.OK, Status.UNKNOWN], False),
-        ([Status.OK, Status.FAILED], False),
+        ([CheckStatus.SKIPPED], False),
+        ([CheckStatus.UNKNOWN], False),
+        ([CheckStatus.OK], True),
+        ([CheckStatus.OK, CheckStatus.SKIPPED], True),
+        ([CheckStatus.OK, CheckStatus.UNKNOWN], False),
+        ([CheckStatus.OK, CheckStatus.FAILED], False),
     ],
 )
-def test_nothing_seen_is_never_a_pass(statuses: list[Status], passed: bool) -> None:
+def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], passed: bool) -> None:
     assert report(*(check(status) for status in statuses)).passed is passed
 
 
 def test_counts_name_every_status() -> None:
-    counts = report(check(Status.OK), check(Status.OK), check(Status.SKIPPED)).counts
-    assert counts == {Status.OK: 2, Status.FAILED: 0, Status.SKIPPED: 1, Status.UNKNOWN: 0}
+    counts = report(check(CheckStatus.OK), check(CheckStatus.OK), check(CheckStatus.SKIPPED)).counts
+    assert counts == {CheckStatus.OK: 2, CheckStatus.FAILED: 0, CheckStatus.SKIPPED: 1, CheckStatus.UNKNOWN: 0}
 
 
 def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
@@ -54,7 +54,7 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
         arrival("east", "west", None),
         arrival("west", "east", 7.0, stream="bar"),
         arrival("east", "west", 3.0, stream="bar"),
-        check(Status.OK, elapsed_ms=99.0),
+        check(CheckStatus.OK, elapsed_ms=99.0),
     )
     assert found.matrix() == {"west": {"west": 0.0, "east": 12.0}, "east": {"west": None}}
     assert found.matrix("bar") == {"west": {"east": 7.0}, "east": {"west": 3.0}}
@@ -62,7 +62,7 @@ def test_the_matrix_shows_the_slowest_stream_and_hides_no_failure() -> None:
 
 
 def test_a_pair_that_was_not_tried_is_not_called_missing() -> None:
-    skipped = check(Status.SKIPPED, Hop.CANARY, region="east", origin="west")
+    skipped = check(CheckStatus.SKIPPED, Hop.CANARY, region="east", origin="west")
     table = view.matrix(report(arrival("west", "west", 1.0), arrival("east", "west", None), skipped))
     assert table is not None
     shown = [[str(cell) for cell in column.cells] for column in table.columns]
@@ -76,7 +76,9 @@ def test_a_failure_stays_in_the_matrix_whatever_comes_later() -> None:
 
 
 def test_the_plain_form_is_json() -> None:
-    plain = report(arrival("west", "east", 1.23456), check(Status.SKIPPED, Hop.CANARY, "bar", region=None)).as_dict()
+    plain = report(
+        arrival("west", "east", 1.23456), check(CheckStatus.SKIPPED, Hop.CANARY, "bar", region=None)
+    ).as_dict()
     assert json.loads(json.dumps(plain)) == {
         "topology": "acme",
         "passed": True,
@@ -117,11 +119,11 @@ def test_the_plain_form_is_json() -> None:
 def test_junit_has_a_suite_for_each_stream_and_a_case_for_each_check() -> None:
     text = to_junit(
         report(
-            check(Status.OK, subject="foo._vstream_probe", elapsed_ms=1500.0),
-            check(Status.FAILED, Hop.STREAM_INFO, detail="no <stream> & \x00 nothing", hint="look there"),
-            check(Status.UNKNOWN, Hop.DIRECT_GET),
+            check(CheckStatus.OK, subject="foo._vstream_probe", elapsed_ms=1500.0),
+            check(CheckStatus.FAILED, Hop.STREAM_INFO, detail="no <stream> & \x00 nothing", hint="look there"),
+            check(CheckStatus.UNKNOWN, Hop.DIRECT_GET),
             arrival("east", "west", 2.0),
-            check(Status.SKIPPED, Hop.CANARY, "bar", region=None),
+            check(CheckStatus.SKIPPED, Hop.CANARY, "bar", region=None),
         )
     )
     root = ET.fromstring(text)
@@ -149,8 +151,8 @@ def test_junit_has_a_suite_for_each_stream_and_a_case_for_each_check() -> None:
 def test_junit_case_names_are_unique_where_one_region_is_cleaned_twice() -> None:
     text = to_junit(
         report(
-            check(Status.OK, Hop.CLEANUP, answered_by="foo-write-west"),
-            check(Status.OK, Hop.CLEANUP, answered_by="foo-read-west"),
+            check(CheckStatus.OK, Hop.CLEANUP, answered_by="foo-write-west"),
+            check(CheckStatus.OK, Hop.CLEANUP, answered_by="foo-read-west"),
         )
     )
     names = [case.get("name") for case in ET.fromstring(text).iter("testcase")]

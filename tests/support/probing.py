@@ -17,8 +17,8 @@ from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 from vstream.lint import load_topology
-from vstream.probe.checks import run
-from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
+from vstream.probe.checks import run_probe
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.topology import naming
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Role, Topology
@@ -154,7 +154,7 @@ class World:
         all_forms: bool = False,
     ) -> ProbeReport:
         """The deadline lets sourcing begin; call `sourcing` before a shorter one."""
-        return await run(
+        return await run_probe(
             topology(),
             self.connections if connections is None else connections,
             regions=regions,
@@ -207,7 +207,7 @@ def bad(report: ProbeReport) -> dict[tuple[str, str | None, str | None], Check]:
     return {
         (check.hop.value, check.origin, check.region): check
         for check in report.checks
-        if check.status in {Status.FAILED, Status.UNKNOWN}
+        if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}
     }
 
 

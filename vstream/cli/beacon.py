@@ -14,7 +14,7 @@ from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
 
 if TYPE_CHECKING:
-    from vstream.health.snapshot import Sighting
+    from vstream.health.snapshot import BeaconSighting
     from vstream.topology.model import Topology
 
 _PATIENCE = 3.0
@@ -39,12 +39,12 @@ def command(
     Examples: `vstream beacon`, `vstream beacon acme.yaml --every 10`
     """
     from vstream.errors import VstreamError  # noqa: PLC0415
-    from vstream.health.live.beacons import carriers  # noqa: PLC0415
+    from vstream.health.live.beacons import streams_with_beacons  # noqa: PLC0415
 
     if output not in {"text", "json"}:
         raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
-    if not carriers(wanted):
+    if not streams_with_beacons(wanted):
         raise VstreamError(
             "no stream takes beacons", hint="give one a subject for them: `canary: foo._canary.*` in the topology"
         )
@@ -61,15 +61,15 @@ async def _beacons(topology: Topology, where: Servers, every: float | None, outp
     while True:
         async with connect_all(topology, where.endpoints) as connections:
             any_connection(connections)
-            seen = await beacons.look(topology, connections, patience=_PATIENCE)
-            problems = await beacons.send(topology, connections)
+            seen = await beacons.read_beacons(topology, connections, patience=_PATIENCE)
+            problems = await beacons.publish_beacons(topology, connections)
         _show(topology, seen, problems, output)
         if every is None:
             return not problems
         await asyncio.sleep(every)
 
 
-def _show(topology: Topology, seen: tuple[Sighting, ...], problems: tuple[str, ...], output: str) -> None:
+def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[str, ...], output: str) -> None:
     from vstream.cli.views import beacons as view  # noqa: PLC0415
     from vstream.cli.views import console  # noqa: PLC0415
 

@@ -45,7 +45,7 @@ class _Move:
 
 
 @app.command("position")
-def position(
+def read_position(
     stream: Stream,
     consumer: Durable,
     region: Annotated[str, typer.Option("--region", help="The region whose consumer is meant.")],
@@ -179,11 +179,11 @@ def _recorded(file: Path, topology: Topology, stream: VirtualStream, consumer: s
 
 
 async def _position(topology: Topology, where: Servers, stream: VirtualStream, consumer: str, region: str) -> Position:
-    from vstream.health.live.consumer_position import position  # noqa: PLC0415
+    from vstream.health.live.consumer_position import read_position  # noqa: PLC0415
     from vstream.plan.live.observe import connect_all  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
-        return await position(_connection(connections, region), topology, stream, region, consumer)
+        return await read_position(_connection(connections, region), topology, stream, region, consumer)
 
 
 def _connection(connections: Mapping[str, Connection | VstreamError], region: str) -> Connection:
@@ -216,12 +216,16 @@ async def _failover(
         there = _connection(connections, to)
         admin = JetStreamAdmin(there)
         at = (
-            await consumer_position.position(_connection(connections, come_from), topology, stream, come_from, consumer)
+            await consumer_position.read_position(
+                _connection(connections, come_from), topology, stream, come_from, consumer
+            )
             if isinstance(come_from, str)
             else come_from
         )
         base, found = await _base(admin, topology, stream, to, name or consumer, at)
-        landing = await consumer_position.landing(there, stream, to, at, consumer_failover.filters_of(base.fields))
+        landing = await consumer_position.resume_sequence(
+            there, stream, to, at, consumer_failover.filters_of(base.fields)
+        )
         move = _Move(position=at, landing=landing, found=found, config=consumer_failover.moved(base, at, landing.start))
         if not is_real:
             return move, None

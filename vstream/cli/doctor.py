@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.doctor.examine import Examined
+    from vstream.health.doctor.examine import Diagnosis
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
@@ -65,9 +65,9 @@ def command(
 
 async def _examine(
     topology: Topology, where: Servers, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
-) -> Examined:
+) -> Diagnosis:
     from vstream.health.doctor.examine import examine  # noqa: PLC0415
-    from vstream.health.live.gather import gather  # noqa: PLC0415
+    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
 
-    facts = await gather(topology, where.endpoints, deadline=deadline, is_deep=True)
+    facts = await collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True)
     return examine(topology, bundle, facts, files)

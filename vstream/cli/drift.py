@@ -18,7 +18,7 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vstream.health.doctor.examine import Examined
+    from vstream.health.doctor.examine import Diagnosis
     from vstream.topology.model import Topology
 
 _CODES = frozenset({"VD407", "VD408", "VD409", "VD410", "VD411", "VD412", "VD501", "VD507"})
@@ -106,14 +106,14 @@ def command(
 
 async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
-) -> tuple[plan.Planned, Examined]:
+) -> tuple[plan.Planned, Diagnosis]:
     from vstream.health.doctor.examine import examine  # noqa: PLC0415
-    from vstream.health.live.gather import gather  # noqa: PLC0415
+    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
 
     where = find_servers(topology, lab)
     known = configs.read(topology, where, files)
     planned, facts = await asyncio.gather(
         plan.make(topology, lab, frozenset(), templates),
-        gather(topology, where.endpoints, deadline=deadline, is_deep=True),
+        collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True),
     )
     return planned, examine(topology, planned.bundle, facts, known)

@@ -13,7 +13,7 @@ from vstream.cli.servers import Servers, find_servers
 from vstream.cli.status import Deadline, look
 
 if TYPE_CHECKING:
-    from vstream.health.report import Picture
+    from vstream.health.report import Status
     from vstream.topology.model import Topology
 
 
@@ -48,9 +48,9 @@ def command(
     wanted = options.load_topology(topology).require()
     where = find_servers(wanted, lab)
     if once:
-        from vstream.health.prometheus import exposition  # noqa: PLC0415
+        from vstream.health.prometheus import render_metrics  # noqa: PLC0415
 
-        typer.echo(exposition(wanted.name, run(look(wanted, where, deadline))), nl=False)
+        typer.echo(render_metrics(wanted.name, run(look(wanted, where, deadline))), nl=False)
         return
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or int(port) > _LAST_PORT:
@@ -62,19 +62,19 @@ async def _export(topology: Topology, where: Servers, host: str, port: int, ever
     from vstream.cli.http_server import serve  # noqa: PLC0415
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.errors import NotReachableError  # noqa: PLC0415
-    from vstream.health.prometheus import CONTENT_TYPE, exposition  # noqa: PLC0415
+    from vstream.health.prometheus import CONTENT_TYPE, render_metrics  # noqa: PLC0415
 
-    async def latest() -> Picture | None:
+    async def latest() -> Status | None:
         try:
             return await look(topology, where, deadline)
         except NotReachableError:
             return None
 
-    text = exposition(topology.name, await latest())
+    text = render_metrics(topology.name, await latest())
     server = await serve(host.strip("[]"), port, {"/metrics": (CONTENT_TYPE, lambda: text)})
     bound = server.sockets[0].getsockname()
     console.print_note(f"{topology.name} on {where.description}: http://{host}:{bound[1]}/metrics")
     async with server:
         while True:
             await asyncio.sleep(every)
-            text = exposition(topology.name, await latest())
+            text = render_metrics(topology.name, await latest())

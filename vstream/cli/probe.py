@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run as run_to_end
+from vstream.cli.asyncio_runner import run as run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.topology.accounts import PROBE_USER
@@ -55,7 +55,7 @@ def command(
     ):
         raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
     where = find_servers(wanted, lab)
-    report = run_to_end(_probe(wanted, where, stream, region, deadline, all_forms=forms))
+    report = run(_probe(wanted, where, stream, region, deadline, all_forms=forms))
     if output == "json":
         typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     elif output == "junit":
@@ -85,7 +85,7 @@ async def _probe(
 ) -> ProbeReport:
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.plan.live.observe import connect_all  # noqa: PLC0415
-    from vstream.probe.checks import run  # noqa: PLC0415
+    from vstream.probe.checks import run_probe  # noqa: PLC0415
 
     with console.progress_bar() as progress:
         task = progress.add_task("probing", total=None)
@@ -94,7 +94,7 @@ async def _probe(
             progress.update(task, completed=step.done, total=step.total)
 
         async with connect_all(topology, endpoints_as_user(topology, where, PROBE_USER)) as connections:
-            return await run(
+            return await run_probe(
                 topology,
                 connections,
                 streams=streams,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vstream.errors import LabError, VstreamError
-from vstream.health.units import listed
+from vstream.health.units import list_names
 from vstream.jetstream import monitoring
 from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
@@ -132,7 +132,7 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     ring = Keyring(default_directory(topology.name))
     if missing := ring.missing(topology):
         raise VstreamError(
-            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {listed(list(missing))}",
+            f"topology `{topology.name}` needs keys that are not in {ring.directory}: {list_names(list(missing))}",
             hint="`vstream keys create` makes what is missing; $VSTREAM_KEYS names another directory",
         )
     return ring

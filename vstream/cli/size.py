@@ -41,7 +41,7 @@ def command(
     """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import size as view  # noqa: PLC0415
-    from vstream.health.sizing import Load, sizing  # noqa: PLC0415
+    from vstream.health.sizing import Load, estimate_size  # noqa: PLC0415
     from vstream.topology.units import parse_size  # noqa: PLC0415
 
     if output not in {"text", "json"}:
@@ -54,7 +54,7 @@ def command(
         missing = [name for name in names if name not in given]
         if missing:
             raise typer.BadParameter(f"nothing is said for {', '.join(missing)}", param_hint=option)
-    found = sizing(wanted, {name: Load(rate=rates[name], size=sizes[name]) for name in names})
+    found = estimate_size(wanted, {name: Load(rate=rates[name], size=sizes[name]) for name in names})
     if output == "json":
         typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
     else:

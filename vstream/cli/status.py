@@ -15,7 +15,7 @@ from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
 
 if TYPE_CHECKING:
-    from vstream.health.report import Picture
+    from vstream.health.report import Status
     from vstream.topology.model import Topology
 
 Deadline = Annotated[
@@ -90,12 +90,12 @@ def _lines(found: dict[str, Any]) -> str:
     return f"{{\n  {members}\n}}"
 
 
-async def look(topology: Topology, where: Servers, deadline: float) -> Picture:
+async def look(topology: Topology, where: Servers, deadline: float) -> Status:
     """One picture. Raises NotReachableError if nothing answers."""
-    from vstream.health.live.gather import gather  # noqa: PLC0415
-    from vstream.health.status import judge  # noqa: PLC0415
+    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
+    from vstream.health.status import assess  # noqa: PLC0415
 
-    return judge(topology, await gather(topology, where.endpoints, deadline=deadline))
+    return assess(topology, await collect_snapshot(topology, where.endpoints, deadline=deadline))
 
 
 async def _watch(topology: Topology, where: Servers, every: float, deadline: float) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vstream.health.report import State
+from vstream.health.report import PairState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.report import Picture
+    from vstream.health.report import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,7 +35,7 @@ class _Family:
             yield f"{self.name}{{{written}}} {value:.15g}"
 
 
-def exposition(topology: str, picture: Picture | None) -> str:
+def render_metrics(topology: str, picture: Status | None) -> str:
     """The metrics of *picture*, or where there is none, that nothing answered."""
     up = _Family("vstream_up", "Whether any server answered at the last look.")
     up.add(picture is not None)
@@ -54,7 +54,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _whole(picture: Picture) -> Iterator[_Family]:
+def _whole(picture: Status) -> Iterator[_Family]:
     at = _Family("vstream_look_timestamp_seconds", "When the last look began.")
     at.add(picture.at)
     took = _Family("vstream_look_duration_seconds", "How long the last look took.")
@@ -64,7 +64,7 @@ def _whole(picture: Picture) -> Iterator[_Family]:
     yield from (at, took, problems)
 
 
-def _servers(picture: Picture) -> Iterator[_Family]:
+def _servers(picture: Status) -> Iterator[_Family]:
     up = _Family("vstream_server_up", "Whether the server answered on its monitoring port.")
     info = _Family("vstream_server_info", "The version that the server runs.")
     for server in picture.servers:
@@ -90,7 +90,7 @@ def _servers(picture: Picture) -> Iterator[_Family]:
     yield from (up, info, control, streams, works)
 
 
-def _streams(picture: Picture) -> Iterator[_Family]:
+def _streams(picture: Status) -> Iterator[_Family]:
     led = _Family("vstream_stream_led", "Whether the physical stream has a leader.")
     messages = _Family("vstream_stream_messages", "How many messages the physical stream holds.")
     size = _Family("vstream_stream_bytes", "How many bytes the physical stream holds.")
@@ -107,7 +107,7 @@ def _streams(picture: Picture) -> Iterator[_Family]:
     yield from (led, messages, size, last, away)
 
 
-def _pairs(picture: Picture) -> Iterator[_Family]:
+def _pairs(picture: Status) -> Iterator[_Family]:
     pending = _Family("vstream_pair_pending_messages", "How many messages of the origin the reader has still to take.")
     age = _Family("vstream_pair_oldest_pending_seconds", "Since when the oldest of them waits; 0 if there is none.")
     left = _Family(
@@ -124,13 +124,13 @@ def _pairs(picture: Picture) -> Iterator[_Family]:
         age.add(pair.age or 0.0, **labels)
         kept.add(pair.kept, **labels)
         # Of what is on its way, nobody wants an alarm.
-        left.add(None if pair.state is State.OK else pair.left, **labels)
-        if pair.state is not State.OK:
+        left.add(None if pair.state is PairState.OK else pair.left, **labels)
+        if pair.state is not PairState.OK:
             states.add(1, **labels, state=pair.state.value)
     yield from (pending, age, left, kept, states)
 
 
-def _beacons(picture: Picture) -> Iterator[_Family]:
+def _beacons(picture: Status) -> Iterator[_Family]:
     age = _Family(
         "vstream_beacon_age_seconds", "Age of the newest beacon of the origin in the reader; absent if there is none."
     )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.health.snapshot import ServerFacts, Sighting
+    from vstream.health.snapshot import BeaconSighting, ServerSnapshot
     from vstream.syntax.json_types import Json
 
 
-class State(Enum):
+class PairState(Enum):
     """How a reader does with one of its origins, from well to bad."""
 
     OK = "ok"
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairStatus:
     """One origin and one reader of it. Ages and times are in seconds."""
 
     virtual: str
@@ -39,7 +39,7 @@ class Pair:
     origin_place: str
     reader: str
     reader_place: str
-    state: State
+    state: PairState
     detail: str
     cursor: int | None = None
     """The last sequence that the reader has taken, None where that is not known."""
@@ -59,13 +59,13 @@ class Pair:
         """How long an outage between the two may last, or go on, until messages are lost; None for ever."""
         if self.kept is None:
             return None
-        return 0.0 if self.state is State.LOSSY else max(0.0, self.kept - (self.age or 0.0))
+        return 0.0 if self.state is PairState.LOSSY else max(0.0, self.kept - (self.age or 0.0))
 
     @property
     def badness(self) -> tuple[int, float, float, int]:
         """For finding the worst of several."""
         left = -self.left if self.left is not None else float("-inf")
-        return list(State).index(self.state), left, self.age or 0.0, self.pending or 0
+        return list(PairState).index(self.state), left, self.age or 0.0, self.pending or 0
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -101,7 +101,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionPicture:
+class RegionStatus:
     """What clients in a region can do."""
 
     name: str
@@ -126,7 +126,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLine:
+class StreamStatus:
     """One physical stream."""
 
     virtual: str
@@ -142,7 +142,7 @@ class StreamLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerLine:
+class ConsumerStatus:
     """One durable in one region. Numbers are None where it does not answer."""
 
     virtual: str
@@ -162,26 +162,26 @@ class ConsumerLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Status:
     """Everything. *at* is in seconds since 1970."""
 
     topology: str
     at: float
     took: float
     places: tuple[str, ...]
-    servers: tuple[ServerFacts, ...]
+    servers: tuple[ServerSnapshot, ...]
     meta_leader: str | None
     """None, too, where each region has its own."""
     has_one_meta_group: bool
-    regions: tuple[RegionPicture, ...]
-    streams: tuple[StreamLine, ...]
-    pairs: tuple[Pair, ...]
+    regions: tuple[RegionStatus, ...]
+    streams: tuple[StreamStatus, ...]
+    pairs: tuple[PairStatus, ...]
     problems: tuple[Problem, ...]
-    consumers: tuple[ConsumerLine, ...] = ()
-    beacons: tuple[Sighting, ...] = ()
+    consumers: tuple[ConsumerStatus, ...] = ()
+    beacons: tuple[BeaconSighting, ...] = ()
 
     @property
-    def thinnest(self) -> Pair | None:
+    def thinnest(self) -> PairStatus | None:
         """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
         apart = [(margin, one) for one in self.pairs if _is_apart(one) and (margin := one.margin) is not None]
         return min(apart, key=lambda each: each[0], default=(None, None))[1]
@@ -191,9 +191,9 @@ class Picture:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], Pair]:
+    def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
         """The worst pair from each place to each place, of one virtual stream or of all."""
-        found: dict[tuple[str, str], Pair] = {}
+        found: dict[tuple[str, str], PairStatus] = {}
         for pair in self.pairs:
             if virtual in {None, pair.virtual}:
                 key = pair.origin_place, pair.reader_place
@@ -242,7 +242,7 @@ class Picture:
                     "reader_place": reader,
                     "state": pair.state.value,
                     "stream": pair.virtual,
-                    "pending": total(one.pending for one in self.pairs if _goes(one, origin, reader)),
+                    "pending": sum_known(one.pending for one in self.pairs if _goes(one, origin, reader)),
                     "oldest_pending_age_s": None if pair.age is None else round(pair.age, 3),
                     "lossy_in_s": None if pair.left is None else round(pair.left, 3),
                 }
@@ -283,7 +283,7 @@ class Picture:
         }
 
 
-def total(numbers: Iterable[int | None]) -> int | None:
+def sum_known(numbers: Iterable[int | None]) -> int | None:
     """The sum, None if any of them is not known."""
     found = 0
     for number in numbers:
@@ -293,11 +293,11 @@ def total(numbers: Iterable[int | None]) -> int | None:
     return found
 
 
-def _is_apart(pair: Pair) -> bool:
+def _is_apart(pair: PairStatus) -> bool:
     return pair.origin_place != pair.reader_place
 
 
-def _goes(pair: Pair, origin: str, reader: str) -> bool:
+def _goes(pair: PairStatus, origin: str, reader: str) -> bool:
     return (pair.origin_place, pair.reader_place) == (origin, reader)
 
 

@@ -142,13 +142,13 @@ class Sizing:
         }
 
 
-def acknowledged_cost(routing: Routing, rules: int) -> float:
+def publish_cost_us(routing: Routing, rules: int) -> float:
     """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
     constant = {Routing.ACCOUNTS: _ACCOUNTS_US, Routing.DOMAINS: _DOMAINS_US, Routing.REGIONAL: _REGIONAL_US}
     return constant.get(routing, _MAPPED_US + rules * _MAPPED_RULE_US) / 1e6
 
 
-def sizing(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
+def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
     streams = tuple(_stream(stream, loads[stream.name]) for stream in topology.streams)
     rules = len(mapping_set(topology))

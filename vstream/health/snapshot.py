@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from vstream.topology.consumer_config import ObservedConsumer
 
 NS = 1_000_000_000
-ALONE = "?"
+UNCLUSTERED = "?"
 """The leader of a stream on a server that is no part of a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
+class ServerSnapshot:
     """
     One server, as its monitoring port describes it.
 
@@ -59,7 +59,7 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
+class SourceSnapshot:
     """What a stream says of one stream that it sources or mirrors."""
 
     stream: str
@@ -73,7 +73,7 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFacts:
+class StreamSnapshot:
     """A physical stream, as its leader describes it, or while there is none, one of its replicas."""
 
     name: str
@@ -91,12 +91,12 @@ class StreamFacts:
     replicas: int
     current: int
     """How many of them have everything, the leader included."""
-    sources: Sequence[SourceFacts] = ()
+    sources: Sequence[SourceSnapshot] = ()
     config: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class Lag:
     """What of an origin a reader has not taken yet."""
 
     last: int
@@ -136,7 +136,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class WriteError:
     """What *server* says of a stream, a consumer or a Raft group that it cannot write to."""
 
     server: str
@@ -145,7 +145,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class BeaconSighting:
     """The newest beacon of region *origin* in region *reader*, or why there is none."""
 
     stream: str
@@ -171,7 +171,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionFacts:
+class RegionSnapshot:
     """A region, as a client in it sees it. *problem* says why there is no connection to it, or is None."""
 
     name: str
@@ -183,30 +183,30 @@ class RegionFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Snapshot:
     """Everything. *at* is this machine's clock, in seconds since 1970."""
 
     at: float
     took: float
     account: str
-    regions: tuple[RegionFacts, ...]
-    servers: tuple[ServerFacts, ...]
-    streams: Mapping[str, StreamFacts]
+    regions: tuple[RegionSnapshot, ...]
+    servers: tuple[ServerSnapshot, ...]
+    streams: Mapping[str, StreamSnapshot]
     absent: frozenset[str] = frozenset()
     """Streams that do not exist: servers that would know were asked."""
-    tails: Mapping[tuple[str, str], Tail] = field(default_factory=dict)
+    lags: Mapping[tuple[str, str], Lag] = field(default_factory=dict)
     """By origin and reader, for those pairs that were looked at more closely."""
     gaps: tuple[Gap, ...] = ()
     """What was skipped; looked for only where everything is asked, as are repeats and refusals."""
     repeats: tuple[Repeat, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    beacons: tuple[Sighting, ...] = ()
+    write_errors: tuple[WriteError, ...] = ()
+    beacons: tuple[BeaconSighting, ...] = ()
     """Of some streams, where there are many."""
     consumers: Mapping[tuple[str, str], ObservedConsumer | None] = field(default_factory=dict)
     """The topology's durables by stream and name; None for one that does not exist. Of others nobody answered."""
 
 
-def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFacts:
+def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
     others = cluster.get("replicas") or ()
@@ -214,18 +214,18 @@ def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFa
     feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
     last = int(state["last_seq"])
-    return StreamFacts(
+    return StreamSnapshot(
         name=name,
         # A server that is no part of a cluster says nothing of leaders.
-        leader=(cluster.get("leader") or None) if cluster else ALONE,
+        leader=(cluster.get("leader") or None) if cluster else UNCLUSTERED,
         cluster=cluster.get("name"),
         created=str(detail.get("created", "")),
         messages=int(state["messages"]),
         bytes=int(state.get("bytes", 0)),
         first_seq=int(state["first_seq"]),
         last_seq=last,
-        last_at=seconds_since_1970(state["last_ts"]) if last and state.get("last_ts") else None,
-        first_at=seconds_since_1970(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
+        last_at=to_unix_seconds(state["last_ts"]) if last and state.get("last_ts") else None,
+        first_at=to_unix_seconds(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
         replicas=len(others) + 1,
         current=1 + sum(bool(one.get("current")) and not one.get("offline") for one in others),
         # A mirror has its origin's sequences.
@@ -234,12 +234,12 @@ def stream_facts(detail: Mapping[str, Any], name: str | None = None) -> StreamFa
     )
 
 
-def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceFacts:
+def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> SourceSnapshot:
     active, error = int(info.get("active", -1)), info.get("error")
     seq = info.get("seq")
     if mirrored is not None:
         seq = max(mirrored, int(seq or 0))
-    return SourceFacts(
+    return SourceSnapshot(
         stream=source_name(info, taker) if "name" in info else "?",
         seq=None if seq is None else int(seq),
         lag=int(info.get("lag", 0)),
@@ -248,7 +248,7 @@ def _source(info: Mapping[str, Any], taker: str, mirrored: int | None) -> Source
     )
 
 
-def seconds_since_1970(text: str) -> float:
+def to_unix_seconds(text: str) -> float:
     """An RFC 3339 time of a server, which may have nanoseconds. Raises ValueError."""
     head, dot, rest = text.partition(".")
     if not dot:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vstream.health.report import ConsumerLine, Pair, Picture, Problem, RegionPicture, Share, State, StreamLine
+from vstream.health.report import (
+    ConsumerStatus,
+    PairState,
+    PairStatus,
+    Problem,
+    RegionStatus,
+    Share,
+    Status,
+    StreamStatus,
+)
 from vstream.health.snapshot import NS
-from vstream.health.units import listed, span
+from vstream.health.units import format_duration, list_names
 from vstream.topology import naming
 from vstream.topology.replication import ReplicationPair, all_physical_streams, durables, replication_pairs
 from vstream.topology.versions import parse_version
@@ -15,7 +24,7 @@ from vstream.topology.versions import parse_version
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.health.snapshot import Facts, RegionFacts, SourceFacts, StreamFacts, Tail
+    from vstream.health.snapshot import Lag, RegionSnapshot, Snapshot, SourceSnapshot, StreamSnapshot
     from vstream.topology.model import Topology, VirtualStream
     from vstream.topology.replication import PhysicalStream
     from vstream.topology.versions import Version
@@ -29,7 +38,7 @@ _FULL = 0.98
 _SAYS_ALIVE: Version = (2, 11, 0)
 
 
-def judge(topology: Topology, facts: Facts) -> Picture:
+def assess(topology: Topology, facts: Snapshot) -> Status:
     """The picture that *facts* give of *topology*."""
     physical = all_physical_streams(topology)
     outages = _outages(physical, facts)
@@ -39,7 +48,7 @@ def judge(topology: Topology, facts: Facts) -> Picture:
         for feed in replication_pairs(stream)
     )
     regions = tuple(_region(topology, facts, region) for region in facts.regions)
-    return Picture(
+    return Status(
         topology=topology.name,
         at=facts.at,
         took=facts.took,
@@ -56,11 +65,11 @@ def judge(topology: Topology, facts: Facts) -> Picture:
     )
 
 
-def _consumers(topology: Topology, facts: Facts) -> Iterator[ConsumerLine]:
+def _consumers(topology: Topology, facts: Snapshot) -> Iterator[ConsumerStatus]:
     for one in durables(topology):
         key = one.stream, one.name
         found = facts.consumers.get(key)
-        yield ConsumerLine(
+        yield ConsumerStatus(
             virtual=one.virtual,
             name=one.name,
             region=one.region,
@@ -74,26 +83,26 @@ def _consumers(topology: Topology, facts: Facts) -> Iterator[ConsumerLine]:
         )
 
 
-def _consumer_problems(topology: Topology, facts: Facts) -> Iterator[Problem]:
+def _consumer_problems(topology: Topology, facts: Snapshot) -> Iterator[Problem]:
     """What is wrong with consumers of streams that are well."""
     led = [one for one in durables(topology) if (f := facts.streams.get(one.stream)) and f.leader is not None]
     absent = [f"{one.stream} > {one.name}" for one in led if facts.consumers.get((one.stream, one.name), "?") is None]
     silent = [f"{one.stream} > {one.name}" for one in led if (one.stream, one.name) not in facts.consumers]
     for about, some in (("consumers that do not exist", absent), ("consumers that do not answer", silent)):
         if some:
-            yield Problem(about=f"{len(some):,} {about}", text=listed(some))
+            yield Problem(about=f"{len(some):,} {about}", text=list_names(some))
 
 
-def _meta_leader(facts: Facts) -> str | None:
+def _meta_leader(facts: Snapshot) -> str | None:
     """Whom most servers take for it."""
     named = Counter(server.meta_leader for server in facts.servers if server.meta_leader)
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-def _lines(physical: Sequence[PhysicalStream], facts: Facts) -> Iterator[StreamLine]:
+def _lines(physical: Sequence[PhysicalStream], facts: Snapshot) -> Iterator[StreamStatus]:
     for part in physical:
         found = facts.streams.get(part.name)
-        yield StreamLine(
+        yield StreamStatus(
             virtual=part.virtual,
             name=part.name,
             place=part.place,
@@ -107,7 +116,7 @@ def _lines(physical: Sequence[PhysicalStream], facts: Facts) -> Iterator[StreamL
         )
 
 
-def _outages(physical: Sequence[PhysicalStream], facts: Facts) -> Mapping[str, float]:
+def _outages(physical: Sequence[PhysicalStream], facts: Snapshot) -> Mapping[str, float]:
     """
     For how many seconds each place has not been heard, where its streams do not answer now.
 
@@ -124,10 +133,10 @@ def _outages(physical: Sequence[PhysicalStream], facts: Facts) -> Mapping[str, f
     return found
 
 
-def _pair(feed: ReplicationPair, facts: Facts, outage: float | None) -> Pair:
+def _pair(feed: ReplicationPair, facts: Snapshot, outage: float | None) -> PairStatus:
     origin, reader = facts.streams.get(feed.origin.name), facts.streams.get(feed.reader.name)
     source = None if reader is None else next((one for one in reader.sources if one.stream == feed.origin.name), None)
-    tail = facts.tails.get((feed.origin.name, feed.reader.name))
+    tail = facts.lags.get((feed.origin.name, feed.reader.name))
     cursor = tail.cursor if tail else source.seq if source else None
     last = tail.last if tail else origin.last_seq if origin else None
     if cursor is None and last == 0:
@@ -149,7 +158,7 @@ def _pair(feed: ReplicationPair, facts: Facts, outage: float | None) -> Pair:
             age = outage
             left = None if kept is None else max(0.0, kept - outage)
     state, detail = _state(feed, facts, source, tail, age)
-    return Pair(
+    return PairStatus(
         virtual=feed.virtual,
         origin=feed.origin.name,
         origin_place=feed.origin.place,
@@ -166,7 +175,7 @@ def _pair(feed: ReplicationPair, facts: Facts, outage: float | None) -> Pair:
     )
 
 
-def _kept(feed: ReplicationPair, origin: StreamFacts | None, tail: Tail | None, at: float) -> float | None:
+def _kept(feed: ReplicationPair, origin: StreamSnapshot | None, tail: Lag | None, at: float) -> float | None:
     """The seconds for which the origin of *feed* keeps messages: its `max_age`, or less where it is full; None for ever."""
     limits = feed.origin.limits
     age = limits.get("max_age")
@@ -181,36 +190,38 @@ def _kept(feed: ReplicationPair, origin: StreamFacts | None, tail: Tail | None, 
 
 
 def _state(
-    feed: ReplicationPair, facts: Facts, source: SourceFacts | None, tail: Tail | None, age: float | None
-) -> tuple[State, str]:
+    feed: ReplicationPair, facts: Snapshot, source: SourceSnapshot | None, tail: Lag | None, age: float | None
+) -> tuple[PairState, str]:
     origin, reader = feed.origin.name, feed.reader.name
     if reader not in facts.streams:
-        since = "" if age is None else f" and lacks what was written since: it was last heard {span(age)} ago"
-        return State.UNKNOWN, f"`{reader}` {_missing(facts, reader)}{since}"
+        since = (
+            "" if age is None else f" and lacks what was written since: it was last heard {format_duration(age)} ago"
+        )
+        return PairState.UNKNOWN, f"`{reader}` {_missing(facts, reader)}{since}"
     if source is None:
-        return State.UNKNOWN, f"`{reader}` does not take from `{origin}`"
+        return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
     if origin not in facts.streams:
-        return State.UNKNOWN, f"`{origin}` {_missing(facts, origin)}: {_heard(source)}"
+        return PairState.UNKNOWN, f"`{origin}` {_missing(facts, origin)}: {_heard(source)}"
     return (None if tail is None else _refuted(feed, tail)) or _waiting(feed, facts, source, tail, age)
 
 
 def _waiting(
-    feed: ReplicationPair, facts: Facts, source: SourceFacts, tail: Tail | None, age: float | None
-) -> tuple[State, str]:
+    feed: ReplicationPair, facts: Snapshot, source: SourceSnapshot, tail: Lag | None, age: float | None
+) -> tuple[PairState, str]:
     """What may mend by itself."""
     origin, reader = feed.origin.name, feed.reader.name
     is_silent = source.heard is None or source.heard > SILENT_AFTER
     if is_silent and not _counts_messages_only(facts, facts.streams[reader].cluster):
-        return State.SILENT, f"`{reader}` takes nothing from `{origin}`: {_heard(source)}"
+        return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_heard(source)}"
     if source.seq is None and facts.streams[origin].last_seq and (tail is None or tail.cursor is None):
         how = "was not" if tail is None else "cannot be"
-        return State.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
+        return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
     if age is not None and age > BEHIND_AFTER:
-        return State.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {span(age)} old"
-    return State.OK, "it has everything" if age is None else f"what it lacks is {span(age)} old"
+        return PairState.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {format_duration(age)} old"
+    return PairState.OK, "it has everything" if age is None else f"what it lacks is {format_duration(age)} old"
 
 
-def _counts_messages_only(facts: Facts, cluster: str | None) -> bool:
+def _counts_messages_only(facts: Snapshot, cluster: str | None) -> bool:
     """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
     return any(
         server.cluster == cluster
@@ -220,34 +231,34 @@ def _counts_messages_only(facts: Facts, cluster: str | None) -> bool:
     )
 
 
-def _heard(source: SourceFacts) -> str:
-    return "it was never heard" if source.heard is None else f"it was last heard {span(source.heard)} ago"
+def _heard(source: SourceSnapshot) -> str:
+    return "it was never heard" if source.heard is None else f"it was last heard {format_duration(source.heard)} ago"
 
 
-def _refuted(feed: ReplicationPair, tail: Tail) -> tuple[State, str] | None:
+def _refuted(feed: ReplicationPair, tail: Lag) -> tuple[PairState, str] | None:
     """What no more waiting will mend."""
     origin, reader = feed.origin.name, feed.reader.name
     if tail.cursor is None:
         return None
     if tail.cursor > tail.last:
-        return State.ROLLED_BACK, (
+        return PairState.ROLLED_BACK, (
             f"`{reader}` has taken sequence {tail.cursor:,} of `{origin}`, which ends at {tail.last:,}: "
             f"what is published up to {tail.cursor:,} will be skipped"
         )
     gone = tail.first - max(tail.cursor + 1, tail.begins)
     if tail.is_exact and tail.max_age and gone > 0:
-        return State.LOSSY, (
+        return PairState.LOSSY, (
             f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {tail.cursor:,}, "
             f"and the origin begins at {tail.first:,}"
         )
     return None
 
 
-def _missing(facts: Facts, name: str) -> str:
+def _missing(facts: Snapshot, name: str) -> str:
     return "does not exist" if name in facts.absent else "does not answer"
 
 
-def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPicture:
+def _region(topology: Topology, facts: Snapshot, region: RegionSnapshot) -> RegionStatus:
     mine = [stream for stream in topology.streams if region.name in stream.regions]
     servers = [server for server in facts.servers if server.region == region.name]
 
@@ -260,7 +271,7 @@ def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPict
         # An origin is elsewhere: it must be reached from here, too.
         return led(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
-    return RegionPicture(
+    return RegionStatus(
         name=region.name,
         servers=len(servers),
         reached=sum(server.is_reached for server in servers),
@@ -275,7 +286,10 @@ def _region(topology: Topology, facts: Facts, region: RegionFacts) -> RegionPict
 
 
 def _problems(
-    physical: Sequence[PhysicalStream], facts: Facts, regions: tuple[RegionPicture, ...], pairs: tuple[Pair, ...]
+    physical: Sequence[PhysicalStream],
+    facts: Snapshot,
+    regions: tuple[RegionStatus, ...],
+    pairs: tuple[PairStatus, ...],
 ) -> Iterator[Problem]:
     for region, seen in zip(regions, facts.regions, strict=True):
         yield from _region_problems(facts, region, seen)
@@ -291,11 +305,11 @@ def _problems(
         ),
     ):
         if some:
-            yield Problem(about=f"{len(some):,} {about}", text=listed(some))
+            yield Problem(about=f"{len(some):,} {about}", text=list_names(some))
     yield from _pair_problems(facts, pairs)
 
 
-def _region_problems(facts: Facts, region: RegionPicture, seen: RegionFacts) -> Iterator[Problem]:
+def _region_problems(facts: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
     if region.problem is not None:
         yield Problem(about=region.name, text=region.problem)
     away = [server for server in facts.servers if server.region == region.name and not server.is_reached]
@@ -303,7 +317,7 @@ def _region_problems(facts: Facts, region: RegionPicture, seen: RegionFacts) -> 
     if len(away) > len(unwatched):
         names = [server.name for server in away]
         yield Problem(
-            about=region.name, text=f"{len(names)} of {region.servers} servers do not answer: {listed(names)}"
+            about=region.name, text=f"{len(names)} of {region.servers} servers do not answer: {list_names(names)}"
         )
     for server in facts.servers:
         if server.region == region.name and server.is_reached and not server.has_jetstream:
@@ -319,16 +333,16 @@ def _region_problems(facts: Facts, region: RegionPicture, seen: RegionFacts) -> 
             yield Problem(about=region.name, text=f"{what} works for {share.works} of {share.of} streams only")
 
 
-def _pair_problems(facts: Facts, pairs: tuple[Pair, ...]) -> Iterator[Problem]:
+def _pair_problems(facts: Snapshot, pairs: tuple[PairStatus, ...]) -> Iterator[Problem]:
     """One for each state and pair of places: the worst stands for the others."""
-    groups: dict[tuple[str, str, State], list[Pair]] = {}
+    groups: dict[tuple[str, str, PairState], list[PairStatus]] = {}
     for pair in pairs:
         is_told = pair.origin not in facts.streams or (pair.reader not in facts.streams and pair.left is None)
         # Streams that do not answer are a problem of their own, and one is enough.
-        if pair.state is not State.OK and not is_told:
+        if pair.state is not PairState.OK and not is_told:
             groups.setdefault((pair.origin_place, pair.reader_place, pair.state), []).append(pair)
     for (origin, reader, state), some in groups.items():
         worst = max(some, key=lambda one: one.badness)
         times = f" ({len(some):,} streams)" if len(some) > 1 else ""
-        left = "" if worst.left is None else f"; messages are lost in {span(worst.left)}"
+        left = "" if worst.left is None else f"; messages are lost in {format_duration(worst.left)}"
         yield Problem(about=f"{origin} → {reader} {state.value}", text=f"{worst.detail}{times}{left}")

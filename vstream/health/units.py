@@ -8,7 +8,7 @@ _STEP = 1024
 _FEW = 10
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`3 ms`, `12 s`, `4.5 min`, `2 d`."""
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
@@ -16,7 +16,7 @@ def span(seconds: float) -> str:
     return f"{_short(seconds / length)} {unit}"
 
 
-def size(number: float) -> str:
+def format_size(number: float) -> str:
     """`512 B`, `1.5 GiB`."""
     unit = 0
     while number >= _STEP and unit < len(_SIZES) - 1:
@@ -29,7 +29,7 @@ def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") if number < _FEW else f"{number:,.0f}"
 
 
-def listed(names: list[str], most: int = 3) -> str:
+def list_names(names: list[str], most: int = 3) -> str:
     """The first names, and how many more there are."""
     more = len(names) - most
     return ", ".join(f"`{name}`" for name in names[:most]) + (f" and {more:,} more" if more > 0 else "")

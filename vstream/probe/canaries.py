@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct, error_codes
-from vstream.probe.hops import EXPECTED_STREAM, ack_of, copy_info
+from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
 from vstream.probe.read_your_writes import WAYS, OwnRead
-from vstream.probe.report import Check, Hop, Status
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
 from vstream.topology import naming
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.info import StreamFacts
-    from vstream.probe.target import Target
+    from vstream.probe.info import StreamInfo
+    from vstream.probe.target import ProbeTarget
 
 CANARY_HEADER = "Vstream-Canary"
 """`<run id>.<region of origin>`: whose a canary is."""
@@ -72,7 +72,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Arrival:
     """A canary was read: out of which physical stream, at which sequence, and when on the monotonic clock."""
 
     stream: str
@@ -84,13 +84,13 @@ class Sighting:
 class Reader:
     """One region's read stream while canaries are looked for in it."""
 
-    target: Target
-    facts: StreamFacts | None = None
+    target: ProbeTarget
+    facts: StreamInfo | None = None
     """As before the publishes. None: it does not answer to the virtual name, and *problem* says why."""
     problem: Check | None = None
     next_seq: dict[str, int] = field(default_factory=dict)
     """By origin: where the next look begins."""
-    seen: dict[str, Sighting] = field(default_factory=dict)
+    seen: dict[str, Arrival] = field(default_factory=dict)
     """By origin."""
     crowded: set[str] = field(default_factory=set)
     """Origins on whose subject somebody else's canary was seen."""
@@ -98,10 +98,10 @@ class Reader:
     """Why the last look failed, if it did."""
 
 
-class Flight:
+class CanaryFlight:
     """The canaries of one virtual stream: one from each region of *targets*, looked for in each of them."""
 
-    def __init__(self, targets: Mapping[str, Target], run_id: str) -> None:
+    def __init__(self, targets: Mapping[str, ProbeTarget], run_id: str) -> None:
         self.readers = {region: Reader(target=target) for region, target in targets.items()}
         self.canaries = {
             region: Canary(origin=region, subject=subject, token=f"{run_id}.{region}")
@@ -145,7 +145,7 @@ class Flight:
                 canary.publish
                 or target.check(
                     Hop.CANARY_PUBLISH,
-                    Status.SKIPPED,
+                    CheckStatus.SKIPPED,
                     "not published: no read stream could be read",
                     origin=canary.origin,
                     subject=canary.subject,
@@ -153,7 +153,9 @@ class Flight:
             )
             found += [_arrival(canary, reader) for reader in self.readers.values()]
             found += [own.check() for own in canary.own_reads] or [
-                target.check(Hop.OWN_READ, Status.SKIPPED, "there is no canary to read", origin=canary.origin, form=way)
+                target.check(
+                    Hop.OWN_READ, CheckStatus.SKIPPED, "there is no canary to read", origin=canary.origin, form=way
+                )
                 for way in WAYS
             ]
         return found
@@ -163,7 +165,7 @@ class Flight:
         # All publish at the same time: a region that hangs may not use up the time of the others.
         patience = max(FAIR_PATIENCE, (reader.target.deadline - now) / 4)
         hurried = replace(reader.target, deadline=min(reader.target.deadline, now + patience))
-        check, reader.facts = await copy_info(hurried)
+        check, reader.facts = await probe_copy(hurried)
         if reader.facts is None:
             reader.problem = check
         else:
@@ -183,19 +185,19 @@ class Flight:
             }
             return await target.connection.request(canary.subject, headers=headers, timeout=timeout)
 
-        status, hint, elapsed_ms = Status.FAILED, None, None
+        status, hint, elapsed_ms = CheckStatus.FAILED, None, None
         try:
             reply, elapsed_ms = await target.timed(ask)
         except NoRespondersError:
             canary.fate = Fate.NOT_STORED
             detail, hint = "nobody listens", "the mapping check of this region says why"
         except (NotReachableError, OutOfTimeError) as error:
-            status, detail, hint = Status.UNKNOWN, f"may or may not be stored: {error.message}", error.hint
+            status, detail, hint = CheckStatus.UNKNOWN, f"may or may not be stored: {error.message}", error.hint
             if canary.fate is Fate.NOT_STORED:
                 status, detail = target.problem(Hop.CANARY_PUBLISH, error).status, f"not published: {error.message}"
         else:
             canary.acked_at = time.monotonic()
-            status, detail, hint = _judge(canary, target, ack_of(reply))
+            status, detail, hint = _judge(canary, target, parse_ack(reply))
         canary.publish = target.check(
             Hop.CANARY_PUBLISH,
             status,
@@ -237,7 +239,7 @@ class Flight:
             pause = min(pause * _GROWTH, longest_pause)
 
 
-def _judge(canary: Canary, target: Target, ack: dict[str, Any]) -> tuple[Status, str, str | None]:
+def _judge(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
     """What an answer to a publish means. Notes the fate of *canary*."""
     error, said = ack.get("error"), ack.get("stream")
     stream = naming.qualify_answer(said, target.write) if isinstance(said, str) else None
@@ -245,15 +247,23 @@ def _judge(canary: Canary, target: Target, ack: dict[str, Any]) -> tuple[Status,
         canary.fate = Fate.NOT_STORED
         if error.get("err_code") == error_codes.WRONG_LAST_STREAM:
             who = target.whose(str(stream)) if stream else "another stream"
-            return Status.FAILED, f"refused by {who}: nothing was stored", "the mapping check of this region says more"
-        return Status.FAILED, f"refused: {error.get('description')} ({error.get('code')}/{error.get('err_code')})", None
+            return (
+                CheckStatus.FAILED,
+                f"refused by {who}: nothing was stored",
+                "the mapping check of this region says more",
+            )
+        return (
+            CheckStatus.FAILED,
+            f"refused: {error.get('description')} ({error.get('code')}/{error.get('err_code')})",
+            None,
+        )
     if not stream or not isinstance(ack.get("seq"), int):
-        return Status.FAILED, "what answered is no stream", "the mapping check of this region says more"
+        return CheckStatus.FAILED, "what answered is no stream", "the mapping check of this region says more"
     canary.fate, canary.stream, canary.seq = Fate.STORED, str(stream), ack["seq"]
     stored = f"stored as sequence {canary.seq} of `{canary.stream}`"
     if canary.stream != target.write:
-        return Status.FAILED, f"{stored}, which ignored that it was meant for `{target.write}`", None
-    return Status.OK, stored, None
+        return CheckStatus.FAILED, f"{stored}, which ignored that it was meant for `{target.write}`", None
+    return CheckStatus.OK, stored, None
 
 
 def _is_awaited(canary: Canary, reader: Reader) -> bool:
@@ -273,7 +283,7 @@ async def _look(reader: Reader, canary: Canary) -> None:
                 return
             token = message.headers.get(CANARY_HEADER)
             if token == canary.token:
-                reader.seen[canary.origin] = Sighting(
+                reader.seen[canary.origin] = Arrival(
                     stream=naming.qualify_answer(message.stream, reader.target.read),
                     seq=message.seq,
                     at=time.monotonic(),
@@ -288,29 +298,29 @@ async def _look(reader: Reader, canary: Canary) -> None:
         reader.trouble = error.message
 
 
-async def _next(target: Target, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
+async def _next(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
     return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
 
 
 def _arrival(canary: Canary, reader: Reader) -> Check:
     target, sighting = reader.target, reader.seen.get(canary.origin)
-    status, hint, elapsed_ms = Status.FAILED, None, None
+    status, hint, elapsed_ms = CheckStatus.FAILED, None, None
     if reader.problem is not None:
         status, hint = reader.problem.status, reader.problem.hint
         detail = f"`{target.read}` cannot be read: {reader.problem.detail}"
     elif canary.fate is Fate.NOT_STORED:
-        status, detail = Status.SKIPPED, f"there is no canary of `{canary.origin}`"
+        status, detail = CheckStatus.SKIPPED, f"there is no canary of `{canary.origin}`"
     elif sighting is None:
         status, detail, hint = _absence(canary, reader)
     elif sighting.stream != target.read:
         detail = f"answered by {target.whose(sighting.stream)}, not by `{target.read}`"
         hint = "see the direct_get check of this region"
     elif canary.fate is Fate.UNKNOWN:
-        status, detail = Status.UNKNOWN, "arrived, but without the publish's ack there is no time to measure from"
+        status, detail = CheckStatus.UNKNOWN, "arrived, but without the publish's ack there is no time to measure from"
     else:
         # Where the read stream is nearer than the ack, it may be seen first.
         elapsed_ms = max(0.0, sighting.at - canary.acked_at) * 1000
-        status, detail = Status.OK, f"arrived as sequence {sighting.seq}"
+        status, detail = CheckStatus.OK, f"arrived as sequence {sighting.seq}"
     return target.check(
         Hop.CANARY,
         status,
@@ -323,33 +333,33 @@ def _arrival(canary: Canary, reader: Reader) -> Check:
     )
 
 
-def _absence(canary: Canary, reader: Reader) -> tuple[Status, str, str | None]:
+def _absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, str | None]:
     """Why *canary* has not been seen, as far as it is known."""
     target = reader.target
     if canary.fate is Fate.UNKNOWN:
-        return Status.UNKNOWN, "not seen; whether it was stored is unknown", None
+        return CheckStatus.UNKNOWN, "not seen; whether it was stored is unknown", None
     facts = reader.facts
     what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
     needed = naming.mirrored_stream(target.stream) or canary.stream
     if facts is not None and facts.name != canary.stream and needed not in facts.sources:
         verb = "mirror" if target.stream.consistency.has_mirrors else "source"
         detail = f"{what}, which does not {verb} `{needed}`"
-        return Status.FAILED, detail, "`vstream plan` shows the missing source, `vstream apply` adds it"
+        return CheckStatus.FAILED, detail, "`vstream plan` shows the missing source, `vstream apply` adds it"
     if reader.trouble:
         return (
-            Status.FAILED,
+            CheckStatus.FAILED,
             f"{what} as far as one can see: {reader.trouble}",
             "see the direct_get check of this region",
         )
     if facts is not None and facts.keeps_per_subject > 0 and canary.origin in reader.crowded:
         return (
-            Status.UNKNOWN,
+            CheckStatus.UNKNOWN,
             f"{what}; another probe's canary may have pushed it out",
             "probe again while no other probe runs",
         )
     waited = target.deadline - canary.acked_at
     return (
-        Status.FAILED,
+        CheckStatus.FAILED,
         f"{what} within {waited:.1f} s",
         f"`nats stream info {target.read}`: is its source `{needed}` active, and are the gateways between up?",
     )

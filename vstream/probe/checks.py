@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.probe import direct_get, hops, pull_requests
-from vstream.probe.canaries import Flight
+from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
 from vstream.probe.read_your_writes import WAYS
-from vstream.probe.report import Check, Hop, ProbeReport, Progress, Status
+from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.probe.retry import Budget
-from vstream.probe.target import Target
+from vstream.probe.target import ProbeTarget
 from vstream.topology import naming
 from vstream.topology.model import Role
 
@@ -34,7 +34,7 @@ _ASKING = 15.0
 _NO_CANARY = "no canary: no subject was agreed on for it"
 
 
-async def run(
+async def run_probe(
     topology: Topology,
     connections: Mapping[str, Connection | NotReachableError],
     *,
@@ -141,23 +141,28 @@ class _Probe:
             detail = error.message if error else f"region `{region}`: there is no connection to it"
             hint = error.hint if error else "`connect` in the topology says how a region is reached"
             check = Check(
-                stream=stream.name, region=region, hop=Hop.CONNECTION, status=Status.FAILED, detail=detail, hint=hint
+                stream=stream.name,
+                region=region,
+                hop=Hop.CONNECTION,
+                status=CheckStatus.FAILED,
+                detail=detail,
+                hint=hint,
             )
             self._done([check])
             return
         async with self._slots[region]:
             for pattern in stream.subjects:
-                self._done([await hops.mapping(target, pattern)])
-            check, facts = await hops.stream_info(target)
+                self._done([await hops.probe_mapping(target, pattern)])
+            check, facts = await hops.probe_stream_info(target)
             self._done([check])
-            self._done([await hops.direct_get(target, facts)])
+            self._done([await hops.probe_direct_get(target, facts)])
 
     async def _canaries(self, stream: VirtualStream) -> None:
         reason = _grounded(stream)
         if reason is not None:
             detail, hint = reason
             check = Check(
-                stream=stream.name, region=None, hop=Hop.CANARY, status=Status.SKIPPED, detail=detail, hint=hint
+                stream=stream.name, region=None, hop=Hop.CANARY, status=CheckStatus.SKIPPED, detail=detail, hint=hint
             )
             self._done([check])
             if self._all_forms:
@@ -168,48 +173,50 @@ class _Probe:
         if not targets:
             self._done(_unpaired(stream, regions, targets))
             return
-        flight = Flight(targets, self._run_id)
+        flight = CanaryFlight(targets, self._run_id)
         cleanup = Cleanup(self._topology, stream, flight, self._reached)
         try:
             await flight.fly(self._canary_slots)
             if self._all_forms:
                 await self._ask_all(targets, flight)
         except BaseException:
-            cleaned, _ = await _uninterrupted(cleanup.run(self._cleanup_slots))
+            cleaned, _ = await _shielded(cleanup.run(self._cleanup_slots))
             self._done(cleaned)
             raise
-        cleaned, interruption = await _uninterrupted(cleanup.run(self._cleanup_slots))
+        cleaned, interruption = await _shielded(cleanup.run(self._cleanup_slots))
         self._done([*flight.checks(), *_unpaired(stream, regions, targets), *cleaned])
         if interruption is not None:
             raise interruption
 
-    async def _ask_all(self, targets: Mapping[str, Target], flight: Flight | None) -> None:
+    async def _ask_all(self, targets: Mapping[str, ProbeTarget], flight: CanaryFlight | None) -> None:
         """Every form in each region, of the canaries of *flight* where there are any: also after a canary that never came."""
         until = max(self._deadline, time.monotonic() + _ASKING)
         async with asyncio.TaskGroup() as tasks:
             for target in targets.values():
                 tasks.create_task(self._ask(replace(target, deadline=until), flight))
 
-    async def _ask(self, target: Target, flight: Flight | None) -> None:
+    async def _ask(self, target: ProbeTarget, flight: CanaryFlight | None) -> None:
         async with self._slots[target.region]:
             reader = flight.readers[target.region] if flight else None
             facts = reader.facts if reader else None
             own = flight.canaries[target.region] if reader and flight and target.region in reader.seen else None
             budget = Budget()
-            self._done(await direct_get.direct_gets(target, facts, own.subject if own else None, budget))
+            self._done(await direct_get.probe_direct_get_forms(target, facts, own.subject if own else None, budget))
             subject, from_seq = target.stream.canary or direct_get.NOWHERE, facts.last_seq + 1 if facts else 1
             arrived = len(reader.seen) if reader else 0
-            self._done(await pull_requests.pulls(target, subject, from_seq, arrived, self._run_id, budget))
+            self._done(
+                await pull_requests.probe_pull_requests(target, subject, from_seq, arrived, self._run_id, budget)
+            )
 
-    def _targets(self, stream: VirtualStream) -> dict[str, Target]:
+    def _targets(self, stream: VirtualStream) -> dict[str, ProbeTarget]:
         """By region, those of the chosen regions of *stream* that are reached."""
         return {region: target for region in self._of(stream) if (target := self._target(stream, region)) is not None}
 
-    def _target(self, stream: VirtualStream, region: str) -> Target | None:
+    def _target(self, stream: VirtualStream, region: str) -> ProbeTarget | None:
         connection = self._reached.get(region)
         if connection is None:
             return None
-        return Target(
+        return ProbeTarget(
             topology=self._topology, stream=stream, region=region, connection=connection, deadline=self._deadline
         )
 
@@ -257,7 +264,7 @@ def _how_to_agree(stream: VirtualStream) -> str:
     return "give the stream a subject for canaries, and name it as its `canary` in the topology"
 
 
-def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, Target]) -> list[Check]:
+def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, ProbeTarget]) -> list[Check]:
     """The pairs of regions that no canary could be tried for."""
     return [
         Check(
@@ -265,7 +272,7 @@ def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[st
             region=reader,
             hop=Hop.CANARY,
             origin=origin,
-            status=Status.SKIPPED,
+            status=CheckStatus.SKIPPED,
             detail=f"there is no connection to region `{reader if reader not in targets else origin}`",
         )
         for origin in regions
@@ -284,7 +291,7 @@ def _chosen(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]
     return [value for name, value in known.items() if names is None or name in names]
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
+async def _shielded(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
     """Finish *work* although this task is being cancelled, even repeatedly. Returns the cancellation, to go on with."""
     task = asyncio.ensure_future(work)
     interruption: asyncio.CancelledError | None = None

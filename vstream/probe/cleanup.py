@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from vstream.errors import ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.direct import api_error
-from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, Fate, Flight
-from vstream.probe.report import Check, Hop, Status
+from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import naming
 from vstream.topology.model import Role
 
@@ -46,7 +46,7 @@ class Cleanup:
     """Removes the canaries of one flight. *connections* are those that stand, by region."""
 
     def __init__(
-        self, topology: Topology, stream: VirtualStream, flight: Flight, connections: Mapping[str, Connection]
+        self, topology: Topology, stream: VirtualStream, flight: CanaryFlight, connections: Mapping[str, Connection]
     ) -> None:
         self._naming = topology.naming
         self._stream = stream
@@ -77,7 +77,7 @@ class Cleanup:
         region = canary.origin
         name = canary.stream or naming.write_stream_in(self._stream, region)
         if canary.fate is Fate.NOT_STORED:
-            return self._check(region, name, Status.SKIPPED, "nothing was published")
+            return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         seq: int | None = canary.seq
         if canary.fate is Fate.UNKNOWN:
             subject = naming.stored_subject(self._naming, self._stream, region, canary.subject)
@@ -89,7 +89,7 @@ class Cleanup:
             return self._check(
                 region,
                 name,
-                Status.UNKNOWN,
+                CheckStatus.UNKNOWN,
                 "the publish was never answered, and no canary is stored so far",
                 f"if one comes, it has the header {CANARY_HEADER}: {canary.token}",
             )
@@ -98,7 +98,7 @@ class Cleanup:
     async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
         region, name = part.place, naming.physical_name(self._stream, part.role, part.place)
         if not canaries:
-            return self._check(region, name, Status.SKIPPED, "nothing was published")
+            return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
         first = reader.facts.last_seq + 1 if reader is not None and reader.facts is not None else 1
         known = {
@@ -115,7 +115,9 @@ class Cleanup:
         late = {canary.origin: seq for canary, (seq, _) in zip(absent, looks, strict=True) if seq is not None}
         problem = next((problem for _, problem in looks if problem is not None), None)
         removed = await self._removed(region, name, {**known, **late})
-        return removed if problem is None or removed.status is Status.FAILED else self._unseen(region, name, problem)
+        return (
+            removed if problem is None or removed.status is CheckStatus.FAILED else self._unseen(region, name, problem)
+        )
 
     async def _find(
         self, region: str, name: str, subject: str, canary: Canary, *, from_seq: int, until: float
@@ -162,14 +164,14 @@ class Cleanup:
             return self._check(
                 region,
                 name,
-                Status.FAILED,
+                CheckStatus.FAILED,
                 f"canaries at sequence {listed} of `{name}` could not be removed: {reason}",
                 "; ".join(f"`nats stream rmm {name} {seq}`" for seq in sorted(left)),
             )
         detail = (
             f"removed sequence {', '.join(str(seq) for seq in sorted(where.values()))}" if where else "none arrived"
         )
-        return self._check(region, name, Status.OK, detail)
+        return self._check(region, name, CheckStatus.OK, detail)
 
     async def _remove(self, region: str, name: str, seq: int, canary: Canary) -> str | None:
         """Delete the canary at *seq* and see it gone. Returns why that did not succeed in time, if so."""
@@ -213,12 +215,12 @@ class Cleanup:
         return self._check(
             region,
             name,
-            Status.UNKNOWN,
+            CheckStatus.UNKNOWN,
             f"whether canaries are left in `{name}` cannot be seen: {reason}",
             f"they are on `{self._stream.canary}`, with the header {CANARY_HEADER}",
         )
 
-    def _check(self, region: str, name: str, status: Status, detail: str, hint: str | None = None) -> Check:
+    def _check(self, region: str, name: str, status: CheckStatus, detail: str, hint: str | None = None) -> Check:
         return Check(
             stream=self._stream.name,
             region=region,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
-from vstream.probe.report import Hop, Status
-from vstream.probe.retry import is_older, not_here, sequence, what
+from vstream.probe.report import CheckStatus, Hop
+from vstream.probe.retry import answer_sequence, describe_answer, is_old_server, skip_on_old_server
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.info import StreamFacts
+    from vstream.probe.info import StreamInfo
     from vstream.probe.report import Check
     from vstream.probe.retry import Budget
-    from vstream.probe.target import Target
+    from vstream.probe.target import ProbeTarget
     from vstream.syntax.json_types import Json
 
 _PENDING = "Nats-Num-Pending"
@@ -38,7 +38,7 @@ _END, _NOT_FOUND, _INVALID, _TOO_MANY = 204, 404, 408, 413
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class RequestForm:
     """One form. *body* and *suffix* are made from the known message; None stands for an empty request."""
 
     name: str
@@ -56,21 +56,21 @@ class Form:
 
 
 def _known(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
-    got = sequence(answers[0])
-    return None if got == message.seq else f"answered with {what(answers[0])}, not sequence {message.seq}"
+    got = answer_sequence(answers[0])
+    return None if got == message.seq else f"answered with {describe_answer(answers[0])}, not sequence {message.seq}"
 
 
 def _as_new(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """The last of its subject: somebody may have published there since."""
-    subject, seq = answers[0].headers.get("Nats-Subject"), sequence(answers[0])
+    subject, seq = answers[0].headers.get("Nats-Subject"), answer_sequence(answers[0])
     if subject == message.subject and seq is not None and seq >= message.seq:
         return None
-    return f"answered with {what(answers[0])}, not `{message.subject}` from sequence {message.seq} on"
+    return f"answered with {describe_answer(answers[0])}, not `{message.subject}` from sequence {message.seq} on"
 
 
 def _batched(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or _PENDING not in answers[-1].headers:
-        return f"the batch ended with {what(answers[-1])}, not with 204 and `{_PENDING}`"
+        return f"the batch ended with {describe_answer(answers[-1])}, not with 204 and `{_PENDING}`"
     if not 1 <= len(answers) - 1 <= _BATCH:
         return f"a batch of {_BATCH} had {len(answers) - 1} messages"
     return _known(message, answers)
@@ -83,7 +83,7 @@ def _single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
 
 def _multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or "Nats-UpTo-Sequence" not in answers[-1].headers:
-        return f"the answer ended with {what(answers[-1])}, not with 204 and `Nats-UpTo-Sequence`"
+        return f"the answer ended with {describe_answer(answers[-1])}, not with 204 and `Nats-UpTo-Sequence`"
     return _as_new(message, answers[-2:])
 
 
@@ -94,7 +94,7 @@ def _multi_then(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
 
 def _status(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
     def judge(_: DirectMessage, answers: Sequence[Reply]) -> str | None:
-        return None if answers[0].status == code else f"answered with {what(answers[0])}, not {code}"
+        return None if answers[0].status == code else f"answered with {describe_answer(answers[0])}, not {code}"
 
     return judge
 
@@ -108,82 +108,86 @@ def _after(stored_at: str) -> str:
 
 
 FORMS = (
-    Form(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_known),
-    Form(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_as_new),
-    Form(
+    RequestForm(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_known),
+    RequestForm(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_as_new),
+    RequestForm(
         name="next by subject, from a sequence", body=lambda m: {"seq": m.seq, "next_by_subj": m.subject}, judge=_known
     ),
-    Form(
+    RequestForm(
         name="subject appended",
         body=lambda _: None,
         suffix=lambda m: f".{m.subject}",
         judge=_as_new,
     ),
-    Form(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_known, is_recent=True),
-    Form(
+    RequestForm(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_known, is_recent=True),
+    RequestForm(
         name="start time, next by subject",
         body=lambda m: {"start_time": m.stored_at, "next_by_subj": m.subject},
         judge=_known,
         is_recent=True,
     ),
-    Form(
+    RequestForm(
         name="batch",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "next_by_subj": m.subject},
         judge=_batched,
         is_recent=True,
         is_many=True,
     ),
-    Form(
+    RequestForm(
         name="batch with max_bytes",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
         judge=_single,
         is_recent=True,
         is_many=True,
     ),
-    Form(name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_multi, is_recent=True, is_many=True),
-    Form(
+    RequestForm(
+        name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_multi, is_recent=True, is_many=True
+    ),
+    RequestForm(
         name="multi_last, up_to_seq",
         body=lambda m: {"multi_last": [m.subject], "up_to_seq": m.seq},
         judge=_multi_then,
         is_recent=True,
         is_many=True,
     ),
-    Form(
+    RequestForm(
         name="multi_last, up_to_time",
         body=lambda m: {"multi_last": [m.subject], "up_to_time": _after(m.stored_at)},
         judge=_multi_then,
         is_recent=True,
         is_many=True,
     ),
-    Form(
+    RequestForm(
         name="multi_last, batch",
         body=lambda m: {"multi_last": [m.subject, NOWHERE], "batch": 1},
         judge=_multi,
         is_recent=True,
         is_many=True,
     ),
-    Form(name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_status(_NOT_FOUND), answer=f"{_NOT_FOUND}"),
-    Form(
+    RequestForm(
+        name="no such sequence", body=lambda _: {"seq": _LAST_SEQ}, judge=_status(_NOT_FOUND), answer=f"{_NOT_FOUND}"
+    ),
+    RequestForm(
         name="no such subject",
         body=lambda m: {"last_by_subj": f"{m.subject}.{NOWHERE}"},
         judge=_status(_NOT_FOUND),
         answer=f"{_NOT_FOUND}",
     ),
-    Form(
+    RequestForm(
         name="no such subject, appended",
         body=lambda _: None,
         suffix=lambda m: f".{m.subject}.{NOWHERE}",
         judge=_status(_NOT_FOUND),
         answer=f"{_NOT_FOUND}",
     ),
-    Form(name="empty request", body=lambda _: None, judge=_status(_INVALID), answer=f"{_INVALID}"),
-    Form(
+    RequestForm(name="empty request", body=lambda _: None, judge=_status(_INVALID), answer=f"{_INVALID}"),
+    RequestForm(
         name="two forms at once",
         body=lambda m: {"seq": m.seq, "last_by_subj": m.subject},
         judge=_status(_INVALID),
         answer=f"{_INVALID}",
     ),
-    Form(
+    RequestForm(
         name="subject appended, and a request",
         body=lambda m: {"seq": m.seq},
         suffix=lambda m: f".{m.subject}",
@@ -193,7 +197,7 @@ FORMS = (
 )
 """In the order of the table."""
 
-TOO_MANY = Form(
+TOO_MANY = RequestForm(
     name="more than 1024 subjects",
     body=lambda _: {"multi_last": [direct.ANY_SUBJECT]},
     judge=_status(_TOO_MANY),
@@ -203,10 +207,12 @@ TOO_MANY = Form(
 NO_STREAM = "no such stream"
 """The form that is asked of a name that nothing has, and that nobody must answer."""
 NUMBER = len(FORMS) + 2
-"""How many checks `direct_gets` gives."""
+"""How many checks `probe_direct_get_forms` gives."""
 
 
-async def direct_gets(target: Target, facts: StreamFacts | None, subject: str | None, budget: Budget) -> list[Check]:
+async def probe_direct_get_forms(
+    target: ProbeTarget, facts: StreamInfo | None, subject: str | None, budget: Budget
+) -> list[Check]:
     """
     One check for each form, in the order of the table.
 
@@ -232,7 +238,7 @@ async def direct_gets(target: Target, facts: StreamFacts | None, subject: str | 
     return [*found, await _no_stream(target)]
 
 
-async def _known_message(target: Target, subject: str | None) -> DirectMessage | None:
+async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMessage | None:
     async def ask(timeout: float) -> DirectMessage | None:
         name = target.stream.name
         if subject is not None:
@@ -243,7 +249,7 @@ async def _known_message(target: Target, subject: str | None) -> DirectMessage |
     return message
 
 
-async def _form(target: Target, form: Form, known: DirectMessage, budget: Budget) -> Check:
+async def _form(target: ProbeTarget, form: RequestForm, known: DirectMessage, budget: Budget) -> Check:
     asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{form.suffix(known)}"
     body = form.body(known)
     payload = b"" if body is None else json.dumps(body).encode()
@@ -265,21 +271,23 @@ async def _form(target: Target, form: Form, known: DirectMessage, budget: Budget
         detail = form.answer or f"answered by `{answered_by}`"
         return target.check(
             Hop.FORM,
-            Status.OK,
+            CheckStatus.OK,
             detail,
             form=form.name,
             answered_by=answered_by,
             elapsed_ms=outcome.elapsed_ms,
         )
-    if form.is_recent and is_older(target):
-        return not_here(target, Hop.FORM, form.name)
+    if form.is_recent and is_old_server(target):
+        return skip_on_old_server(target, Hop.FORM, form.name)
     hint = None
     if form.is_many and not _is_end(outcome.answers[-1]):
         hint = "servers before 2.11 answer so: which version has the server that holds the stream?"
-    return target.check(Hop.FORM, Status.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint)
+    return target.check(
+        Hop.FORM, CheckStatus.FAILED, outcome.problem, form=form.name, answered_by=answered_by, hint=hint
+    )
 
 
-async def _no_stream(target: Target) -> Check:
+async def _no_stream(target: ProbeTarget) -> Check:
     asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{NOWHERE}"
 
     async def ask(timeout: float) -> Reply:
@@ -288,11 +296,11 @@ async def _no_stream(target: Target) -> Check:
     try:
         answer, _ = await target.timed(ask)
     except NoRespondersError:
-        return target.check(Hop.FORM, Status.OK, "no responders", form=NO_STREAM)
+        return target.check(Hop.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
     except VstreamError as error:
         return target.problem(Hop.FORM, error, form=NO_STREAM)
-    detail = f"there is no such stream, and the answer is {what(answer)}"
-    return target.check(Hop.FORM, Status.FAILED, detail, form=NO_STREAM, answered_by=_named(target, answer))
+    detail = f"there is no such stream, and the answer is {describe_answer(answer)}"
+    return target.check(Hop.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_named(target, answer))
 
 
 def _is_end(answer: Reply) -> bool:
@@ -300,13 +308,13 @@ def _is_end(answer: Reply) -> bool:
     return answer.status is not None or _PENDING not in answer.headers
 
 
-def _named(target: Target, answer: Reply) -> str | None:
+def _named(target: ProbeTarget, answer: Reply) -> str | None:
     """The physical stream that *answer* says it is from."""
     said = answer.headers.get("Nats-Stream")
     return None if said is None else naming.qualify_answer(said, target.read)
 
 
-def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
+def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
     found = _named(target, answers[0])
     if found is None or found == target.read:
@@ -316,5 +324,5 @@ def _answerer(target: Target, answers: Sequence[Reply]) -> str | None:
     return f"answered by {target.whose(found)}, not by `{target.read}`"
 
 
-def _skipped(target: Target, name: str, reason: str) -> Check:
-    return target.check(Hop.FORM, Status.SKIPPED, reason, form=name)
+def _skipped(target: ProbeTarget, name: str, reason: str) -> Check:
+    return target.check(Hop.FORM, CheckStatus.SKIPPED, reason, form=name)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct, error_codes
-from vstream.probe.info import StreamFacts, stream_facts
-from vstream.probe.report import Check, Hop, Status
+from vstream.probe.info import StreamInfo, read_stream_info
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.subjects import algebra
 from vstream.topology import naming
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
-    from vstream.probe.target import Target
+    from vstream.probe.target import ProbeTarget
 
 EXPECTED_STREAM = "Nats-Expected-Stream"
 NO_STREAM = "__probe__"
@@ -38,12 +38,12 @@ _MAPPINGS = "compare the mappings that this server has loaded with mappings.cfg,
 class _Physical:
     """A stream that was asked for by its physical name: facts, or the reason why there are none."""
 
-    facts: StreamFacts | None = None
+    facts: StreamInfo | None = None
     problem: str = ""
     hint: str = _LEADER
 
 
-async def mapping(target: Target, pattern: str) -> Check:
+async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
     """Whether what is published under *pattern* gets to this region's write stream. Nothing is stored."""
     subject = naming.probe_subject(pattern)
 
@@ -56,10 +56,10 @@ async def mapping(target: Target, pattern: str) -> Check:
         return await _nobody_listens(target, subject, pattern)
     except VstreamError as error:
         return target.problem(Hop.MAPPING, error, subject=subject, hint=_PERMISSIONS)
-    return _judge_ack(target, subject, pattern, ack_of(reply), elapsed_ms)
+    return _judge_ack(target, subject, pattern, parse_ack(reply), elapsed_ms)
 
 
-def ack_of(reply: Reply) -> dict[str, Any]:
+def parse_ack(reply: Reply) -> dict[str, Any]:
     """The PubAck in *reply*, empty if there is none."""
     try:
         ack = json.loads(reply.data)
@@ -68,11 +68,11 @@ def ack_of(reply: Reply) -> dict[str, Any]:
     return ack if isinstance(ack, dict) else {}
 
 
-def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
+def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, Any], elapsed_ms: float) -> Check:
     error, said = ack.get("error"), ack.get("stream") or None
     stream = naming.qualify_answer(said, target.write) if said else None
 
-    def check(status: Status, detail: str, hint: str | None = None) -> Check:
+    def check(status: CheckStatus, detail: str, hint: str | None = None) -> Check:
         return target.check(
             Hop.MAPPING,
             status,
@@ -88,30 +88,32 @@ def _judge_ack(target: Target, subject: str, pattern: str, ack: dict[str, Any], 
             who = f"`{stream}`" if stream else "the stream"
             said = f"{error.get('description')} ({error.get('code')}/{error.get('err_code')})"
             return check(
-                Status.FAILED, f"{who} answers: {said}", "the message arrived, and this stream would refuse it"
+                CheckStatus.FAILED, f"{who} answers: {said}", "the message arrived, and this stream would refuse it"
             )
         if stream is None:
-            return check(Status.UNKNOWN, "a stream answered without naming itself")
+            return check(CheckStatus.UNKNOWN, "a stream answered without naming itself")
         if stream == target.write:
-            return check(Status.OK, f"leads to `{stream}`")
+            return check(CheckStatus.OK, f"leads to `{stream}`")
         return check(
-            Status.FAILED,
+            CheckStatus.FAILED,
             f"leads to {target.whose(stream)}, not to `{target.write}`",
             f"the mapping of `{pattern}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
         )
     if stream is not None:
         return check(
-            Status.FAILED,
+            CheckStatus.FAILED,
             f"MESSAGE STORED: {target.whose(stream)} ignored the expectation and stored the probe as sequence "
             f"{ack.get('seq')}",
             f"delete it with `nats stream rmm {stream} {ack.get('seq')}`; no stream of vstream's behaves like this",
         )
     return check(
-        Status.FAILED, "what answered is no stream", f"which service listens on `{subject}`, or where it is mapped to?"
+        CheckStatus.FAILED,
+        "what answered is no stream",
+        f"which service listens on `{subject}`, or where it is mapped to?",
     )
 
 
-async def _nobody_listens(target: Target, subject: str, pattern: str) -> Check:
+async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Check:
     found = await _physical(target, target.write)
     stored_as = naming.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = found.hint
@@ -128,15 +130,15 @@ async def _nobody_listens(target: Target, subject: str, pattern: str) -> Check:
             f"{target.connection.server_name}, or leads nowhere"
         )
         hint = _MAPPINGS
-    return target.check(Hop.MAPPING, Status.FAILED, detail, subject=subject, hint=hint)
+    return target.check(Hop.MAPPING, CheckStatus.FAILED, detail, subject=subject, hint=hint)
 
 
-async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
+async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
     """Whether STREAM.INFO by the virtual name reaches the stream that shall answer to it, and what it says."""
     subject = f"$JS.API.STREAM.INFO.{target.stream.name}"
     try:
         facts, elapsed_ms = await target.timed(
-            lambda timeout: stream_facts(target.connection, target.stream.name, timeout)
+            lambda timeout: read_stream_info(target.connection, target.stream.name, timeout)
         )
     except ServerError as error:
         if error.err_code != error_codes.STREAM_NOT_FOUND:
@@ -144,18 +146,18 @@ async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
         found = await _physical(target, target.named)
         if found.facts is None:
             detail = f"no stream: {found.problem}"
-            return target.check(Hop.STREAM_INFO, Status.FAILED, detail, hint=found.hint), None
+            return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=found.hint), None
         detail = (
             f"no stream, although `{target.named}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
         )
-        return target.check(Hop.STREAM_INFO, Status.FAILED, detail, hint=_MAPPINGS), None
+        return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=_MAPPINGS), None
     except VstreamError as error:
         return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
     if facts.name != target.named:
         check = target.check(
             Hop.STREAM_INFO,
-            Status.FAILED,
+            CheckStatus.FAILED,
             f"answered by {target.whose(facts.name)}, not by `{target.named}`",
             hint=f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
             answered_by=facts.name,
@@ -164,12 +166,12 @@ async def stream_info(target: Target) -> tuple[Check, StreamFacts | None]:
         return check, None
     detail = f"answered by `{facts.name}`, {facts.messages} messages"
     return (
-        target.check(Hop.STREAM_INFO, Status.OK, detail, answered_by=facts.name, elapsed_ms=elapsed_ms),
+        target.check(Hop.STREAM_INFO, CheckStatus.OK, detail, answered_by=facts.name, elapsed_ms=elapsed_ms),
         facts,
     )
 
 
-async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
+async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Check:
     """
     Whether Direct Get by the virtual name is answered by this region's copy. *facts* are of what answers STREAM.INFO.
 
@@ -187,7 +189,7 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
                 break
             if facts is not None and facts.messages:
                 # Emptied since, or a copy that lags behind its leader: look at both again.
-                _, facts = await stream_info(target)
+                _, facts = await probe_stream_info(target)
     except NoRespondersError:
         return await _nobody_gets(target, subject)
     except VstreamError as error:
@@ -196,27 +198,27 @@ async def direct_get(target: Target, facts: StreamFacts | None) -> Check:
         if facts is not None and facts.messages:
             return target.check(
                 Hop.DIRECT_GET,
-                Status.FAILED,
+                CheckStatus.FAILED,
                 f"answered that there are no messages, and `{target.named}` holds {facts.messages}: somebody else answers",
                 hint=f"where does server {target.connection.server_name} map `{subject}` to?",
                 elapsed_ms=elapsed_ms,
             )
         detail = "empty stream: the answer names nobody"
-        return target.check(Hop.DIRECT_GET, Status.OK, detail, elapsed_ms=elapsed_ms)
+        return target.check(Hop.DIRECT_GET, CheckStatus.OK, detail, elapsed_ms=elapsed_ms)
     answered_by = naming.qualify_answer(message.stream, target.read)
     if answered_by == target.read:
-        status, detail, hint = Status.OK, f"answered by `{answered_by}`", None
+        status, detail, hint = CheckStatus.OK, f"answered by `{answered_by}`", None
     elif target.stream.has_namesake and naming.holds_all_messages(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
-        status, hint = Status.OK, None
+        status, hint = CheckStatus.OK, None
     else:
-        status, detail = Status.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
+        status, detail = CheckStatus.FAILED, f"answered by {target.whose(message.stream)}, not by `{target.read}`"
         hint = f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}"
     return target.check(Hop.DIRECT_GET, status, detail, hint=hint, answered_by=answered_by, elapsed_ms=elapsed_ms)
 
 
-async def _nobody_gets(target: Target, subject: str) -> Check:
+async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
     found = await _physical(target, target.named)
     if found.facts is None:
         detail, hint = f"nobody answers: {found.problem}", found.hint
@@ -231,22 +233,22 @@ async def _nobody_gets(target: Target, subject: str) -> Check:
             f"server {target.connection.server_name}, or leads nowhere"
         )
         hint = _MAPPINGS
-    return target.check(Hop.DIRECT_GET, Status.FAILED, detail, hint=hint)
+    return target.check(Hop.DIRECT_GET, CheckStatus.FAILED, detail, hint=hint)
 
 
-async def copy_info(target: Target) -> tuple[Check, StreamFacts | None]:
-    """As `stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
+async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
+    """As `probe_stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
     if target.read_by == target.stream.name:
-        return await stream_info(target)
+        return await probe_stream_info(target)
     found = await _physical(target, target.read)
-    status = Status.OK if found.facts else Status.FAILED
+    status = CheckStatus.OK if found.facts else CheckStatus.FAILED
     return target.check(Hop.STREAM_INFO, status, found.problem, hint=found.hint), found.facts
 
 
-async def _physical(target: Target, name: str) -> _Physical:
+async def _physical(target: ProbeTarget, name: str) -> _Physical:
     """What STREAM.INFO says of the physical stream *name*."""
     try:
-        facts, _ = await target.timed(lambda timeout: stream_facts(target.connection, name, timeout))
+        facts, _ = await target.timed(lambda timeout: read_stream_info(target.connection, name, timeout))
     except ServerError as error:
         if error.err_code == error_codes.STREAM_NOT_FOUND:
             return _Physical(problem=f"`{name}` does not exist", hint=_CREATE)
@@ -258,5 +260,5 @@ async def _physical(target: Target, name: str) -> _Physical:
     return _Physical(facts=facts)
 
 
-def _cluster(target: Target) -> str:
+def _cluster(target: ProbeTarget) -> str:
     return target.topology.region(target.region).cluster

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamFacts:
+class StreamInfo:
     """What STREAM.INFO says of the stream that answered."""
 
     name: str
@@ -36,7 +36,7 @@ class StreamFacts:
     """`max_msgs_per_subject`; 0 or less: no limit."""
 
 
-async def stream_facts(connection: Connection, name: str, timeout: float) -> StreamFacts:
+async def read_stream_info(connection: Connection, name: str, timeout: float) -> StreamInfo:
     """
     Ask for the stream called *name*, virtual or physical, and wait *timeout* seconds at most.
 
@@ -50,7 +50,7 @@ async def stream_facts(connection: Connection, name: str, timeout: float) -> Str
     try:
         config, state = answer["config"], answer["state"]
         called = _called(config, asked=name)
-        return StreamFacts(
+        return StreamInfo(
             name=called,
             messages=int(state["messages"]),
             last_seq=int(state["last_seq"]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.junit import Result, TestCase, to_xml
-from vstream.probe.report import Hop, Status
+from vstream.probe.report import CheckStatus, Hop
 
 if TYPE_CHECKING:
     from vstream.probe.report import Check, ProbeReport
 
-_RESULTS = {Status.FAILED: Result.FAILURE, Status.UNKNOWN: Result.ERROR, Status.SKIPPED: Result.SKIPPED}
+_RESULTS = {CheckStatus.FAILED: Result.FAILURE, CheckStatus.UNKNOWN: Result.ERROR, CheckStatus.SKIPPED: Result.SKIPPED}
 
 
 def to_junit(report: ProbeReport) -> str:

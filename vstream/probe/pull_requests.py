@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.direct import api_error
-from vstream.probe.report import Hop, Status
-from vstream.probe.retry import what
+from vstream.probe.report import CheckStatus, Hop
+from vstream.probe.retry import describe_answer
 from vstream.topology import naming
 from vstream.topology.model import Routing
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
     from vstream.probe.report import Check
     from vstream.probe.retry import Budget
-    from vstream.probe.target import Target
+    from vstream.probe.target import ProbeTarget
     from vstream.syntax.json_types import Json
 
 _MS = 1_000_000
@@ -73,7 +73,9 @@ NAMES = (CREATE, ONE, ACK, BATCH, *(one.name for one in _STATUSES), GONE, NO_CON
 """In the order of the table."""
 
 
-async def pulls(target: Target, canaries: str, from_seq: int, arrived: int, run_id: str, budget: Budget) -> list[Check]:
+async def probe_pull_requests(
+    target: ProbeTarget, canaries: str, from_seq: int, arrived: int, run_id: str, budget: Budget
+) -> list[Check]:
     """
     One check for each of NAMES.
 
@@ -98,7 +100,7 @@ async def pulls(target: Target, canaries: str, from_seq: int, arrived: int, run_
         reason = "there is no consumer to pull from"
         return [
             target.problem(Hop.PULL, error, form=CREATE),
-            *(target.check(Hop.PULL, Status.SKIPPED, reason, form=name) for name in NAMES[1:]),
+            *(target.check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in NAMES[1:]),
         ]
     found = [created, *(await pulling.messages(arrived))]
     found += [await pulling.status(one) for one in _STATUSES]
@@ -108,7 +110,7 @@ async def pulls(target: Target, canaries: str, from_seq: int, arrived: int, run_
 class _Pulling:
     """The requests to one consumer, by the virtual name of its stream."""
 
-    def __init__(self, target: Target, name: str, budget: Budget) -> None:
+    def __init__(self, target: ProbeTarget, name: str, budget: Budget) -> None:
         self._target = target
         self._budget = budget
         self.name = name
@@ -123,9 +125,9 @@ class _Pulling:
                 raise
             elapsed_ms = await self._create(target.named, config)
             detail = f"{error_codes.STREAM_MISMATCH}: by the physical name"
-            return target.check(Hop.PULL, Status.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
+            return target.check(Hop.PULL, CheckStatus.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
         return target.check(
-            Hop.PULL, Status.OK, "created", form=CREATE, answered_by=target.named, elapsed_ms=elapsed_ms
+            Hop.PULL, CheckStatus.OK, "created", form=CREATE, answered_by=target.named, elapsed_ms=elapsed_ms
         )
 
     async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
@@ -143,7 +145,7 @@ class _Pulling:
         target = self._target
         if not arrived:
             reason = "there is no canary to pull"
-            return [target.check(Hop.PULL, Status.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
+            return [target.check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in (ONE, ACK, BATCH)]
         one, answers = await self._pull(ONE, None, _is_a_message)
         taken = answers[-1].reply if answers else ""
         rest, _ = await self._pull(BATCH, {"batch": _MOST, "no_wait": True}, lambda got: _is_batch(got, arrived - 1))
@@ -152,7 +154,7 @@ class _Pulling:
     async def _acknowledge(self, reply: str) -> Check:
         target = self._target
         if not reply:
-            return target.check(Hop.PULL, Status.SKIPPED, "there is nothing to acknowledge", form=ACK)
+            return target.check(Hop.PULL, CheckStatus.SKIPPED, "there is nothing to acknowledge", form=ACK)
         try:
             _, elapsed_ms = await target.timed(
                 lambda timeout: target.connection.request(reply, b"+ACK", timeout=timeout)
@@ -161,7 +163,7 @@ class _Pulling:
             return target.problem(Hop.PULL, error, form=ACK)
         return target.check(
             Hop.PULL,
-            Status.OK,
+            CheckStatus.OK,
             "acknowledged, and confirmed",
             form=ACK,
             answered_by=_of(target, reply),
@@ -172,7 +174,7 @@ class _Pulling:
         def judge(answers: Sequence[Reply]) -> str | None:
             beats = sum(one.status == _HEARTBEAT for one in answers)
             if answers[-1].status != wanted.ends_with:
-                return f"ended with {what(answers[-1])}, not {wanted.ends_with}"
+                return f"ended with {describe_answer(answers[-1])}, not {wanted.ends_with}"
             return "no heartbeat came" if wanted.beats and not beats else None
 
         check, _ = await self._pull(wanted.name, wanted.body, judge)
@@ -189,7 +191,7 @@ class _Pulling:
             return target.problem(Hop.PULL, error, form=GONE)
         check, answers = await pulling
         if answers and answers[-1].status is None:
-            return target.check(Hop.PULL, Status.SKIPPED, "another probe's canary came first", form=GONE)
+            return target.check(Hop.PULL, CheckStatus.SKIPPED, "another probe's canary came first", form=GONE)
         return check
 
     async def _delete(self) -> None:
@@ -214,10 +216,10 @@ class _Pulling:
                 lambda timeout: target.connection.request(f"{self._next}.{self.name}_none", b"", timeout=timeout)
             )
         except NoRespondersError:
-            return target.check(Hop.PULL, Status.OK, "no responders", form=NO_CONSUMER)
+            return target.check(Hop.PULL, CheckStatus.OK, "no responders", form=NO_CONSUMER)
         except VstreamError as error:
             return target.problem(Hop.PULL, error, form=NO_CONSUMER)
-        return target.check(Hop.PULL, Status.FAILED, f"answered with {what(answer)}", form=NO_CONSUMER)
+        return target.check(Hop.PULL, CheckStatus.FAILED, f"answered with {describe_answer(answer)}", form=NO_CONSUMER)
 
     async def _pull(
         self, name: str, body: Mapping[str, Json] | None, judge: Callable[[Sequence[Reply]], str | None]
@@ -243,7 +245,7 @@ class _Pulling:
         except VstreamError as error:
             return target.problem(Hop.PULL, error, form=name), ()
         last = outcome.answers[-1]
-        status = Status.OK if outcome.problem is None else Status.FAILED
+        status = CheckStatus.OK if outcome.problem is None else CheckStatus.FAILED
         return (
             target.check(
                 Hop.PULL,
@@ -258,7 +260,7 @@ class _Pulling:
 
 
 def _is_a_message(answers: Sequence[Reply]) -> str | None:
-    return None if answers[-1].status is None else f"ended with {what(answers[-1])}, not with a message"
+    return None if answers[-1].status is None else f"ended with {describe_answer(answers[-1])}, not with a message"
 
 
 def _is_batch(answers: Sequence[Reply], known: int) -> str | None:
@@ -267,14 +269,14 @@ def _is_batch(answers: Sequence[Reply], known: int) -> str | None:
         return f"{messages} messages came, and {known} are there"
     # Servers before 2.11 end it as if it had expired.
     if messages < _MOST and answers[-1].status not in {_NONE, _TIMEOUT}:
-        return f"ended with {what(answers[-1])}, not {_NONE}"
+        return f"ended with {describe_answer(answers[-1])}, not {_NONE}"
     return None
 
 
 def _is_gone(answers: Sequence[Reply]) -> str | None:
-    return None if answers[-1].status == _CONFLICT else f"ended with {what(answers[-1])}, not {_CONFLICT}"
+    return None if answers[-1].status == _CONFLICT else f"ended with {describe_answer(answers[-1])}, not {_CONFLICT}"
 
 
-def _of(target: Target, reply: str) -> str:
+def _of(target: ProbeTarget, reply: str) -> str:
     """The stream that delivered a message which is acknowledged on *reply*: `$JS.ACK.<stream>.<consumer>.…`."""
     return naming.qualify_answer(reply.split(".")[2], target.named)

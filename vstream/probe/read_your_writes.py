@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
-from vstream.probe.report import Check, Hop, Status
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
-    from vstream.probe.target import Target
+    from vstream.probe.target import ProbeTarget
 
 BY_LEADER = "STREAM.MSG.GET"
 BY_ANY = "DIRECT.GET"
@@ -36,7 +36,7 @@ _GROWTH = 1.5
 class OwnRead:
     """One canary that is looked for in one way, in the region that published it. *acked_at* is on the monotonic clock."""
 
-    target: Target
+    target: ProbeTarget
     way: str
     subject: str
     token: str
@@ -86,11 +86,11 @@ class OwnRead:
     def check(self) -> Check:
         """What was measured."""
         if self.elapsed_ms is None:
-            status, detail = Status.SKIPPED, f"not served after {self.looks} looks"
+            status, detail = CheckStatus.SKIPPED, f"not served after {self.looks} looks"
             detail = f"{detail}: {self.trouble}" if self.trouble else detail
         else:
             looks = "at the first look" if self.looks == 1 else f"at look {self.looks}"
-            status, detail = Status.OK, f"served {looks}, {self.elapsed_ms:.1f} ms after the acknowledgement"
+            status, detail = CheckStatus.OK, f"served {looks}, {self.elapsed_ms:.1f} ms after the acknowledgement"
         return self.target.check(
             Hop.OWN_READ,
             status,

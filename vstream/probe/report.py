@@ -38,7 +38,7 @@ class Hop(Enum):
     """No canary is left in a physical stream."""
 
 
-class Status(Enum):
+class CheckStatus(Enum):
     """How a check ended."""
 
     OK = "ok"
@@ -58,7 +58,7 @@ class Check:
     region: str | None
     """Where it was asked; for a canary, where it was read. None: it concerns the whole stream."""
     hop: Hop
-    status: Status
+    status: CheckStatus
     detail: str
     """What was seen, in one sentence or less."""
     origin: str | None = None
@@ -117,13 +117,13 @@ class ProbeReport:
         unknown answer are none. Skipped checks beside others that are ok do not matter.
         """
         counts = self.counts
-        return counts[Status.OK] > 0 and not counts[Status.FAILED] and not counts[Status.UNKNOWN]
+        return counts[CheckStatus.OK] > 0 and not counts[CheckStatus.FAILED] and not counts[CheckStatus.UNKNOWN]
 
     @property
-    def counts(self) -> Mapping[Status, int]:
+    def counts(self) -> Mapping[CheckStatus, int]:
         """How many checks ended in which way. Every status is a key."""
         seen = Counter(check.status for check in self.checks)
-        return {status: seen[status] for status in Status}
+        return {status: seen[status] for status in CheckStatus}
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class ProbeReport:
             if stream is not None and check.stream != stream:
                 continue
             row = times.setdefault(check.origin, {})
-            time = check.elapsed_ms if check.status is Status.OK else None
+            time = check.elapsed_ms if check.status is CheckStatus.OK else None
             before = row.get(check.region, 0.0)
             row[check.region] = None if time is None or before is None else max(before, time)
         return times

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.errors import NoRespondersError
-from vstream.probe.report import Check, Hop, Status
+from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.topology.versions import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from vstream.jetstream.connection import Reply
-    from vstream.probe.target import Target
+    from vstream.probe.target import ProbeTarget
 
 PATIENCE = 3.0
 """Seconds for all that is asked again in one region: a replica that was behind is not by then."""
@@ -24,7 +24,7 @@ _RECENT = (2, 11, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Settled:
     """The last answers, the milliseconds they took, and what is wrong with them, if anything is."""
 
     answers: tuple[Reply, ...]
@@ -40,10 +40,10 @@ class Budget:
 
     async def settle(
         self,
-        target: Target,
+        target: ProbeTarget,
         ask: Callable[[float], Awaitable[tuple[Reply, ...]]],
         judge: Callable[[Sequence[Reply]], str | None],
-    ) -> Outcome:
+    ) -> Settled:
         """
         Ask until *judge* has no complaint, or time is up; at least once. Raises what `Target.timed` does.
 
@@ -60,32 +60,32 @@ class Budget:
             else:
                 problem = judge(answers)
                 if problem is None or is_last:
-                    return Outcome(answers=answers, elapsed_ms=elapsed_ms, problem=problem)
+                    return Settled(answers=answers, elapsed_ms=elapsed_ms, problem=problem)
             await asyncio.sleep(pause)
             pause *= 2
 
 
-def is_older(target: Target) -> bool:
+def is_old_server(target: ProbeTarget) -> bool:
     """Whether the server that the probe is connected to came before the forms of 2.11."""
     running = parse_version(target.connection.server_version)
     return running is not None and running < _RECENT
 
 
-def not_here(target: Target, hop: Hop, form: str) -> Check:
+def skip_on_old_server(target: ProbeTarget, hop: Hop, form: str) -> Check:
     """The check of a *form* that its server is too old for."""
     server = f"{target.connection.server_name} runs {target.connection.server_version}"
-    return target.check(hop, Status.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
+    return target.check(hop, CheckStatus.SKIPPED, f"not on this server: {server}, and this came with 2.11", form=form)
 
 
-def what(answer: Reply) -> str:
+def describe_answer(answer: Reply) -> str:
     """What an answer is, for a sentence."""
     if answer.status is not None:
         return f"{answer.status} {answer.headers.get('Description', '')}".rstrip()
-    seq = sequence(answer)
+    seq = answer_sequence(answer)
     return "something that is no stored message" if seq is None else f"sequence {seq}"
 
 
-def sequence(answer: Reply) -> int | None:
+def answer_sequence(answer: Reply) -> int | None:
     """The sequence of the stored message in an answer of Direct Get; None if it is none."""
     text = answer.headers.get("Nats-Sequence", "")
     return int(text) if text.isdigit() else None

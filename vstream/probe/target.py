@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.connection import REQUEST_TIMEOUT
-from vstream.probe.report import Check, Status
+from vstream.probe.report import Check, CheckStatus
 from vstream.topology import naming
 from vstream.topology.model import Routing
 
@@ -31,7 +31,7 @@ class OutOfTimeError(VstreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ProbeTarget:
     """A virtual stream in a region that there is a connection to. *deadline* is on the monotonic clock."""
 
     topology: Topology
@@ -93,7 +93,7 @@ class Target:
     def check(
         self,
         hop: Hop,
-        status: Status,
+        status: CheckStatus,
         detail: str,
         *,
         origin: str | None = None,
@@ -128,7 +128,7 @@ class Target:
         hint: str | None = None,
     ) -> Check:
         """The check that ended with *error*: unknown where there was no time for an answer, else failed."""
-        status = Status.UNKNOWN if isinstance(error, OutOfTimeError) else Status.FAILED
+        status = CheckStatus.UNKNOWN if isinstance(error, OutOfTimeError) else CheckStatus.FAILED
         if isinstance(error, ServerError) and error.err_code == error_codes.CLUSTER_NOT_AVAILABLE:
             hint = "the JetStream meta group has no leader: is the majority of all servers up and linked?"
         return self.check(hop, status, error.message, subject=subject, form=form, hint=error.hint or hint)

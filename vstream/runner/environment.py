@@ -21,7 +21,7 @@ from vstream.plan.diff import diff
 from vstream.plan.live.gate_checks import LiveGauges
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.probe import checks
-from vstream.probe.report import Status
+from vstream.probe.report import CheckStatus
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -141,11 +141,13 @@ async def _prove(stage: Stage) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(stage.topology, stage.endpoints) as connections:
-            report = await checks.run(stage.topology, connections, deadline=_PROBE, on_progress=lambda _step: None)
+            report = await checks.run_probe(
+                stage.topology, connections, deadline=_PROBE, on_progress=lambda _step: None
+            )
         if report.passed:
             return
         if time.monotonic() > deadline:
-            wrong = next(check for check in report.checks if check.status not in {Status.OK, Status.SKIPPED})
+            wrong = next(check for check in report.checks if check.status not in {CheckStatus.OK, CheckStatus.SKIPPED})
             raise VstreamError(
                 f"stream `{wrong.stream}` does not work before any fault: {wrong.detail}",
                 hint="`vstream lab up`, `vstream apply` and `vstream probe` show the same by themselves",

@@ -16,7 +16,7 @@ from tests.support.labs import running_in, states
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
 from vstream.health.doctor.finding import Finding
-from vstream.health.live.gather import gather
+from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
 from vstream.lint import load_topology
@@ -74,7 +74,7 @@ def topology(text: str = TEXT) -> Topology:
 
 
 async def look(wanted: Topology) -> dict[str, list[Finding]]:
-    facts = await gather(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(wanted, lab.endpoints(LAB), deadline=15, is_deep=True)
     found: dict[str, list[Finding]] = {}
     for one in examine(wanted, load_topology.render_bundle(wanted), facts).findings:
         found.setdefault(one.code, []).append(one)
@@ -96,7 +96,7 @@ async def until_found(
 
 async def test_versions(west: Connection) -> None:
     """Mixed is a note. Older than what the topology promises is an error, whoever is connected to which."""
-    facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+    facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
     assert {one.storage_limit for one in facts.servers} == {10 << 30}
     assert {bool(one.config_digest) for one in facts.servers} == {True}
     assert {bool(one.flags) for one in facts.servers if one.region == "east"} == {False}

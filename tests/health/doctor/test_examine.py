@@ -12,14 +12,14 @@ from vstream.health.doctor import codes
 from vstream.health.doctor.configs import ConfigFile
 from vstream.health.doctor.examine import examine
 from vstream.health.snapshot import (
-    Facts,
-    Refusal,
-    RegionFacts,
+    Lag,
+    RegionSnapshot,
     Repeat,
-    ServerFacts,
-    SourceFacts,
-    StreamFacts,
-    Tail,
+    ServerSnapshot,
+    Snapshot,
+    SourceSnapshot,
+    StreamSnapshot,
+    WriteError,
 )
 from vstream.lint import load_topology
 from vstream.plan.diff import spell_destinations
@@ -39,20 +39,20 @@ TOPOLOGY: Topology = load_topology.load(TEXT, "acme.yaml").require()
 BUNDLE = load_topology.render_bundle(TOPOLOGY)
 
 
-def healthy(version: str = "2.15.1") -> Facts:
+def healthy(version: str = "2.15.1") -> Snapshot:
     configs = {stream.config.name: stream.config.fields for stream in BUNDLE.streams}
     origins: dict[str, list[str]] = {}
     for stream in TOPOLOGY.streams:
         for feed in replication_pairs(stream):
             origins.setdefault(feed.reader.name, []).append(feed.origin.name)
     rules = {mapping.source: spell_destinations(mapping) for mapping in BUNDLE.mappings}
-    return Facts(
+    return Snapshot(
         at=NOW,
         took=0.1,
         account="$G",
-        regions=tuple(RegionFacts(name=region.name) for region in TOPOLOGY.regions),
+        regions=tuple(RegionSnapshot(name=region.name) for region in TOPOLOGY.regions),
         servers=tuple(
-            ServerFacts(
+            ServerSnapshot(
                 name=seat.server.name,
                 region=seat.region,
                 url="http://127.0.0.1:1",
@@ -67,7 +67,7 @@ def healthy(version: str = "2.15.1") -> Facts:
             for seat in TOPOLOGY.seats
         ),
         streams={
-            part.name: StreamFacts(
+            part.name: StreamSnapshot(
                 name=part.name,
                 leader=f"{part.place}-1",
                 cluster=part.place,
@@ -80,7 +80,8 @@ def healthy(version: str = "2.15.1") -> Facts:
                 replicas=1,
                 current=1,
                 sources=tuple(
-                    SourceFacts(stream=one, seq=5, lag=0, heard=0.5, error=None) for one in origins.get(part.name, ())
+                    SourceSnapshot(stream=one, seq=5, lag=0, heard=0.5, error=None)
+                    for one in origins.get(part.name, ())
                 ),
                 config=configs[part.name],
             )
@@ -89,11 +90,11 @@ def healthy(version: str = "2.15.1") -> Facts:
     )
 
 
-def found(facts: Facts) -> set[str]:
+def found(facts: Snapshot) -> set[str]:
     return {one.code for one in examine(TOPOLOGY, BUNDLE, facts).findings}
 
 
-def with_stream(facts: Facts, name: str, stream: StreamFacts) -> Facts:
+def with_stream(facts: Snapshot, name: str, stream: StreamSnapshot) -> Snapshot:
     return replace(facts, streams={**facts.streams, name: stream})
 
 
@@ -139,7 +140,7 @@ def test_tails() -> None:
 
     def tail(**more: object) -> set[str]:
         given = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **more}
-        return found(replace(healthy(), tails={pair: Tail(**given)}))  # type: ignore[arg-type]
+        return found(replace(healthy(), lags={pair: Lag(**given)}))  # type: ignore[arg-type]
 
     assert tail() == set()
     assert tail(cursor=8) == {"VD301"}
@@ -238,10 +239,10 @@ def test_what_servers_cannot_write_to() -> None:
     stopped = 'JetStream stream \'$G > foo\' is not current: stream write error: last msgid mismatch: "a" vs "b"'
     full = "JetStream stream '$G > foo' is not current: stream write error: file too large"
     refusals = tuple(
-        Refusal(server=server, about="foo-write-west", error=error)
+        WriteError(server=server, about="foo-write-west", error=error)
         for server, error in (("west-1", stopped), ("west-2", stopped), ("west-3", full))
     )
-    one, other = examine(TOPOLOGY, BUNDLE, replace(healthy(), refusals=refusals)).findings
+    one, other = examine(TOPOLOGY, BUNDLE, replace(healthy(), write_errors=refusals)).findings
     assert (one.code, one.about) == ("VD508", "foo-write-west")
     assert one.evidence == (
         '`west-1`, `west-2` cannot write to it: stream write error: last msgid mismatch: "a" vs "b"'

@@ -21,10 +21,10 @@ from vstream.cli import configs
 from vstream.cli.servers import find_servers
 from vstream.errors import VstreamError
 from vstream.health.doctor.codes import PAGES
-from vstream.health.doctor.examine import Examined, examine
+from vstream.health.doctor.examine import Diagnosis, examine
 from vstream.health.doctor.finding import Finding
 from vstream.health.live import lag
-from vstream.health.live.gather import gather
+from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill
 from vstream.health.repair.refill import Copy, LostEnd, Refill
 from vstream.jetstream import direct
@@ -49,8 +49,8 @@ async def world(running: None) -> AsyncIterator[World]:
         yield found
 
 
-async def look(world: World) -> Examined:
-    facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+async def look(world: World) -> Diagnosis:
+    facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
     return examine(topology(), world.bundle, facts, configs.read(topology(), find_servers(topology(), LAB), None))
 
 

@@ -42,11 +42,11 @@ async def found(
         later = [one for one in there if one >= seq]
         return there[min(later)] if stream == ORIGIN and later else None
 
-    monkeypatch.setattr(lag, "get", get)
-    monkeypatch.setattr(lag, "following", following)
+    monkeypatch.setattr(lag, "get_message", get)
+    monkeypatch.setattr(lag, "next_message", following)
     streams = {READER: replace(healthy().streams[READER], first_seq=1, last_seq=len(taken))}
     connection = cast("Connection", object())
-    return await gaps.find(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
+    return await gaps.find_gaps(TOPOLOGY, streams, {"west": connection, "east": connection}, time.monotonic() + 60)
 
 
 async def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,18 +10,18 @@ from vstream.cli.repair.steps import Kind, chosen
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
-from vstream.health.repair.plan import Held, Reach, Replay, Tally, Twin, missing
-from vstream.health.repair.refill import standstills
-from vstream.health.repair.sequence_set import Runs
-from vstream.health.report import Pair, State
+from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, missing_sequences
+from vstream.health.repair.refill import find_standstills
+from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.report import PairState, PairStatus
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.lint import load_topology
 
 numbers = st.lists(st.integers(0, 40))
 
 
-def runs(some: list[int]) -> Runs:
-    found = Runs()
+def runs(some: list[int]) -> SequenceSet:
+    found = SequenceSet()
     for one in some:
         found.add(one)
     return found
@@ -38,12 +38,12 @@ def test_runs_are_sets(one: list[int], other: list[int], first: int, last: int) 
     assert list(a.within(first, last)) == sorted(n for n in set(one) if first <= n <= last)
     assert all(n in a for n in one)
     assert [n for n in range(41) if n in a] == list(a)
-    assert a == Runs(a.runs())
+    assert a == SequenceSet(a.runs())
     assert all(after[0] > before[1] + 1 for before, after in zip(a.runs(), a.runs()[1:], strict=False))
 
 
 def test_a_number_is_added_once() -> None:
-    found = Runs([(1, 3)])
+    found = SequenceSet([(1, 3)])
     assert found.add(4)
     assert not found.add(2)
     assert found.runs() == [(1, 4)]
@@ -54,8 +54,8 @@ def test_what_rises_takes_one_run() -> None:
 
 
 def test_runs_in_words() -> None:
-    assert Runs([(1, 1), (5, 1200)]).words() == "1, 5-1,200"
-    assert Runs((n, n) for n in range(1, 20, 2)).words(2) == "1, 3 and 8 more runs"
+    assert SequenceSet([(1, 1), (5, 1200)]).words() == "1, 5-1,200"
+    assert SequenceSet((n, n) for n in range(1, 20, 2)).words(2) == "1, 3 and 8 more runs"
 
 
 def held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
@@ -65,28 +65,28 @@ def held(*seqs: int, replayed: tuple[int, ...] = ()) -> Held:
     return found
 
 
-EVERYWHERE = Runs([(1, 10)])
+EVERYWHERE = SequenceSet([(1, 10)])
 
 
 def test_what_was_passed_is_missing_and_what_may_come_is_not() -> None:
-    assert list(missing(held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
-    assert list(missing(held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
+    assert list(missing_sequences(held(1, 2, 5, 6), Reach(position=None, is_whole=True), EVERYWHERE)) == [3, 4]
+    assert list(missing_sequences(held(1, 2, 5, 6), Reach(position=8, is_whole=True), EVERYWHERE)) == [3, 4, 7, 8]
 
 
 def test_what_limits_have_dropped_is_not_missing() -> None:
-    assert list(missing(held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
-    assert list(missing(held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
-    assert not missing(held(), Reach(position=6, is_whole=False), EVERYWHERE)
+    assert list(missing_sequences(held(3, 5), Reach(position=6, is_whole=False), EVERYWHERE)) == [4, 6]
+    assert list(missing_sequences(held(3, 5), Reach(position=6, is_whole=True), EVERYWHERE)) == [1, 2, 4, 6]
+    assert not missing_sequences(held(), Reach(position=6, is_whole=False), EVERYWHERE)
 
 
 def test_what_was_replayed_is_held_and_says_nothing_of_how_far_a_reader_is() -> None:
     found = held(1, 4, 2, 9, replayed=(2, 9))
     assert (found.least, found.greatest, found.anchor) == (1, 4, 2)
-    assert list(missing(found, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
+    assert list(missing_sequences(found, Reach(position=None, is_whole=True), EVERYWHERE)) == [3]
 
 
 def test_what_nobody_holds_is_not_missing() -> None:
-    assert list(missing(held(1, 4), Reach(position=4, is_whole=True), Runs([(1, 1), (3, 4)]))) == [3]
+    assert list(missing_sequences(held(1, 4), Reach(position=4, is_whole=True), SequenceSet([(1, 1), (3, 4)]))) == [3]
 
 
 def test_twice() -> None:
@@ -97,7 +97,9 @@ def test_twice() -> None:
 def test_what_differs_is_not_counted_as_a_copy_to_delete() -> None:
     tally = Tally()
     for seq in range(20):
-        tally.take(Twin(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None))
+        tally.take(
+            DuplicatePair(origin="w", seq=seq, stays=seq, goes=seq + 20, differs="its payload" if seq % 2 else None)
+        )
     found = tally.doubles("foo", "r", "west")
     assert (found.count, dict(found.differing), len(found.examples), len(found.stay)) == (
         10,
@@ -153,8 +155,8 @@ def test_only_what_is_the_same_in_everything_is_a_copy() -> None:
     assert _difference(one, one, 8) == "one of the two is gone"
 
 
-def pair(reader: str, state: State, age: float | None = None) -> Pair:
-    return Pair(
+def pair(reader: str, state: PairState, age: float | None = None) -> PairStatus:
+    return PairStatus(
         virtual="foo",
         origin="foo-write-west",
         origin_place="west",
@@ -168,13 +170,13 @@ def pair(reader: str, state: State, age: float | None = None) -> Pair:
 
 def test_what_stands_still_is_resumed_where_somebody_can_take_over() -> None:
     pairs = [
-        pair("a", State.SILENT),
-        pair("b", State.BEHIND, 31),
-        pair("c", State.BEHIND, 29),
-        pair("d", State.OK),
-        pair("e", State.SILENT),
+        pair("a", PairState.SILENT),
+        pair("b", PairState.BEHIND, 31),
+        pair("c", PairState.BEHIND, 29),
+        pair("d", PairState.OK),
+        pair("e", PairState.SILENT),
     ]
-    found = {one.reader: one for one in standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)}
+    found = {one.reader: one for one in find_standstills(pairs, {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1}, 30)}
     assert sorted(found) == ["a", "b", "e"]
     assert found["a"].blocked is None
     assert "one replica" in str(found["e"].blocked)
@@ -186,13 +188,13 @@ def test_what_a_repair_would_do_in_words() -> None:
         reader="foo-read-east",
         place="east",
         origin="foo-write-west",
-        wanted={"foo-write-west": Runs([(5, 6)]), "foo-read-west": Runs([(8, 8)])},
-        left={"it is a schedule": Runs([(9, 9)])},
+        wanted={"foo-write-west": SequenceSet([(5, 6)]), "foo-read-west": SequenceSet([(8, 8)])},
+        left={"it is a schedule": SequenceSet([(9, 9)])},
     )
     assert (replay.count, replay.sequences.runs()) == (3, [(5, 6), (8, 8)])
     tally = Tally()
-    tally.take(Twin(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
-    tally.take(Twin(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
+    tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
+    tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
     lines = [
         line.plain for line in view.stock([replay], [tally.doubles("foo", "foo-read-east", "east")], {"x": "no answer"})
     ]

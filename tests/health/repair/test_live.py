@@ -18,7 +18,7 @@ from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
-from vstream.health.live.gather import gather
+from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream import direct
 from vstream.jetstream.source_header import parse_provenance
 from vstream.lab import binaries, lab
@@ -115,7 +115,7 @@ async def published(world: World) -> AsyncIterator[set[Message]]:
 
 async def healthy(world: World) -> None:
     async def complaint() -> str | None:
-        facts = await gather(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
+        facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
         found = [one for one in examine(topology(), world.bundle, facts).findings if one.code != "VD102"]
         return None if not found else str(found)
 

@@ -20,7 +20,7 @@ from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
 from vstream.health.repair.live import duplicates, missing, replay
 from vstream.health.repair.live.missing import Contents
-from vstream.health.repair.plan import Doubles
+from vstream.health.repair.plan import Duplicates
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection
@@ -87,24 +87,24 @@ class Regions:
             await asyncio.sleep(0.02)
 
     async def look(self) -> Contents:
-        return await missing.look(topology(), STREAM, self.connections, silent)
+        return await missing.find_missing(topology(), STREAM, self.connections, silent)
 
     async def repair(self) -> int:
         """Put in what is missing; returns how many messages that were."""
         found = (await self.look()).replays
         for one in found:
-            assert not await replay.put_back(topology(), STREAM, one, self.connections, silent)
+            assert not await replay.replay_missing(topology(), STREAM, one, self.connections, silent)
         return sum(one.count for one in found)
 
-    async def doubles(self) -> Doubles | None:
+    async def doubles(self) -> Duplicates | None:
         contents = await self.look()
         (scan,) = [one for one in contents.scans if one.name == EAST]
-        return await duplicates.look("foo", scan, silent)
+        return await duplicates.find_duplicates("foo", scan, silent)
 
     async def delete(self) -> tuple[int, int]:
         contents = await self.look()
         (scan,) = [one for one in contents.scans if one.name == EAST]
-        return await duplicates.delete(scan, silent)
+        return await duplicates.delete_duplicates(scan, silent)
 
     def narrow(self) -> dict[str, Any]:
         """The read stream of the east, which passes what is not on `foo.>` in the west as if it had skipped it."""
@@ -148,7 +148,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
     running: list[bool] = []
 
     async def ask() -> None:
-        running.extend(one.is_running for one in await replay.leftovers(topology(), regions.connection))
+        running.extend(one.is_running for one in await replay.find_leftovers(topology(), regions.connection))
 
     def tick(done: int, _: int) -> None:
         if done == after:
@@ -160,7 +160,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
         if not after:
             patch.setattr(JetStreamAdmin, "update", refused)
         with pytest.raises(KilledError):
-            await replay.put_back(topology(), STREAM, wanted, regions.connections, tick)
+            await replay.replay_missing(topology(), STREAM, wanted, regions.connections, tick)
     # As long as it runs, nobody takes away what it uses.
     assert running == [True]
 
@@ -183,10 +183,10 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
         # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
         async with steps.opened(topology(), where) as connections:
             await until_killed(Regions(regions.server, connections), monkeypatch, after)
-        (leftover,) = await replay.leftovers(topology(), regions.connection)
+        (leftover,) = await replay.find_leftovers(topology(), regions.connection)
         assert (leftover.readers, leftover.is_running) == (readers, False)
-        await replay.remove(regions.connection, leftover)
-        assert not await replay.leftovers(topology(), regions.connection)
+        await replay.remove_leftover(regions.connection, leftover)
+        assert not await replay.find_leftovers(topology(), regions.connection)
         (found,) = (await regions.look()).replays
         assert left - after <= found.count <= left
         left = found.count
@@ -230,9 +230,9 @@ async def test_only_what_is_the_same_in_everything_is_deleted(regions: Regions) 
     sources = [*config["sources"], {**source, "name": left}]
     await regions.api(f"STREAM.UPDATE.{EAST}", {**config, "sources": sources})
     await regions.until_count(4)
-    (leftover,) = await replay.leftovers(topology(), regions.connection)
+    (leftover,) = await replay.find_leftovers(topology(), regions.connection)
     assert leftover.readers == (EAST,)
-    await replay.remove(regions.connection, leftover)
+    await replay.remove_leftover(regions.connection, leftover)
     found = await regions.doubles()
     assert found is not None
     assert (found.count, dict(found.differing)) == (1, {"their payloads differ": 1})

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from vstream.cli.servers import Servers
     from vstream.health.repair.live.missing import Contents
-    from vstream.health.repair.plan import Doubles, Leftover, Replay, Standstill
+    from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
     from vstream.health.repair.refill import Refill
-    from vstream.health.repair.sequence_set import Runs
-    from vstream.health.report import Pair
+    from vstream.health.repair.sequence_set import SequenceSet
+    from vstream.health.report import PairStatus
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.topology.model import Topology
 
@@ -48,7 +48,7 @@ class Flows:
     leftovers: tuple[Leftover, ...] = ()
     standstills: tuple[Standstill, ...] = ()
     refills: tuple[Refill, ...] = ()
-    standing: tuple[Pair, ...] = ()
+    standing: tuple[PairStatus, ...] = ()
     """Pairs of which nothing is known."""
 
     @property
@@ -63,7 +63,7 @@ class Stock:
 
     contents: list[Contents] = field(default_factory=list)
     replays: list[Replay] = field(default_factory=list)
-    doubles: list[Doubles] = field(default_factory=list)
+    doubles: list[Duplicates] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -102,40 +102,40 @@ async def look_at_flows(
     topology: Topology, where: Servers, deadline: float, kinds: frozenset[Kind], streams: Collection[str]
 ) -> Flows:
     """Leftovers, streams that take nothing, and write streams without their end."""
-    from vstream.health.doctor.flow import STUCK_AFTER  # noqa: PLC0415
-    from vstream.health.live.gather import gather  # noqa: PLC0415
+    from vstream.health.doctor.sourcing import STUCK_AFTER  # noqa: PLC0415
+    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
     from vstream.health.repair.live import (  # noqa: PLC0415
         refill,
         replay,
     )
-    from vstream.health.repair.refill import lost_ends, standstills  # noqa: PLC0415
-    from vstream.health.report import State  # noqa: PLC0415
-    from vstream.health.status import judge  # noqa: PLC0415
+    from vstream.health.repair.refill import find_lost_ends, find_standstills  # noqa: PLC0415
+    from vstream.health.report import PairState  # noqa: PLC0415
+    from vstream.health.status import assess  # noqa: PLC0415
     from vstream.jetstream.connection import Connection  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
 
     found = Flows()
     async with connect_all(topology, where.endpoints) as opened:
         if Kind.CLEAR in kinds:
-            found.leftovers = await replay.leftovers(topology, any_connection(opened))
+            found.leftovers = await replay.find_leftovers(topology, any_connection(opened))
     if not kinds & {Kind.RESUME, Kind.REFILL}:
         return found
-    facts = await gather(topology, where.endpoints, deadline=deadline)
-    picture = judge(topology, facts)
+    facts = await collect_snapshot(topology, where.endpoints, deadline=deadline)
+    picture = assess(topology, facts)
     pairs = [pair for pair in picture.pairs if pair.virtual in streams]
     replicas = {name: one.replicas for name, one in facts.streams.items()}
-    found.standing = tuple(one for one in pairs if one.state is State.UNKNOWN)
-    stopped = standstills(pairs, replicas, STUCK_AFTER)
+    found.standing = tuple(one for one in pairs if one.state is PairState.UNKNOWN)
+    stopped = find_standstills(pairs, replicas, STUCK_AFTER)
     if Kind.RESUME in kinds:
         found.standstills = stopped
     else:
-        found.standing += tuple(one for one in pairs if one.state is State.SILENT)
-    ends = [one for one in lost_ends(picture) if one.virtual in streams] if Kind.REFILL in kinds else []
+        found.standing += tuple(one for one in pairs if one.state is PairState.SILENT)
+    ends = [one for one in find_lost_ends(picture) if one.virtual in streams] if Kind.REFILL in kinds else []
     if not ends:
         return found
     async with connect_all(topology, where.endpoints) as opened:
         connections = {region: one for region, one in opened.items() if isinstance(one, Connection)}
-        found.refills = tuple([await refill.look(topology, end, facts.streams, connections) for end in ends])
+        found.refills = tuple([await refill.plan_refill(topology, end, facts.streams, connections) for end in ends])
     return found
 
 
@@ -155,14 +155,14 @@ async def mend_flows(topology: Topology, where: Servers, lab: str | None, found:
             if one.is_running:
                 left.append(f"`{one.stream}` is used by a repair that still runs")
             else:
-                await replay.remove(any_connection(opened), one)
+                await replay.remove_leftover(any_connection(opened), one)
     stopped = frozenset(one.reader for one in found.standstills if one.blocked is None)
     if stopped:
         left += await _resumed(topology, lab, stopped, timeout)
     for end in found.refills:
         if end.blocked is not None:
             continue
-        region = refill.region_of(topology, end.lost)
+        region = refill.writing_region(topology, end.lost)
         if region not in where.endpoints:
             raise NotReachableError(
                 f"`{end.lost.origin}` is filled by a connection to region `{region}`, and nothing says how to reach it",
@@ -229,13 +229,13 @@ async def look_at_stock(
         if stream.name not in streams or not missing.has_provenance(stream):
             continue
         tick = ticker(progress, stream.name)
-        contents = await missing.look(topology, stream, connections, tick, for_replay=Kind.REPLAY in kinds)
+        contents = await missing.find_missing(topology, stream, connections, tick, for_replay=Kind.REPLAY in kinds)
         found.contents.append(contents)
         found.unread.update(contents.unread)
         found.replays += contents.replays
         if Kind.DELETE in kinds:
             for scan in contents.scans:
-                if not scan.adds_up and (one := await duplicates.look(stream.name, scan, tick)) is not None:
+                if not scan.adds_up and (one := await duplicates.find_duplicates(stream.name, scan, tick)) is not None:
                     found.doubles.append(one)
     return found
 
@@ -254,7 +254,7 @@ async def mend_stock(
         for one in contents.replays:
             if one.count:
                 tick = ticker(progress, one.reader)
-                refused: Runs = await replay.put_back(topology, contents.stream, one, connections, tick)
+                refused: SequenceSet = await replay.replay_missing(topology, contents.stream, one, connections, tick)
                 if refused:
                     left.append(
                         f"`{one.reader}` did not take {refused.words()} of `{one.origin}`: it has taken messages with "
@@ -263,7 +263,7 @@ async def mend_stock(
         wanted = {one.reader for one in found.doubles if one.count}
         for scan in contents.scans:
             if scan.name in wanted:
-                await duplicates.delete(scan, ticker(progress, scan.name))
+                await duplicates.delete_duplicates(scan, ticker(progress, scan.name))
     return left
 
 

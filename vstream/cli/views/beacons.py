@@ -8,15 +8,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.health.units import span
+from vstream.health.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.health.snapshot import Sighting
+    from vstream.health.snapshot import BeaconSighting
 
 
-def matrix(regions: Sequence[str], seen: Sequence[Sighting]) -> Table:
+def matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
     """From where → found in: the age of the newest beacon, the oldest of all streams."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -28,7 +28,7 @@ def matrix(regions: Sequence[str], seen: Sequence[Sighting]) -> Table:
     table.add_column("", overflow="fold")
     for region in regions:
         table.add_column(region, overflow="fold")
-    by_pair: dict[tuple[str, str], list[Sighting]] = {}
+    by_pair: dict[tuple[str, str], list[BeaconSighting]] = {}
     for one in seen:
         by_pair.setdefault((one.origin, one.reader), []).append(one)
     for origin in regions:
@@ -37,11 +37,11 @@ def matrix(regions: Sequence[str], seen: Sequence[Sighting]) -> Table:
     return table
 
 
-def _cell(some: Sequence[Sighting]) -> Text:
+def _cell(some: Sequence[BeaconSighting]) -> Text:
     if not some:
         return Text("·", style="dim")
     missing = [one for one in some if one.age is None]
     if missing:
         # Why nobody answers is said elsewhere: a cell has no room for it.
         return Text("there is none" if missing[0].is_absent else "? no answer", style="yellow")
-    return Text(span(max(one.age or 0.0 for one in some)))
+    return Text(format_duration(max(one.age or 0.0 for one in some)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vstream.chaos.inject import Healed
     from vstream.chaos.journal import OpenFault
     from vstream.chaos.rolling_restart import Restarted
-    from vstream.health.live.resync import Resynced
+    from vstream.health.live.resync import ResyncResult
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
@@ -143,7 +143,7 @@ def restarted(one: Restarted) -> str:
     return f"{one.server}: ended in {one.stopping:.1f} s, healthy {one.recovering:.1f} s later, runs {one.version}"
 
 
-def resync(result: Resynced) -> Table:
+def resync(result: ResyncResult) -> Table:
     """One row for each read stream."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("stream", "place", "stepped down", "sources active", "caught up", ""):
@@ -160,7 +160,7 @@ def resync(result: Resynced) -> Table:
     return table
 
 
-def resync_as_dict(result: Resynced) -> dict[str, Any]:
+def resync_as_dict(result: ResyncResult) -> dict[str, Any]:
     """The same as plain JSON data."""
     return {
         "complete": result.is_complete,

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from vstream.diagnostics import Severity
 from vstream.health.doctor.codes import BY_CODE
-from vstream.health.units import span
+from vstream.health.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.doctor.examine import Examined
+    from vstream.health.doctor.examine import Diagnosis
     from vstream.health.doctor.finding import Finding
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
@@ -22,7 +22,7 @@ _MOST = 5
 """Findings of one code: of more, the first ones stand for all."""
 
 
-def text(found: Examined) -> Iterator[Text]:
+def text(found: Diagnosis) -> Iterator[Text]:
     """Each finding with its evidence and what to do, then one line that sums up."""
     number = Counter(one.code for one in found.findings)
     shown: Counter[str] = Counter()
@@ -32,7 +32,7 @@ def text(found: Examined) -> Iterator[Text]:
             yield from finding(one)
         elif shown[one.code] == _MOST + 1:
             yield Text(f"  and {number[one.code] - _MOST:,} more {one.code}: `--format json` has them all", style="dim")
-    asked = f"{found.servers} servers and {found.streams:,} streams looked at in {span(found.took)}"
+    asked = f"{found.servers} servers and {found.streams:,} streams looked at in {format_duration(found.took)}"
     if not found.findings:
         yield Text.assemble(("HEALTHY", "bold green"), f": {asked}")
         return

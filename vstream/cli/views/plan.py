@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from rich.text import Text
 
 from vstream.cli.views import loaded
-from vstream.health.sizing import acknowledged_cost
+from vstream.health.sizing import publish_cost_us
 from vstream.plan.account_entries import RULE
 from vstream.plan.plan import (
     Create,
@@ -111,7 +111,7 @@ def routing(topology: Topology, bundle: Bundle) -> str:
     rules = len(bundle.mappings)
     said = (
         f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')} for every publish, "
-        f"about {acknowledged_cost(topology.routing, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
+        f"about {publish_cost_us(topology.routing, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
     )
     if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
         said += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
@@ -129,7 +129,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     return {
         "profile": topology.routing.value,
         "rules": rules,
-        "acknowledged_us": round(acknowledged_cost(topology.routing, rules) * 1e6, 1),
+        "acknowledged_us": round(publish_cost_us(topology.routing, rules) * 1e6, 1),
     }
 
 

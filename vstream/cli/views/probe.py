@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.probe.report import Hop, Status
+from vstream.probe.report import CheckStatus, Hop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from vstream.probe.report import Check, ProbeReport
 
 _MARK = {
-    Status.OK: ("✓", "green"),
-    Status.FAILED: ("✗", "bold red"),
-    Status.SKIPPED: ("–", "dim"),
-    Status.UNKNOWN: ("?", "bold yellow"),
+    CheckStatus.OK: ("✓", "green"),
+    CheckStatus.FAILED: ("✗", "bold red"),
+    CheckStatus.SKIPPED: ("–", "dim"),
+    CheckStatus.UNKNOWN: ("?", "bold yellow"),
 }
 _LOCAL_HOPS = (
     (Hop.MAPPING, "publish → write stream"),
@@ -53,7 +53,7 @@ def hops(report: ProbeReport) -> Table:
             by_cell.setdefault((check.stream, check.region, check.hop), []).append(check)
     streams = report.streams
     if len(streams) > _MANY_STREAMS:
-        bad = {check.stream for check in report.checks if check.status in {Status.FAILED, Status.UNKNOWN}}
+        bad = {check.stream for check in report.checks if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}}
         streams = tuple(stream for stream in streams if stream in bad)[:_MANY_STREAMS]
     for stream in streams:
         for region in report.regions:
@@ -66,9 +66,12 @@ def hops(report: ProbeReport) -> Table:
 def _hop_cell(checks: Sequence[Check]) -> Text:
     if not checks:
         return Text("-", style="dim")
-    worst = max(checks, key=lambda check: list(Status).index(check.status) if check.status is not Status.SKIPPED else 0)
+    worst = max(
+        checks,
+        key=lambda check: list(CheckStatus).index(check.status) if check.status is not CheckStatus.SKIPPED else 0,
+    )
     mark, style = _MARK[worst.status]
-    answered = worst.answered_by or ("empty stream" if worst.status is Status.OK else worst.status.value)
+    answered = worst.answered_by or ("empty stream" if worst.status is CheckStatus.OK else worst.status.value)
     return Text.assemble((mark, style), f" {answered}")
 
 
@@ -80,7 +83,7 @@ def matrix(report: ProbeReport) -> Table | None:
     tried = {
         (check.origin, check.region)
         for check in report.checks
-        if check.hop is Hop.CANARY and check.status is not Status.SKIPPED
+        if check.hop is Hop.CANARY and check.status is not CheckStatus.SKIPPED
     }
     table = Table(
         box=box.SIMPLE_HEAD, title="canaries: published in → found in", title_justify="left", title_style="bold"
@@ -163,14 +166,14 @@ def _form_cell(check: Check | None) -> Text:
     if check is None:
         return Text("-", style="dim")
     mark, style = _MARK[check.status]
-    said = (check.answered_by or check.detail) if check.status is Status.OK else check.status.value
+    said = (check.answered_by or check.detail) if check.status is CheckStatus.OK else check.status.value
     return Text.assemble((mark, style), f" {said}")
 
 
 def problems(report: ProbeReport) -> Iterator[Text]:
     """What is not ok, with what to look at, then one line that sums up."""
     for check in report.checks:
-        if check.status in {Status.FAILED, Status.UNKNOWN}:
+        if check.status in {CheckStatus.FAILED, CheckStatus.UNKNOWN}:
             mark, style = _MARK[check.status]
             route = (
                 f"{check.origin} → {check.region}"
@@ -183,7 +186,7 @@ def problems(report: ProbeReport) -> Iterator[Text]:
                 yield Text.assemble(("  hint: ", "bold cyan"), check.hint)
     skipped: dict[tuple[str, str | None], int] = {}
     for check in report.checks:
-        if check.status is Status.SKIPPED:
+        if check.status is CheckStatus.SKIPPED:
             key = (check.detail, check.hint)
             skipped[key] = skipped.get(key, 0) + 1
     for (detail, hint), number in skipped.items():

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vstream.health.repair.refill import sequences
-from vstream.health.units import listed
+from vstream.health.repair.refill import format_sequences
+from vstream.health.units import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.health.repair.plan import Doubles, Leftover, Replay, Standstill
+    from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
     from vstream.health.repair.refill import Refill
-    from vstream.health.report import Pair
+    from vstream.health.report import PairStatus
 
 
 def flows(
     leftovers: Sequence[Leftover],
     standstills: Sequence[Standstill],
     refills: Sequence[Refill],
-    standing: Sequence[Pair],
+    standing: Sequence[PairStatus],
 ) -> Iterator[Text]:
     """What an interrupted repair left, streams that stand still, those that lost their end, and what says nothing."""
     for one in leftovers:
-        used = f", sourced by {listed(list(one.readers))}" if one.readers else ""
+        used = f", sourced by {list_names(list(one.readers))}" if one.readers else ""
         if one.is_running:
             yield _line("running ", "bold cyan", one.stream, f"{used}: of a repair that still runs; wait for it")
         else:
@@ -61,10 +61,12 @@ def _refill(one: Refill) -> Iterator[Text]:
     held = f", as {readers} has them" if one.copies else ""
     yield Text(f"        publish {len(one.copies):,} messages again{held}, under the sequences that they had")
     if one.absent:
-        yield Text(f"        and an empty one on `{one.filler}` for {sequences(one.absent)}, which no reader holds")
+        yield Text(
+            f"        and an empty one on `{one.filler}` for {format_sequences(one.absent)}, which no reader holds"
+        )
 
 
-def stock(replays: Sequence[Replay], doubles: Sequence[Doubles], unread: Mapping[str, str]) -> Iterator[Text]:
+def stock(replays: Sequence[Replay], doubles: Sequence[Duplicates], unread: Mapping[str, str]) -> Iterator[Text]:
     """What is missing and what is double, and what could not be read."""
     for one in replays:
         if one.count:
@@ -74,7 +76,7 @@ def stock(replays: Sequence[Replay], doubles: Sequence[Doubles], unread: Mapping
                 one.reader,
                 f" in {one.place}: it lacks {_messages(one.count)} of {one.origin}, {one.sequences.words()}",
             )
-            yield Text(f"        put them in at its end, as {listed(sorted(one.wanted))} has them")
+            yield Text(f"        put them in at its end, as {list_names(sorted(one.wanted))} has them")
         for reason, some in sorted(one.left.items()):
             yield _line("stays   ", "bold cyan", one.reader, f" lacks {some.words()} of {one.origin}: {reason}")
     for two in doubles:
@@ -107,13 +109,13 @@ def done(refills: Sequence[Refill], leftovers: Sequence[Leftover], standstills: 
     for one in leftovers:
         yield _line("cleared  ", "bold green", one.stream, "")
     for still in standstills:
-        yield _line("resumed  ", "bold green", still.reader, f": it takes from {listed(list(still.origins))} again")
+        yield _line("resumed  ", "bold green", still.reader, f": it takes from {list_names(list(still.origins))} again")
     for refill in refills:
         count = refill.lost.taken - refill.lost.last
         yield _line("refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.taken:,}")
 
 
-def mended(replays: Sequence[Replay], doubles: Sequence[Doubles]) -> Iterator[Text]:
+def mended(replays: Sequence[Replay], doubles: Sequence[Duplicates]) -> Iterator[Text]:
     """What was put in and deleted."""
     for one in replays:
         yield _line("replayed ", "bold green", one.reader, f": {_messages(one.count)} of {one.origin}")

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.health.units import size, span
+from vstream.health.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,19 +28,19 @@ def text(found: Sizing) -> Iterator[RenderableType]:
         reads = max((part.bytes for part in one.parts), default=0.0)
         streams.add_row(
             one.name,
-            f"{one.load.rate:,.4g}/s × {size(one.load.size)}",
-            size(reads) if math.isfinite(reads) else "no limit",
+            f"{one.load.rate:,.4g}/s × {format_size(one.load.size)}",
+            format_size(reads) if math.isfinite(reads) else "no limit",
             f"{one.crossing / _MEGA:,.3g} Mbit/s",
-            "–" if one.outage is None else span(one.outage) if math.isfinite(one.outage) else "any outage",
+            "–" if one.outage is None else format_duration(one.outage) if math.isfinite(one.outage) else "any outage",
         )
     yield streams
     places = _table("storage", "where", "needs", "grows without limit by", "has", "")
     for place in found.places:
         places.add_row(
             place.place,
-            size(place.needs),
-            f"{size(place.per_day)} a day" if place.per_day else "–",
-            size(place.has),
+            format_size(place.needs),
+            f"{format_size(place.per_day)} a day" if place.per_day else "–",
+            format_size(place.has),
             Text("✓", style="green") if place.fits else Text("✗ too little", style="bold red"),
         )
     yield places

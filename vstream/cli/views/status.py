@@ -11,23 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views import beacons
-from vstream.health.report import State, total
-from vstream.health.units import size, span
+from vstream.health.report import PairState, sum_known
+from vstream.health.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
-    from vstream.health.report import Pair, Picture, RegionPicture, Share, StreamLine
+    from vstream.health.report import PairStatus, RegionStatus, Share, Status, StreamStatus
 
 _MARK = {
-    State.OK: ("✓", "green"),
-    State.BEHIND: ("▲", "yellow"),
-    State.SILENT: ("✗", "bold red"),
-    State.UNKNOWN: ("?", "bold yellow"),
-    State.ROLLED_BACK: ("✗", "bold red"),
-    State.LOSSY: ("✗", "bold red"),
+    PairState.OK: ("✓", "green"),
+    PairState.BEHIND: ("▲", "yellow"),
+    PairState.SILENT: ("✗", "bold red"),
+    PairState.UNKNOWN: ("?", "bold yellow"),
+    PairState.ROLLED_BACK: ("✗", "bold red"),
+    PairState.LOSSY: ("✗", "bold red"),
 }
 _MANY = 12
 """Virtual streams: of more, only those with something wrong are listed."""
@@ -36,7 +36,7 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def screen(picture: Picture, *, width: int) -> RenderableType:
+def screen(picture: Status, *, width: int) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide."""
     parts: list[RenderableType] = [headline(picture), regions(picture, width=width), matrix(picture)]
     if any(one.age is not None for one in picture.beacons):
@@ -50,7 +50,7 @@ def screen(picture: Picture, *, width: int) -> RenderableType:
     return Group(*parts, *problems(picture))
 
 
-def headline(picture: Picture) -> Text:
+def headline(picture: Status) -> Text:
     """One line: when, how many servers, who leads."""
     reached = sum(server.is_reached for server in picture.servers)
     versions = sorted({server.version for server in picture.servers if server.version})
@@ -64,11 +64,11 @@ def headline(picture: Picture) -> Text:
             if picture.has_one_meta_group
             else ()
         ),
-        (f" · took {span(picture.took)}", "dim"),
+        (f" · took {format_duration(picture.took)}", "dim"),
     )
 
 
-def regions(picture: Picture, *, width: int) -> Table:
+def regions(picture: Status, *, width: int) -> Table:
     """What works in each region."""
     table = Table(box=box.SIMPLE_HEAD, title="what works", title_justify="left", title_style="bold", pad_edge=False)
     short = width < _NARROW
@@ -86,7 +86,7 @@ def regions(picture: Picture, *, width: int) -> Table:
     return table
 
 
-def _abilities(region: RegionPicture) -> list[Text]:
+def _abilities(region: RegionStatus) -> list[Text]:
     shares = [_share(one) for one in (region.publish, region.direct_get, region.consumers)]
     return [*shares, Text("✓", style="green") if region.control else Text("✗", style="bold red")]
 
@@ -97,7 +97,7 @@ def _share(share: Share) -> Text:
     return Text(f"✗ {share.works} of {share.of}", style="bold red")
 
 
-def matrix(picture: Picture) -> Table:
+def matrix(picture: Status) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -116,42 +116,44 @@ def matrix(picture: Picture) -> Table:
         table.add_column(reader, overflow="fold")
     for origin in picture.places:
         if any(place == origin for place, _ in worst):
-            cells = [_cell(worst.get((origin, reader)), total(pending.get((origin, reader), ()))) for reader in readers]
+            cells = [
+                _cell(worst.get((origin, reader)), sum_known(pending.get((origin, reader), ()))) for reader in readers
+            ]
             table.add_row(Text(origin, style="bold"), *cells)
     return table
 
 
-def margin(picture: Picture) -> list[Text]:
+def margin(picture: Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
     thin = picture.thinnest
     if thin is None or thin.margin is None or thin.kept is None:
         return []
-    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {span(thin.kept)}"
-    waits = f", {span(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.kept else ""
+    pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {format_duration(thin.kept)}"
+    waits = f", {format_duration(thin.age)} of it gone" if thin.age is not None and thin.margin < thin.kept else ""
     style = "bold red" if thin.margin < _THIN * thin.kept else "bold"
     return [
-        Text.assemble(("outage margin ", "bold"), (span(thin.margin), style), (f"  ({pair}{waits})", "dim")),
+        Text.assemble(("outage margin ", "bold"), (format_duration(thin.margin), style), (f"  ({pair}{waits})", "dim")),
         Text(),
     ]
 
 
-def _cell(pair: Pair | None, pending: int | None) -> Text:
+def _cell(pair: PairStatus | None, pending: int | None) -> Text:
     if pair is None:
         return Text("·", style="dim")
     mark, style = _MARK[pair.state]
     words = [] if pending is None else [f"{pending:,}"]
-    if pair.state is not State.OK:
+    if pair.state is not PairState.OK:
         words.append(pair.state.value)
     if pair.age is not None:
-        words.append(span(pair.age))
-    if pair.left is not None and pair.state is not State.OK:
-        words.append(f"(lossy in {span(pair.left)})")
+        words.append(format_duration(pair.age))
+    if pair.left is not None and pair.state is not PairState.OK:
+        words.append(f"(lossy in {format_duration(pair.left)})")
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def streams(picture: Picture, *, width: int) -> Table | None:
+def streams(picture: Status, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
-    chosen: Sequence[StreamLine] = picture.streams
+    chosen: Sequence[StreamStatus] = picture.streams
     if len({one.virtual for one in chosen}) > _MANY:
         chosen = [one for one in chosen if one.leader is None or one.current < one.replicas][:_MANY]
     if not chosen:
@@ -172,12 +174,12 @@ def streams(picture: Picture, *, width: int) -> Table | None:
             "?" if one.last is None else f"{one.last:,}",
         ]
         if width >= _NARROW:
-            row.append("?" if one.bytes is None else size(one.bytes))
+            row.append("?" if one.bytes is None else format_size(one.bytes))
         table.add_row(*row)
     return table
 
 
-def consumers(picture: Picture, *, width: int) -> Table:
+def consumers(picture: Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
     table = Table(box=box.SIMPLE_HEAD, title="consumers", title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("consumer", "region"):
@@ -196,7 +198,7 @@ def consumers(picture: Picture, *, width: int) -> Table:
     return table
 
 
-def problems(picture: Picture) -> list[Text]:
+def problems(picture: Status) -> list[Text]:
     """What is wrong, one line each; or that all is well."""
     if picture.is_well:
         return [Text("WELL", style="bold green") + Text(": everything that was asked is as it should be", style="")]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.health.doctor.finding import Finding
-from vstream.health.units import listed, size
+from vstream.health.units import format_size, list_names
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.health.snapshot import Facts, ServerFacts
+    from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.topology.model import Topology
 
 _MUCH = 0.8
@@ -31,7 +31,7 @@ class ConfigFile:
     """Whether it is to be said if its server is too old for it to be compared."""
 
 
-def check(topology: Topology, facts: Facts, configs: Mapping[str, ConfigFile]) -> Iterator[Finding]:
+def check(topology: Topology, facts: Snapshot, configs: Mapping[str, ConfigFile]) -> Iterator[Finding]:
     """Findings about the servers of *topology*, whose files are *configs*, by their names."""
     reached = [server for server in facts.servers if server.is_reached]
     for server in reached:
@@ -43,7 +43,7 @@ def check(topology: Topology, facts: Facts, configs: Mapping[str, ConfigFile]) -
         yield from _flag(flag, reached)
 
 
-def compared(facts: Facts, configs: Mapping[str, ConfigFile]) -> int:
+def count_compared(facts: Snapshot, configs: Mapping[str, ConfigFile]) -> int:
     """How many of the files were compared with what their servers have loaded."""
     return sum(
         server.config_digest is not None and server.name in configs and configs[server.name].digest is not None
@@ -51,7 +51,7 @@ def compared(facts: Facts, configs: Mapping[str, ConfigFile]) -> int:
     )
 
 
-def _file(server: ServerFacts, file: ConfigFile) -> Iterator[Finding]:
+def _file(server: ServerSnapshot, file: ConfigFile) -> Iterator[Finding]:
     if file.problem is not None or server.config_digest is None:
         silent = f"a server that runs {server.version} does not say what it has loaded: from 2.12 on they do"
         if file.is_asked_for or file.problem is not None:
@@ -66,17 +66,17 @@ def _file(server: ServerFacts, file: ConfigFile) -> Iterator[Finding]:
         )
 
 
-def _room(server: ServerFacts) -> Iterator[Finding]:
+def _room(server: ServerSnapshot) -> Iterator[Finding]:
     if server.storage_limit and server.storage >= _MUCH * server.storage_limit:
         yield Finding(
             code="VD414",
             about=server.name,
-            evidence=f"its streams fill {size(server.storage)} of the {size(server.storage_limit)} that they may",
+            evidence=f"its streams fill {format_size(server.storage)} of the {format_size(server.storage_limit)} that they may",
             do="raise `max_file_store` there, which takes a restart, or lower the limits of streams",
         )
 
 
-def _versions(topology: Topology, reached: Sequence[ServerFacts]) -> Iterator[Finding]:
+def _versions(topology: Topology, reached: Sequence[ServerSnapshot]) -> Iterator[Finding]:
     older: defaultdict[str, list[str]] = defaultdict(list)
     for server in reached:
         version = parse_version(server.version or "")
@@ -85,21 +85,21 @@ def _versions(topology: Topology, reached: Sequence[ServerFacts]) -> Iterator[Fi
     for version_text, names in sorted(older.items()):
         yield Finding(
             code="VD412",
-            about=listed(names),
+            about=list_names(names),
             evidence=f'it runs {version_text}, and the topology promises `server_version: "{format_version(topology.server_version)}"`',
             do="upgrade it, or lower `server_version`",
         )
 
 
-def _flag(flag: str, reached: Sequence[ServerFacts]) -> Iterator[Finding]:
+def _flag(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Finding]:
     """Servers of one version are to agree; and what one server of a cluster writes, the others must be able to read."""
     on = [server for server in reached if server.flags.get(flag)]
     for server in on:
         off = [one.name for one in reached if one.version == server.version and one.flags.get(flag) is False]
         unknown = [one.name for one in reached if one.cluster == server.cluster and flag not in one.flags]
         said = [
-            *([f"off on {listed(off)}, which run the same version"] if off else ()),
-            *([f"not known to {listed(unknown)} in the same cluster, which run older ones"] if unknown else ()),
+            *([f"off on {list_names(off)}, which run the same version"] if off else ()),
+            *([f"not known to {list_names(unknown)} in the same cluster, which run older ones"] if unknown else ()),
         ]
         if said:
             yield Finding(

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.health.doctor import configs, flow, servers, streams
+from vstream.health.doctor import configs, servers, sourcing, streams
 from vstream.health.doctor.codes import BY_CODE
-from vstream.health.status import judge
+from vstream.health.status import assess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.health.doctor.configs import ConfigFile
     from vstream.health.doctor.finding import Finding
-    from vstream.health.snapshot import Facts
+    from vstream.health.snapshot import Snapshot
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
@@ -24,7 +24,7 @@ _ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Diagnosis:
     """Everything that was found, the gravest first."""
 
     topology: str
@@ -64,27 +64,27 @@ class Examined:
 
 
 def examine(
-    topology: Topology, bundle: Bundle, facts: Facts, files: Mapping[str, ConfigFile] | None = None
-) -> Examined:
+    topology: Topology, bundle: Bundle, facts: Snapshot, files: Mapping[str, ConfigFile] | None = None
+) -> Diagnosis:
     """
     What is wrong with the live system of *topology*, whose *bundle* says what should be there.
 
     *files* are what servers are configured by, by their names, of those whose files can be read.
     """
     known = files or {}
-    picture = judge(topology, facts)
+    picture = assess(topology, facts)
     found = [
         *streams.check(topology, facts),
-        *flow.check(picture, facts),
+        *sourcing.check(picture, facts),
         *servers.check(topology, bundle, facts),
         *configs.check(topology, facts, known),
     ]
     found.sort(key=lambda one: (_ORDER.index(BY_CODE[one.code].severity), one.code))
-    return Examined(
+    return Diagnosis(
         topology=topology.name,
         took=facts.took,
         servers=sum(server.is_reached for server in facts.servers),
         streams=len(facts.streams),
-        configs=configs.compared(facts, known),
+        configs=configs.count_compared(facts, known),
         findings=tuple(found),
     )

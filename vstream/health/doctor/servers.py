@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.health.doctor.finding import Finding
-from vstream.health.units import listed
+from vstream.health.units import list_names
 from vstream.plan.account_entries import RULE, USERS, kind_of
 from vstream.plan.diff import Observed, diff
 from vstream.topology.bundle import loaded_path
@@ -15,13 +15,13 @@ from vstream.topology.model import Security
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.health.snapshot import Facts
+    from vstream.health.snapshot import Snapshot
     from vstream.plan.plan import RuleChange
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Seat, Topology
 
 
-def check(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
+def check(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Finding]:
     """Findings about the servers of *topology*."""
     for server in facts.servers:
         if server.url is None:
@@ -43,7 +43,7 @@ def check(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]
         yield Finding(code="VD408", about=topology.name, evidence=shown, do="finish the upgrade")
 
 
-def _gateways(topology: Topology, facts: Facts) -> Iterator[Finding]:
+def _gateways(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
     up = {server.cluster for server in facts.servers if server.is_reached}
     if topology.hubs is not None:
         return  # the hubs have them, and no address to look at is known of those
@@ -57,12 +57,12 @@ def _gateways(topology: Topology, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 code="VD401",
                 about=server.name,
-                evidence=f"it has no connection to {listed(missing)}, where servers answer",
+                evidence=f"it has no connection to {list_names(missing)}, where servers answer",
                 do="check the network between them",
             )
 
 
-def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding]:
+def _rules(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Finding]:
     loaded = {server.name: server.rules for server in facts.servers if server.rules is not None}
     observed = Observed(streams={}, rules=loaded)
     changes = diff(topology.name, bundle.streams, bundle.mappings, observed, accounts=bundle.accounts).rules
@@ -82,8 +82,8 @@ def _rules(topology: Topology, bundle: Bundle, facts: Facts) -> Iterator[Finding
         others = f", unlike the other {len(loaded) - len(names)}" if some else ""
         yield Finding(
             code="VD402" if some else "VD403",
-            about=listed(list(names)),
-            evidence=f"{number} not as the topology says{others}: {listed(sources)}",
+            about=list_names(list(names)),
+            evidence=f"{number} not as the topology says{others}: {list_names(sources)}",
             do="push the accounts: `vstream apply`"
             if topology.security is Security.OPERATOR
             else f"put `{loaded_path(topology)}` there and reload: `nats-server --signal reload`",
@@ -100,16 +100,16 @@ def _signed(changes: Sequence[RuleChange]) -> Iterator[Finding]:
         names = sorted(name for name, said in wanted.items() if loaded.get(name) != said)
         ours = {said.rpartition(".")[2] for said in wanted.values()}
         others = sorted({said.rpartition(".")[2] for said in loaded.values()} - ours)
-        by = f"signed by {listed(others)}" if others else "signed by the topology's own key"
+        by = f"signed by {list_names(others)}" if others else "signed by the topology's own key"
         yield Finding(
             code="VD507",
-            about=listed(names or sorted(loaded.keys() - wanted.keys())),
-            evidence=f"{listed(list(change.servers))}: {by}, and not what the topology says",
+            about=list_names(names or sorted(loaded.keys() - wanted.keys())),
+            evidence=f"{list_names(list(change.servers))}: {by}, and not what the topology says",
             do="`vstream apply` pushes the topology's own; then look for who else has its keys",
         )
 
 
-def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
+def _meta(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
     if topology.hubs is None:
         yield from _meta_group(topology.name, topology.seats, facts)
         return
@@ -117,7 +117,7 @@ def _meta(topology: Topology, facts: Facts) -> Iterator[Finding]:
         yield from _meta_group(region.name, [seat for seat in topology.seats if seat.region == region.name], facts)
 
 
-def _meta_group(name: str, seats: Sequence[Seat], facts: Facts) -> Iterator[Finding]:
+def _meta_group(name: str, seats: Sequence[Seat], facts: Snapshot) -> Iterator[Finding]:
     names = {seat.server.name for seat in seats}
     members = [one for one in facts.servers if one.name in names and one.is_reached and one.has_jetstream]
     if len(seats) == 1 or not members:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vstream.health.doctor.finding import APPLY, Finding
-from vstream.health.units import listed
+from vstream.health.units import list_names
 from vstream.topology.replication import PhysicalStream, all_physical_streams, durables
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.snapshot import Facts, StreamFacts
+    from vstream.health.snapshot import Snapshot, StreamSnapshot
     from vstream.topology.model import Topology
     from vstream.topology.versions import Version
 
@@ -23,7 +23,7 @@ _MADE_ANEW = "no publish with `Nats-Expected-Last-Msg-Id` any more, and a new st
 _STORES_POSITIONS: Version = (2, 15, 0)
 
 
-def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
+def check(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
     """Findings about the physical streams of *topology*."""
     missing: list[str] = []
     silent: list[str] = []
@@ -36,11 +36,11 @@ def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
             silent.append(part.name)
         yield from _one(topology, part, found, facts)
     if missing:
-        yield Finding(code="VD502", about=listed(missing), evidence=f"{len(missing):,} do not exist", do=APPLY)
+        yield Finding(code="VD502", about=list_names(missing), evidence=f"{len(missing):,} do not exist", do=APPLY)
     if silent:
         yield Finding(
             code="VD503",
-            about=listed(silent),
+            about=list_names(silent),
             evidence=f"{len(silent):,} without a leader, or nobody answers for them",
             do="start the servers that are away (VD404)",
         )
@@ -48,21 +48,21 @@ def check(topology: Topology, facts: Facts) -> Iterator[Finding]:
     yield from _refused(facts)
 
 
-def _refused(facts: Facts) -> Iterator[Finding]:
+def _refused(facts: Snapshot) -> Iterator[Finding]:
     """One for each stream, consumer or Raft group, and error."""
     said: dict[tuple[str, str], list[str]] = {}
-    for one in facts.refusals:
+    for one in facts.write_errors:
         said.setdefault((one.about, one.error.rpartition("is not current: ")[2]), []).append(one.server)
     for (about, error), names in said.items():
         yield Finding(
             code="VD508",
             about=about,
-            evidence=f"{listed(names)} cannot write to it: {error}",
+            evidence=f"{list_names(names)} cannot write to it: {error}",
             do=_MADE_ANEW if _STOPPED in error else "make space, then restart the servers one after the other",
         )
 
 
-def _consumers(topology: Topology, facts: Facts) -> Iterator[Finding]:
+def _consumers(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
     """Of streams that are well: of others, the stream is the finding."""
     for one in durables(topology):
         found, about = facts.streams.get(one.stream), f"{one.stream} > {one.name}"
@@ -75,7 +75,7 @@ def _consumers(topology: Topology, facts: Facts) -> Iterator[Finding]:
             yield Finding(code="VD505", about=about, evidence="it does not exist", do=APPLY)
 
 
-def _one(topology: Topology, part: PhysicalStream, found: StreamFacts, facts: Facts) -> Iterator[Finding]:
+def _one(topology: Topology, part: PhysicalStream, found: StreamSnapshot, facts: Snapshot) -> Iterator[Finding]:
     expected = topology.cluster_at(part.place)
     if found.cluster is not None and found.cluster != expected:
         yield Finding(
@@ -107,7 +107,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
             about=name,
             evidence=(
                 f"`subject_transform` {transform.get('src')} → {transform.get('dest')}, and a `filter_subject` on "
-                f"{listed(filtered)}; its servers run {running}"
+                f"{list_names(filtered)}; its servers run {running}"
             ),
             do="per-source `subject_transforms`, as `vstream render` writes them, with `opt_start_seq`",
         )
@@ -127,7 +127,7 @@ def _doubles(version: Version) -> bool:
     return version >= _STORES_POSITIONS or any(since <= version < until for since, until in _DOUBLES)
 
 
-def versions_at(facts: Facts, cluster: str) -> tuple[Version, ...]:
+def versions_at(facts: Snapshot, cluster: str) -> tuple[Version, ...]:
     """The versions of the servers of *cluster* that answer."""
     here = (parse_version(server.version) for server in facts.servers if server.version and server.cluster == cluster)
     return tuple(version for version in here if version is not None)

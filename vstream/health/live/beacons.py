@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.errors import NotReachableError, VstreamError
-from vstream.health.snapshot import Sighting
+from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
 from vstream.topology import naming
 
@@ -31,12 +31,14 @@ MOST = 324
 """Beacons that a quick look asks for: all of 36 streams in three regions. Each is a request."""
 
 
-def carriers(topology: Topology) -> tuple[VirtualStream, ...]:
+def streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
     """The streams that take beacons: those with a canary subject for each region of its own."""
     return tuple(one for one in topology.streams if one.canary is not None and "*" in one.canary.split("."))
 
 
-async def send(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> tuple[str, ...]:
+async def publish_beacons(
+    topology: Topology, connections: Mapping[str, Connection | NotReachableError]
+) -> tuple[str, ...]:
     """Publish one beacon in each region of each carrier. What went wrong, by region and stream; empty if nothing did."""
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -58,13 +60,13 @@ async def send(topology: Topology, connections: Mapping[str, Connection | NotRea
     return tuple(dict.fromkeys(problem for problem in problems if problem))
 
 
-async def look(
+async def read_beacons(
     topology: Topology,
     connections: Mapping[str, Connection | NotReachableError],
     *,
     patience: float,
     most: int | None = None,
-) -> tuple[Sighting, ...]:
+) -> tuple[BeaconSighting, ...]:
     """
     The newest beacon of each region in each region; each is waited for *patience* seconds at most.
 
@@ -72,7 +74,7 @@ async def look(
     """
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def one(stream: VirtualStream, origin: str, reader: str) -> Sighting:
+    async def one(stream: VirtualStream, origin: str, reader: str) -> BeaconSighting:
         connection, subject = connections[reader], naming.canary_subject(stream, origin)
         try:
             if isinstance(connection, NotReachableError):
@@ -82,7 +84,7 @@ async def look(
                     connection, naming.read_stream_in(stream, reader), subject or "", timeout=patience
                 )
         except VstreamError as error:
-            return Sighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)
+            return BeaconSighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)
         region, _, at = (message.headers.get(HEADER, "") if message else "").partition(" ")
         try:
             sent = float(at) if region == origin else None
@@ -90,7 +92,7 @@ async def look(
             sent = None
         age = None if sent is None else max(0.0, time.time() - sent)
         is_absent = age is None
-        return Sighting(
+        return BeaconSighting(
             stream=stream.name,
             origin=origin,
             reader=reader,
@@ -105,6 +107,6 @@ async def look(
 
 
 def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:
-    for stream in carriers(topology):
+    for stream in streams_with_beacons(topology):
         for region in stream.regions:
             yield stream, region

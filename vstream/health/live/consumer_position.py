@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError, UnknownNameError
-from vstream.health.live.lag import get
+from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.source_header import origin_of
@@ -42,7 +42,7 @@ def origins_of(stream: VirtualStream) -> tuple[str, ...]:
     return tuple(naming.physical_name(stream, Role.WRITE, region) for region in stream.regions)
 
 
-async def position(
+async def read_position(
     connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
 ) -> Position:
     """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
@@ -61,7 +61,7 @@ async def position(
         floor = delivered
     origins = origins_of(stream)
     filters = filters_of(found.config.fields)
-    after = [step async for step in _backwards(connection, name, delivered, floor, origins, get)]
+    after = [step async for step in _backwards(connection, name, delivered, floor, origins, get_message)]
     acknowledged = sum(takes(filters, step.subject) for step in after) - found.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins)
@@ -79,7 +79,7 @@ async def position(
     )
 
 
-async def landing(
+async def resume_sequence(
     connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
 ) -> Landing:
     """Where the position *at* is in what *region* reads from. Raises as requests do."""
@@ -105,7 +105,7 @@ async def landing(
 async def _before(connection: Connection, name: str, floor: int, origins: tuple[str, ...]) -> dict[str, int]:
     """The last sequence of each origin at or before *floor*, of those that are found."""
     found: dict[str, int] = {}
-    async for step in _backwards(connection, name, floor, max(0, floor - SCANNED), origins, get):
+    async for step in _backwards(connection, name, floor, max(0, floor - SCANNED), origins, get_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
             found.setdefault(str(step.origin), step.origin_seq)

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
 from vstream.health.live import lag
-from vstream.health.repair.sequence_set import Runs
-from vstream.health.snapshot import Gap, Repeat, seconds_since_1970
+from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.snapshot import Gap, Repeat, to_unix_seconds
 from vstream.jetstream.source_header import parse_replay
 from vstream.topology.replication import replication_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.health.snapshot import StreamFacts
+    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
     from vstream.topology.model import Topology
@@ -37,8 +37,8 @@ MOST = 32
 """Readers that are looked at, those with the newest messages first."""
 
 
-async def find(
-    topology: Topology, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection], deadline: float
+async def find_gaps(
+    topology: Topology, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection], deadline: float
 ) -> tuple[Gap | Repeat, ...]:
     """What is proven before *deadline*, on the monotonic clock. Mirrors are left out: they keep sequences."""
     if not connections:
@@ -65,15 +65,15 @@ async def find(
 
 
 async def _of(
-    feeding: Sequence[ReplicationPair], reader: StreamFacts, connections: Mapping[str, Connection], deadline: float
+    feeding: Sequence[ReplicationPair], reader: StreamSnapshot, connections: Mapping[str, Connection], deadline: float
 ) -> list[Gap | Repeat]:
     own = lag.connection_to(connections, feeding[0].reader.place)
     seqs = range(max(reader.first_seq, reader.last_seq - WINDOW + 1), reader.last_seq + 1)
-    messages = await asyncio.gather(*(lag.get(own, reader.name, seq, _left(deadline)) for seq in seqs))
+    messages = await asyncio.gather(*(lag.get_message(own, reader.name, seq, _left(deadline)) for seq in seqs))
     places = {feed.origin.name: feed.origin.place for feed in feeding}
     before: dict[str, tuple[int, DirectMessage]] = {}
     passed: list[tuple[str, int, int]] = []
-    replayed: dict[str, Runs] = {}
+    replayed: dict[str, SequenceSet] = {}
     found: list[Gap | Repeat] = []
     for message in messages:
         if message is None:
@@ -81,7 +81,7 @@ async def _of(
             continue
         origin, seq = lag.origin_of(message, places, reader.name)
         if (replay := parse_replay(origin)) is not None:
-            replayed.setdefault(replay[0], Runs()).add(seq)
+            replayed.setdefault(replay[0], SequenceSet()).add(seq)
         if origin not in places:
             continue
         last, earlier = before.get(origin, (seq - 1, message))
@@ -90,21 +90,21 @@ async def _of(
             passed.append((origin, last + 1, seq - 1))
         elif seq <= last:
             # An origin that was made anew has other messages there, or none: then this is no repeat.
-            held = await lag.get(lag.connection_to(connections, places[origin]), origin, last, _left(deadline))
+            held = await lag.get_message(lag.connection_to(connections, places[origin]), origin, last, _left(deadline))
             if held is not None and _is_same(held, earlier):
                 found.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
     for origin, first, end in passed:
         # What a repair has put in stands behind it.
-        lacks = Runs([(first, end)]) - replayed.get(origin, Runs())
+        lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
         found += await _held(reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline)
     return found
 
 
-async def _held(reader: str, origin: str, lacks: Runs, connection: Connection, deadline: float) -> list[Gap]:
+async def _held(reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float) -> list[Gap]:
     """Those of *lacks* in which *origin* still holds something."""
     found = []
     for first, last in lacks.runs():
-        held = await lag.following(connection, origin, first, _left(deadline))
+        held = await lag.next_message(connection, origin, first, _left(deadline))
         if held is not None and held.seq <= last:
             found.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
     return found
@@ -112,7 +112,7 @@ async def _held(reader: str, origin: str, lacks: Runs, connection: Connection, d
 
 def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:
     """Whether an origin's message *held* can be the one that was *taken*: it is not younger, but for what clocks differ."""
-    held_at, taken_at = seconds_since_1970(held.stored_at), seconds_since_1970(taken.stored_at)
+    held_at, taken_at = to_unix_seconds(held.stored_at), to_unix_seconds(taken.stored_at)
     return held_at < taken_at + _SKEW and _own(held) == _own(taken)
 
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.errors import NoRespondersError, VstreamError
-from vstream.health.snapshot import NS, Tail, seconds_since_1970, stream_facts
+from vstream.health.snapshot import NS, Lag, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import naming
@@ -22,7 +22,7 @@ from vstream.topology.stream_config import header_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from vstream.health.snapshot import StreamFacts
+    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
     from vstream.topology.model import Topology
@@ -36,12 +36,12 @@ _SOURCE = "Nats-Stream-Source"
 _IN_FLIGHT = 32
 
 
-async def look(
+async def measure_lag(
     topology: Topology,
-    streams: Mapping[str, StreamFacts],
+    streams: Mapping[str, StreamSnapshot],
     connections: Mapping[str, Connection],
     deadline: float,
-) -> dict[tuple[str, str], Tail]:
+) -> dict[tuple[str, str], Lag]:
     """
     The tails of pairs that do not agree, or of which the reader's position is not known, by origin and reader.
 
@@ -74,7 +74,7 @@ class _Search:
     def __init__(
         self,
         topology: Topology,
-        streams: Mapping[str, StreamFacts],
+        streams: Mapping[str, StreamSnapshot],
         connections: Mapping[str, Connection],
         deadline: float,
     ) -> None:
@@ -85,30 +85,30 @@ class _Search:
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._walks: dict[str, asyncio.Task[dict[str, int]]] = {}
 
-    async def tail(self, feed: ReplicationPair, cursor: int | None) -> Tail | None:
+    async def tail(self, feed: ReplicationPair, cursor: int | None) -> Lag | None:
         try:
             async with self._slots:
                 return await self._tail(feed, cursor)
         except (VstreamError, ValueError, KeyError):
             return None  # no answer is no answer: the pair is reported as the servers' own figures have it
 
-    async def _tail(self, feed: ReplicationPair, cursor: int | None) -> Tail:
+    async def _tail(self, feed: ReplicationPair, cursor: int | None) -> Lag:
         is_exact = True
         if cursor is None:
             cursor, is_exact = await self._cursor(feed)
         connection = self._to(feed.origin.place)
         # Asked for after the cursor: messages that came in between are not to look as if they had been taken back.
         info = await JetStreamAdmin(connection).info(feed.origin.name, timeout=self._left())
-        origin = stream_facts(info, feed.origin.name)
+        origin = parse_stream(info, feed.origin.name)
         oldest = None
         if cursor is not None and cursor < origin.last_seq and origin.messages:
-            oldest = await following(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
-        return Tail(
+            oldest = await next_message(connection, feed.origin.name, max(cursor + 1, origin.first_seq), self._left())
+        return Lag(
             last=origin.last_seq,
             first=origin.first_seq,
             cursor=cursor,
             is_exact=is_exact,
-            oldest_at=seconds_since_1970(oldest.stored_at) if oldest else None,
+            oldest_at=to_unix_seconds(oldest.stored_at) if oldest else None,
             oldest_seq=oldest.seq if oldest else None,
             max_age=int(info["config"].get("max_age") or 0) / NS,
             begins=int(info["config"].get("first_seq") or 1),
@@ -123,7 +123,7 @@ class _Search:
         if seen is not None:
             return seen, True
         connection = self._to(feed.origin.place)
-        last = await get(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
+        last = await get_message(connection, feed.origin.name, self._streams[feed.origin.name].last_seq, self._left())
         if last is None:
             return None, False
         stream = next(one for one in self._topology.streams if one.name == feed.virtual)
@@ -138,7 +138,7 @@ class _Search:
         """The last sequence of each origin among the last messages of the reader."""
         connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
-        messages = await asyncio.gather(*(get(connection, feed.reader.name, seq, self._left()) for seq in seqs))
+        messages = await asyncio.gather(*(get_message(connection, feed.reader.name, seq, self._left()) for seq in seqs))
         found: dict[str, int] = {}
         for message in messages:
             stream, seq = origin_of(message, self._streams, feed.reader.name)
@@ -157,7 +157,7 @@ def connection_to(connections: Mapping[str, C], place: str) -> C:
     return connections.get(place) or next(iter(connections.values()))
 
 
-async def get(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+async def get_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
     """The message at *seq*, by Direct Get, or of the leader where that is switched off. Raises as `direct`."""
     try:
         return await direct.get_by_seq(connection, stream, seq, timeout=patience)
@@ -165,7 +165,7 @@ async def get(connection: Connection, stream: str, seq: int, patience: float) ->
         return await direct.leader_get_by_seq(connection, stream, seq, timeout=patience)
 
 
-async def following(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
+async def next_message(connection: Connection, stream: str, seq: int, patience: float) -> DirectMessage | None:
     """The first message at or after *seq*. Raises as `direct`."""
     try:
         return await direct.next_by_subject(connection, stream, direct.ANY_SUBJECT, seq, timeout=patience)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.errors import VstreamError
-from vstream.health.snapshot import RegionFacts
+from vstream.health.snapshot import RegionSnapshot
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.topology import naming
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 
-async def region(
+async def check_region(
     topology: Topology, name: str, connection: Connection | None, problem: str | None, deadline: float
-) -> RegionFacts:
+) -> RegionSnapshot:
     """Region *name* over a *connection* to it, if there is one, before *deadline*, on the monotonic clock."""
     if connection is None:
-        return RegionFacts(name=name, problem=problem)
+        return RegionSnapshot(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
     streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
     away = [naming.write_stream_in(stream, name) for stream in streams]
@@ -29,7 +29,7 @@ async def region(
         _control(connection, patience),
         asyncio.gather(*(_origin(JetStreamAdmin(connection), one, patience) for one in away)),
     )
-    return RegionFacts(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
+    return RegionSnapshot(name=name, problem=problem, control=control, origins=dict(zip(away, reached, strict=True)))
 
 
 async def _control(connection: Connection, patience: float) -> str | None:

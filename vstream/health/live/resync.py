@@ -37,7 +37,7 @@ _AGAIN = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadStream:
+class ResyncedStream:
     """
     One stream that others feed, in seconds after the step-downs; None for what has not happened before the deadline.
 
@@ -53,11 +53,11 @@ class ReadStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resynced:
+class ResyncResult:
     """How it went. *waited* are the seconds until gateways, a meta leader and the write streams' leaders were there."""
 
     waited: float
-    streams: tuple[ReadStream, ...]
+    streams: tuple[ResyncedStream, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -67,7 +67,7 @@ class Resynced:
 
 async def resync(
     topology: Topology, site: Site, *, timeout: float, step_down: bool = True, only: Collection[str] | None = None
-) -> Resynced:
+) -> ResyncResult:
     """
     Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
 
@@ -87,14 +87,14 @@ async def resync(
             *(_led(connection, fed.stream, began + timeout) for fed in _of(topology, Role.WRITE, Role.ORIGIN))
         )
         ready = time.monotonic()
-        streams: list[ReadStream] = []
+        streams: list[ResyncedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
             turn = [fed for fed in _of(topology, *roles_of_turn) if only is None or fed.stream in only]
             streams += await asyncio.gather(
                 *(_one(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
             )
-    return Resynced(waited=ready - began, streams=tuple(streams))
+    return ResyncResult(waited=ready - began, streams=tuple(streams))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ async def _led(connection: Connection, stream: str, deadline: float) -> None:
         await asyncio.sleep(_POLL)
 
 
-async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ReadStream:
+async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
     stream, region = fed.stream, fed.place
     old, note = await _stepped_down(connection, stream, deadline) if step_down else (None, None)
     began = time.monotonic()
@@ -183,7 +183,7 @@ async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down:
             # Servers say "lag 0" and "just heard" of a mirror that begins to ask again, too.
             problem = None if target is not None and held >= target else f"at {held} of {target or 'an unknown number'}"
         if problem is None:
-            return ReadStream(
+            return ResyncedStream(
                 stream=stream,
                 region=region,
                 is_stepped_down=old is not None,
@@ -192,7 +192,7 @@ async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down:
                 note=note,
             )
         await asyncio.sleep(_POLL)
-    return ReadStream(
+    return ResyncedStream(
         stream=stream, region=region, is_stepped_down=old is not None, active=active, caught_up=None, note=problem
     )
 

@@ -7,18 +7,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import VstreamError
-from vstream.health.snapshot import Refusal
+from vstream.health.snapshot import WriteError
 from vstream.jetstream import monitoring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.health.snapshot import ServerFacts
+    from vstream.health.snapshot import ServerSnapshot
 
 _CANNOT_WRITE = "write error"
 
 
-async def find(servers: Sequence[ServerFacts], deadline: float) -> tuple[Refusal, ...]:
+async def find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) -> tuple[WriteError, ...]:
     """
     All that *servers* say before *deadline*, on the monotonic clock.
 
@@ -28,7 +28,7 @@ async def find(servers: Sequence[ServerFacts], deadline: float) -> tuple[Refusal
     asked = [one for one in servers if one.url and one.is_reached]
     answers = await asyncio.gather(*(_problems(str(one.url), deadline) for one in asked))
     return tuple(
-        Refusal(server=server.name, about=_about(one), error=str(one["error"]))
+        WriteError(server=server.name, about=_about(one), error=str(one["error"]))
         for server, answer in zip(asked, answers, strict=True)
         for one in answer
         if _CANNOT_WRITE in str(one.get("error"))

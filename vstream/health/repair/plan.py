@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vstream.health.repair.sequence_set import Runs
+from vstream.health.repair.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +25,9 @@ _NAMED = 10
 class Held:
     """What one reader holds of one origin, found by going through it once."""
 
-    runs: Runs = field(default_factory=Runs)
+    runs: SequenceSet = field(default_factory=SequenceSet)
     """Sequences of the origin."""
-    twice: Runs = field(default_factory=Runs)
+    twice: SequenceSet = field(default_factory=SequenceSet)
     """Those that are there more than once."""
     least: int = 0
     greatest: int = 0
@@ -61,7 +61,7 @@ class Reach:
     """Whether it still has its beginning: nothing of it was dropped by limits, or left out when it was made."""
 
 
-def missing(held: Held, reach: Reach, elsewhere: Runs) -> Runs:
+def missing_sequences(held: Held, reach: Reach, elsewhere: SequenceSet) -> SequenceSet:
     """
     Sequences that are held *elsewhere*, and that this reader has passed without taking them.
 
@@ -69,7 +69,7 @@ def missing(held: Held, reach: Reach, elsewhere: Runs) -> Runs:
     """
     first = 1 if reach.is_whole else held.least
     last = held.greatest if reach.position is None else reach.position
-    return (elsewhere - held.runs).within(first, last) if first else Runs()
+    return (elsewhere - held.runs).within(first, last) if first else SequenceSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +80,9 @@ class Replay:
     reader: str
     place: str
     origin: str
-    wanted: Mapping[str, Runs]
+    wanted: Mapping[str, SequenceSet]
     """Sequences in the origin, by the stream that they can be had from."""
-    left: Mapping[str, Runs] = field(default_factory=dict)
+    left: Mapping[str, SequenceSet] = field(default_factory=dict)
     """Those that have to stay missing, by the reason."""
 
     @property
@@ -91,9 +91,9 @@ class Replay:
         return sum(map(len, self.wanted.values()))
 
     @property
-    def sequences(self) -> Runs:
+    def sequences(self) -> SequenceSet:
         """Which."""
-        return Runs(run for some in self.wanted.values() for run in some.runs())
+        return SequenceSet(run for some in self.wanted.values() for run in some.runs())
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -110,7 +110,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Twin:
+class DuplicatePair:
     """One message that a reader holds twice: by its sequences there, which stays and which goes."""
 
     origin: str
@@ -122,7 +122,7 @@ class Twin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubles:
+class Duplicates:
     """What one reader holds more than once."""
 
     virtual: str
@@ -130,11 +130,11 @@ class Doubles:
     place: str
     count: int
     """How many copies would be deleted."""
-    examples: tuple[Twin, ...]
+    examples: tuple[DuplicatePair, ...]
     """The first of them."""
     differing: Mapping[str, int]
     """How many copies stay because they differ, by what differs."""
-    stay: tuple[Twin, ...] = ()
+    stay: tuple[DuplicatePair, ...] = ()
     """The first of those."""
 
     def as_dict(self) -> dict[str, Json]:
@@ -154,12 +154,12 @@ class Tally:
     """Counts twins as they are found, and keeps the first ones."""
 
     def __init__(self) -> None:
-        self._same: list[Twin] = []
-        self._other: list[Twin] = []
+        self._same: list[DuplicatePair] = []
+        self._other: list[DuplicatePair] = []
         self._differing: Counter[str] = Counter()
         self._count = 0
 
-    def take(self, twin: Twin) -> None:
+    def take(self, twin: DuplicatePair) -> None:
         """One more."""
         if twin.differs is None:
             self._count += 1
@@ -169,9 +169,9 @@ class Tally:
         if len(kept) < _NAMED:
             kept.append(twin)
 
-    def doubles(self, virtual: str, reader: str, place: str) -> Doubles:
+    def doubles(self, virtual: str, reader: str, place: str) -> Duplicates:
         """All that was taken."""
-        return Doubles(
+        return Duplicates(
             virtual=virtual,
             reader=reader,
             place=place,
@@ -224,7 +224,7 @@ class Standstill:
         }
 
 
-def _twin(twin: Twin) -> dict[str, Json]:
+def _twin(twin: DuplicatePair) -> dict[str, Json]:
     return {
         "origin": twin.origin,
         "origin_seq": twin.seq,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.health.repair.plan import Standstill
-from vstream.health.report import State
+from vstream.health.report import PairState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from vstream.health.report import Pair, Picture
+    from vstream.health.report import PairStatus, Status
     from vstream.syntax.json_types import Json
 
 _NAMED = 5
@@ -74,7 +74,7 @@ class Refill:
             )
         if self.absent and self.filler is None:
             return (
-                f"no reader holds {sequences(self.absent)}, and without a `canary` subject in the topology nothing "
+                f"no reader holds {format_sequences(self.absent)}, and without a `canary` subject in the topology nothing "
                 "can stand in for them. Give the stream one, or move its sequence forward yourself: "
                 f"`nats stream purge --seq {self.lost.taken + 1}`, which drops what slower readers have not taken"
             )
@@ -95,10 +95,10 @@ class Refill:
         }
 
 
-def lost_ends(picture: Picture) -> tuple[LostEnd, ...]:
+def find_lost_ends(picture: Status) -> tuple[LostEnd, ...]:
     """The streams of *picture* that have lost their end, by name."""
     found: dict[str, LostEnd] = {}
-    behind = [one for one in picture.pairs if one.state is State.ROLLED_BACK]
+    behind = [one for one in picture.pairs if one.state is PairState.ROLLED_BACK]
     for pair in sorted(behind, key=lambda one: (one.origin, -(one.cursor or 0), one.reader)):
         if pair.cursor is None or pair.last is None:
             continue
@@ -114,12 +114,14 @@ def lost_ends(picture: Picture) -> tuple[LostEnd, ...]:
     return tuple(found.values())
 
 
-def standstills(pairs: Iterable[Pair], replicas: Mapping[str, int], stuck_after: float) -> tuple[Standstill, ...]:
+def find_standstills(
+    pairs: Iterable[PairStatus], replicas: Mapping[str, int], stuck_after: float
+) -> tuple[Standstill, ...]:
     """Readers of *pairs* that take nothing, or have not taken what has been waiting for *stuck_after* seconds."""
-    found: dict[str, list[Pair]] = {}
+    found: dict[str, list[PairStatus]] = {}
     for pair in pairs:
-        is_stuck = pair.state is State.BEHIND and pair.age is not None and pair.age > stuck_after
-        if pair.state is State.SILENT or is_stuck:
+        is_stuck = pair.state is PairState.BEHIND and pair.age is not None and pair.age > stuck_after
+        if pair.state is PairState.SILENT or is_stuck:
             found.setdefault(pair.reader, []).append(pair)
     return tuple(
         Standstill(
@@ -136,7 +138,7 @@ def standstills(pairs: Iterable[Pair], replicas: Mapping[str, int], stuck_after:
     )
 
 
-def sequences(found: tuple[int, ...]) -> str:
+def format_sequences(found: tuple[int, ...]) -> str:
     """*found* in words: the first few, and how many more there are."""
     named = ", ".join(f"{seq:,}" for seq in found[:_NAMED])
     rest = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""

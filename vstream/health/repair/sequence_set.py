@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-class Runs:
+class SequenceSet:
     """
     Whole numbers, kept as ascending runs: a million in a row take as much memory as one.
 
@@ -63,7 +63,7 @@ class Runs:
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same numbers."""
-        return isinstance(other, Runs) and self.runs() == other.runs()
+        return isinstance(other, SequenceSet) and self.runs() == other.runs()
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -80,11 +80,11 @@ class Runs:
         """The (first, last) pairs, ascending, with something missing between any two."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
-    def __or__(self, other: Runs) -> Runs:
+    def __or__(self, other: SequenceSet) -> SequenceSet:
         """What is in one of them."""
-        return Runs((*self.runs(), *other.runs()))
+        return SequenceSet((*self.runs(), *other.runs()))
 
-    def __sub__(self, other: Runs) -> Runs:
+    def __sub__(self, other: SequenceSet) -> SequenceSet:
         """What *other* has not."""
         found: list[tuple[int, int]] = []
         taken = other.runs()
@@ -100,13 +100,15 @@ class Runs:
                 step += 1
             if start <= last:
                 found.append((start, last))
-        return Runs(found)
+        return SequenceSet(found)
 
-    def within(self, first: int, last: int) -> Runs:
+    def within(self, first: int, last: int) -> SequenceSet:
         """Those from *first* to *last*."""
-        return Runs((max(one, first), min(other, last)) for one, other in self.runs() if one <= last and other >= first)
+        return SequenceSet(
+            (max(one, first), min(other, last)) for one, other in self.runs() if one <= last and other >= first
+        )
 
-    def __and__(self, other: Runs) -> Runs:
+    def __and__(self, other: SequenceSet) -> SequenceSet:
         """What is in both."""
         return self - (self - other)
 

@@ -13,8 +13,8 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from vstream.health.repair.live.scan import PATIENCE, provenances
-from vstream.health.repair.plan import Tally, Twin
+from vstream.health.repair.live.scan import PATIENCE, read_provenances
+from vstream.health.repair.plan import DuplicatePair, Tally
 from vstream.jetstream import error_codes
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.source_header import STREAM_SOURCE
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from vstream.health.repair.live.scan import Scan, Tick
-    from vstream.health.repair.plan import Doubles
+    from vstream.health.repair.plan import Duplicates
     from vstream.jetstream.connection import Connection
 
 _AT_ONCE = 32
@@ -33,10 +33,10 @@ _CHUNK = 50_000
 _GONE = "one of the two is gone"
 
 
-async def look(virtual: str, scan: Scan, tick: Tick) -> Doubles | None:
+async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | None:
     """What the stream of *scan* holds twice, None if there is nothing."""
     tally = Tally()
-    async for some in twins(scan, tick):
+    async for some in iterate_duplicates(scan, tick):
         for one in some:
             if one.differs != _GONE:
                 tally.take(one)
@@ -44,13 +44,13 @@ async def look(virtual: str, scan: Scan, tick: Tick) -> Doubles | None:
     return found if found.count or found.differing else None
 
 
-async def twins(scan: Scan, tick: Tick) -> AsyncIterator[list[Twin]]:
+async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:
     """What is there twice, a few dozen at a time, each compared."""
     keys = ((origin, seq) for origin, held in scan.held.items() for seq in held.twice)
     total, done = sum(len(held.twice) for held in scan.held.values()), 0
     while chunk := set(islice(keys, _CHUNK)):
         places: dict[tuple[str, int], list[int]] = defaultdict(list)
-        async for message, said in provenances(scan.connection, scan.name, 1, tick):
+        async for message, said in read_provenances(scan.connection, scan.name, 1, tick):
             if said is not None and (said.origin, said.seq) in chunk:
                 places[said.origin, said.seq].append(message.seq)
         pairs = [pair for key in sorted(places) for pair in _pairs(scan, key, places[key])]
@@ -70,14 +70,14 @@ def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tupl
     return [(origin, seq, stays, goes) for goes in places if goes != stays]
 
 
-async def _compared(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> Twin:
+async def _compared(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
     one, other = await asyncio.gather(
         _stored(scan.connection, scan.name, stays), _stored(scan.connection, scan.name, goes)
     )
-    return Twin(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(one, other, seq))
+    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(one, other, seq))
 
 
-async def delete(scan: Scan, tick: Tick) -> tuple[int, int]:
+async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
     """
     Delete the copies, each after one more look at both. Returns how many went, and how many stay because they differ.
 
@@ -86,13 +86,13 @@ async def delete(scan: Scan, tick: Tick) -> tuple[int, int]:
     gone = stayed = 0
     subject = naming.api_subject("STREAM.MSG.DELETE", scan.name)
 
-    async def remove(twin: Twin) -> None:
+    async def remove(twin: DuplicatePair) -> None:
         answer = await scan.connection.request_json(subject, {"seq": twin.goes, "no_erase": True}, timeout=PATIENCE)
         error = api_error(answer, subject)
         if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
             raise error
 
-    async for some in twins(scan, tick):
+    async for some in iterate_duplicates(scan, tick):
         same = [one for one in some if one.differs is None]
         await asyncio.gather(*map(remove, same))
         gone += len(same)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.live.refill import FILLER_HEADER
-from vstream.health.repair.live.scan import PATIENCE, Scan, provenances, sequences
-from vstream.health.repair.plan import Replay, missing
-from vstream.health.repair.sequence_set import Runs
-from vstream.health.snapshot import seconds_since_1970
+from vstream.health.repair.live.scan import PATIENCE, Scan, list_sequences, read_provenances
+from vstream.health.repair.plan import Replay, missing_sequences
+from vstream.health.repair.sequence_set import SequenceSet
+from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
 from vstream.topology import naming
 from vstream.topology.model import Role
@@ -64,7 +64,7 @@ def has_provenance(stream: VirtualStream) -> bool:
     return not stream.consistency.has_origin
 
 
-async def look(
+async def find_missing(
     topology: Topology,
     stream: VirtualStream,
     connections: Mapping[str, ReconnectingConnection],
@@ -109,18 +109,20 @@ async def _written(
     connections: Mapping[str, ReconnectingConnection],
     unread: dict[str, str],
     tick: Tick,
-) -> dict[str, Runs]:
+) -> dict[str, SequenceSet]:
     """What each origin holds itself."""
     found = {}
     for part in origins.values():
         try:
-            found[part.name] = await sequences(lag.connection_to(connections, part.place), part.name, tick)
+            found[part.name] = await list_sequences(lag.connection_to(connections, part.place), part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
     return found
 
 
-def _missing(scans: list[Scan], own: Mapping[str, Runs], stream: VirtualStream) -> list[tuple[Scan, str, Runs]]:
+def _missing(
+    scans: list[Scan], own: Mapping[str, SequenceSet], stream: VirtualStream
+) -> list[tuple[Scan, str, SequenceSet]]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
     found = []
     for scan in scans:
@@ -128,11 +130,11 @@ def _missing(scans: list[Scan], own: Mapping[str, Runs], stream: VirtualStream) 
             # What a mirror lacks, the stream that it mirrors lacks.
             if (scan.name, origin) not in fed or not scan.is_fed or scan.adds_up:
                 continue
-            elsewhere = own.get(origin, Runs())
+            elsewhere = own.get(origin, SequenceSet())
             for other in scans:
                 if other is not scan:
                     elsewhere |= other.held[origin].runs
-            if lacks := missing(held, scan.reach(origin), elsewhere):
+            if lacks := missing_sequences(held, scan.reach(origin), elsewhere):
                 found.append((scan, origin, lacks))
     return found
 
@@ -150,12 +152,12 @@ class Fetcher:
         self._places = {part.name: part.place for part in physical_streams(stream)}
 
     async def replay(
-        self, scan: Scan, origin: PhysicalStream, lacks: Runs, own: Mapping[str, Runs], scans: list[Scan]
+        self, scan: Scan, origin: PhysicalStream, lacks: SequenceSet, own: Mapping[str, SequenceSet], scans: list[Scan]
     ) -> Replay:
         """What of *lacks* can be put into the stream of *scan* again, and from where it can be had."""
-        wanted: dict[str, Runs] = {}
-        left: dict[str, Runs] = defaultdict(Runs)
-        holders = [(origin.name, own.get(origin.name, Runs()))]
+        wanted: dict[str, SequenceSet] = {}
+        left: dict[str, SequenceSet] = defaultdict(SequenceSet)
+        holders = [(origin.name, own.get(origin.name, SequenceSet()))]
         holders += [(one.name, one.held[origin.name].runs) for one in scans if one is not scan]
         if len(scan.held[origin.name].identities) > 1:
             return self._replay(
@@ -166,7 +168,7 @@ class Fetcher:
             if not some:
                 continue
             lacks -= some
-            fit = Runs()
+            fit = SequenceSet()
             done = 0
             if _keeps_last(scan):
                 some = await self._newest(origin.name, holder, some)
@@ -183,7 +185,7 @@ class Fetcher:
         return self._replay(scan, origin, wanted, left)
 
     def _replay(
-        self, scan: Scan, origin: PhysicalStream, wanted: Mapping[str, Runs], left: Mapping[str, Runs]
+        self, scan: Scan, origin: PhysicalStream, wanted: Mapping[str, SequenceSet], left: Mapping[str, SequenceSet]
     ) -> Replay:
         return Replay(
             virtual=self._stream.name,
@@ -194,26 +196,26 @@ class Fetcher:
             left=dict(left),
         )
 
-    async def _newest(self, origin: str, holder: str, lacks: Runs) -> Runs:
+    async def _newest(self, origin: str, holder: str, lacks: SequenceSet) -> SequenceSet:
         """Those of *lacks* that are the last of their subject in *holder*: what came before was to be replaced."""
         newest: dict[str, int] = {}
         connection = lag.connection_to(self._connections, self._places[holder])
-        async for message, said in provenances(connection, holder, 1, self._tick):
+        async for message, said in read_provenances(connection, holder, 1, self._tick):
             if holder == origin:
                 newest[message.subject] = message.seq
             elif said is not None and said.origin == origin:
                 newest[message.subject] = max(newest.get(message.subject, 0), said.seq)
-        return Runs((seq, seq) for seq in newest.values() if seq in lacks)
+        return SequenceSet((seq, seq) for seq in newest.values() if seq in lacks)
 
     async def fetch(
-        self, origin: PhysicalStream, holder: str, wanted: Runs
+        self, origin: PhysicalStream, holder: str, wanted: SequenceSet
     ) -> AsyncIterator[tuple[int, DirectMessage]]:
         """The messages of *origin* that are *wanted*, ascending, from *holder*, with the subjects that *origin* has."""
         connection = lag.connection_to(self._connections, self._places[holder])
         where: dict[int, int] | None = None
         if holder != origin.name:
             where = {}
-            async for message, said in provenances(connection, holder, 1, self._tick):
+            async for message, said in read_provenances(connection, holder, 1, self._tick):
                 if said is not None and said.origin == origin.name and said.seq in wanted:
                     where.setdefault(said.seq, message.seq)
         block: list[int] = []
@@ -262,13 +264,13 @@ class Fetcher:
             if reason is not None:
                 return reason
         config = scan.info["config"]
-        stored = seconds_since_1970(message.stored_at)
+        stored = to_unix_seconds(message.stored_at)
         max_age = int(config.get("max_age") or 0) / _NS
         if max_age and stored < time.time() - max_age:
             return ""
         if _keeps_last(scan):
             last = await direct.leader_last_by_subject(scan.connection, scan.name, subject, timeout=PATIENCE)
-            if last is not None and seconds_since_1970(last.stored_at) >= stored:
+            if last is not None and to_unix_seconds(last.stored_at) >= stored:
                 return ""  # an earlier one must not replace it
         return None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vstream.health.repair.refill import LostEnd
-    from vstream.health.snapshot import StreamFacts
+    from vstream.health.snapshot import StreamSnapshot
     from vstream.jetstream.connection import Connection
     from vstream.jetstream.direct import DirectMessage
     from vstream.topology.model import Topology, VirtualStream
@@ -35,8 +35,8 @@ _DROPPED = frozenset({"nats-stream-source"})
 """Headers that the servers put there when a message was taken over."""
 
 
-async def look(
-    topology: Topology, lost: LostEnd, streams: Mapping[str, StreamFacts], connections: Mapping[str, Connection]
+async def plan_refill(
+    topology: Topology, lost: LostEnd, streams: Mapping[str, StreamSnapshot], connections: Mapping[str, Connection]
 ) -> Refill:
     """
     What readers hold of *lost*. Reads back from each reader's end until it is known.
@@ -56,13 +56,13 @@ async def look(
         lost=lost,
         copies=tuple(known[seq] for seq in wanted if seq in known),
         absent=tuple(seq for seq in wanted if seq not in known),
-        filler=naming.canary_subject(stream, region_of(topology, lost)),
+        filler=naming.canary_subject(stream, writing_region(topology, lost)),
         rewritten=rewritten,
     )
 
 
 async def _copies(
-    stream: VirtualStream, lost: LostEnd, reader: StreamFacts, connections: Mapping[str, Connection]
+    stream: VirtualStream, lost: LostEnd, reader: StreamSnapshot, connections: Mapping[str, Connection]
 ) -> list[Copy]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
     part = next(one for one in physical_streams(stream) if one.name == reader.name)
@@ -71,7 +71,7 @@ async def _copies(
     found: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
-        block = await asyncio.gather(*(lag.get(connection, reader.name, seq, PATIENCE) for seq in seqs))
+        block = await asyncio.gather(*(lag.get_message(connection, reader.name, seq, PATIENCE) for seq in seqs))
         for message in block:
             if message is None:
                 continue
@@ -103,7 +103,7 @@ async def _rewritten(
     connection = lag.connection_to(connections, lost.place)
     subject = partial(naming.published_subject, topology.naming, _stream(topology, lost))
     for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
-        own = await lag.get(connection, lost.origin, seq, PATIENCE)
+        own = await lag.get_message(connection, lost.origin, seq, PATIENCE)
         if own is None:
             continue
         if own.data == known[seq].data and subject(own.subject) == known[seq].subject:
@@ -116,7 +116,7 @@ def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
     return next(one for one in topology.streams if one.name == lost.virtual)
 
 
-def region_of(topology: Topology, lost: LostEnd) -> str:
+def writing_region(topology: Topology, lost: LostEnd) -> str:
     """The region to publish in: a stream of the stretch cluster is reached from any."""
     names = [region.name for region in topology.regions]
     return lost.place if lost.place in names else names[0]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.health.repair.live.missing import Fetcher
-from vstream.health.repair.live.scan import PATIENCE, provenances
+from vstream.health.repair.live.scan import PATIENCE, read_provenances
 from vstream.health.repair.plan import Leftover
-from vstream.health.repair.sequence_set import Runs
+from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import api_error
@@ -58,17 +58,17 @@ _WINDOW = 100_000_000
 """Nanoseconds, the shortest there is: two messages may have one id where the origin took them."""
 
 
-async def put_back(
+async def replay_missing(
     topology: Topology,
     stream: VirtualStream,
     wanted: Replay,
     connections: Mapping[str, ReconnectingConnection],
     tick: Tick,
-) -> Runs:
+) -> SequenceSet:
     """
     Put what is *wanted* into its reader, and return what it did not take: by the message's id, it has it already.
 
-    Whatever happens, what is temporary is removed again; what a killed one leaves, `leftovers` finds.
+    Whatever happens, what is temporary is removed again; what a killed one leaves, `find_leftovers` finds.
     Raises NotReachableError without a connection to the reader's own region, and as requests do.
     """
     connection = _own(topology, wanted.place, connections)
@@ -89,10 +89,12 @@ async def put_back(
                 tick(done, wanted.count)
             await visit.taken()
         finally:
-            await remove(connection, Leftover(stream=name, exists=True, readers=(wanted.reader,), is_running=False))
+            await remove_leftover(
+                connection, Leftover(stream=name, exists=True, readers=(wanted.reader,), is_running=False)
+            )
             await visit.leave()
-    arrived = Runs()
-    async for _, said in provenances(connection, wanted.reader, mark + 1, lambda *_: None):
+    arrived = SequenceSet()
+    async for _, said in read_provenances(connection, wanted.reader, mark + 1, lambda *_: None):
         if said is not None and said.is_replayed and said.origin == wanted.origin:
             arrived.add(said.seq)
     return wanted.sequences - arrived
@@ -266,7 +268,7 @@ class _Visit:
         return bool(source) and int(source.get("active", -1)) >= 0 and not source.get("lag")
 
 
-async def leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
+async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
     """What repairs of *topology* have left, or use at this moment."""
     origins = {part.name for stream in topology.streams for part in physical_streams(stream) if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
@@ -307,7 +309,7 @@ async def _runs(connection: Connection, name: str) -> bool:
     return True
 
 
-async def remove(connection: Connection, leftover: Leftover) -> None:
+async def remove_leftover(connection: Connection, leftover: Leftover) -> None:
     """Have readers source *leftover* no more, then delete it. Raises as requests do."""
     admin = JetStreamAdmin(connection)
     for reader in leftover.readers:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from vstream.health.repair.plan import Held, Reach
-from vstream.health.repair.sequence_set import Runs
+from vstream.health.repair.sequence_set import SequenceSet
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.read_stream import read_messages
@@ -52,7 +52,7 @@ class Scan:
         current = {
             definition_of(one) for one in info["config"].get("sources") or () if str(one.get("name")) in self.held
         }
-        async for message, said in provenances(self.connection, self.name, self.last + 1, tick):
+        async for message, said in read_provenances(self.connection, self.name, self.last + 1, tick):
             self.last = message.seq
             if said is not None and said.origin in self.held:
                 self.held[said.origin].take(
@@ -100,7 +100,7 @@ def definition_of(source: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-async def provenances(
+async def read_provenances(
     connection: ReconnectingConnection, stream: str, from_seq: int, tick: Tick
 ) -> AsyncIterator[tuple[StoredMessage, Provenance | None]]:
     """Headers of the messages of *stream* from *from_seq* on, up to those that its leader has now."""
@@ -139,7 +139,7 @@ def _is_missing(error: ServerError) -> bool:
     raise error
 
 
-async def sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> Runs:
+async def list_sequences(connection: ReconnectingConnection, stream: str, tick: Tick) -> SequenceSet:
     """The sequences that *stream* holds itself: by arithmetic where few are deleted, else by reading it."""
     subject = naming.api_subject("STREAM.INFO", stream)
     info = await connection.request_json(subject, {}, timeout=PATIENCE)
@@ -147,14 +147,14 @@ async def sequences(connection: ReconnectingConnection, stream: str, tick: Tick)
         raise error
     state = info["state"]
     if not state["messages"]:
-        return Runs()
-    deleted = Runs()
+        return SequenceSet()
+    deleted = SequenceSet()
     if state.get("num_deleted"):
         if int(state["num_deleted"]) > _LISTED:
-            found = Runs()
-            async for message, _ in provenances(connection, stream, int(state["first_seq"]), tick):
+            found = SequenceSet()
+            async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
                 found.add(message.seq)
             return found
         state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
-        deleted = Runs((int(seq), int(seq)) for seq in state.get("deleted") or ())
-    return Runs([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted
+        deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
+    return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted

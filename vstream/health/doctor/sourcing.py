@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.health.doctor.finding import APPLY, RESYNC, Finding
-from vstream.health.report import State
-from vstream.health.units import span
+from vstream.health.report import PairState
+from vstream.health.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.health.report import Pair, Picture
-    from vstream.health.snapshot import Facts
+    from vstream.health.report import PairStatus, Status
+    from vstream.health.snapshot import Snapshot
 
 STUCK_AFTER = 30.0
 """Seconds that a message may wait while its source is heard: a source that catches up needs less."""
 _HALF = 0.5
 
 
-def check(picture: Picture, facts: Facts) -> Iterator[Finding]:
+def check(picture: Status, facts: Snapshot) -> Iterator[Finding]:
     """Findings about pairs of streams."""
     for pair in picture.pairs:
         yield from _pair(pair, facts)
@@ -47,7 +47,7 @@ def check(picture: Picture, facts: Facts) -> Iterator[Finding]:
     yield from _margin(picture)
 
 
-def _pair(pair: Pair, facts: Facts) -> Iterator[Finding]:
+def _pair(pair: PairStatus, facts: Snapshot) -> Iterator[Finding]:
     reader, origin = facts.streams.get(pair.reader), facts.streams.get(pair.origin)
     if reader is None or origin is None:
         return
@@ -59,28 +59,28 @@ def _pair(pair: Pair, facts: Facts) -> Iterator[Finding]:
             )
         return
     said = f"servers say `lag: {source.lag}`"
-    if pair.state is State.ROLLED_BACK:
+    if pair.state is PairState.ROLLED_BACK:
         yield Finding(
             code="VD301",
             about=pair.origin,
             evidence=f"{pair.detail}; {said}",
             do=f"no publishes there until its sequence is past {pair.cursor:,}; `vstream repair`",
         )
-    elif pair.state is State.LOSSY:
+    elif pair.state is PairState.LOSSY:
         yield Finding(
             code="VD302", about=pair.reader, evidence=f"{pair.detail}; {said}", do="`vstream repair --kind replay`"
         )
-    elif pair.state is State.SILENT:
+    elif pair.state is PairState.SILENT:
         yield Finding(code="VD201", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
-    elif pair.state is State.BEHIND and pair.age is not None and pair.age > STUCK_AFTER:
+    elif pair.state is PairState.BEHIND and pair.age is not None and pair.age > STUCK_AFTER:
         yield Finding(code="VD203", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
 
 
-def _margin(picture: Picture) -> Iterator[Finding]:
+def _margin(picture: Status) -> Iterator[Finding]:
     """One for each pair of places: the one with the least time left."""
-    worst: dict[tuple[str, str], Pair] = {}
+    worst: dict[tuple[str, str], PairStatus] = {}
     for pair in picture.pairs:
-        if pair.left is None or pair.age is None or pair.state is State.LOSSY:
+        if pair.left is None or pair.age is None or pair.state is PairState.LOSSY:
             continue
         if pair.left < _HALF * (pair.left + pair.age):
             key = pair.origin_place, pair.reader_place
@@ -90,7 +90,7 @@ def _margin(picture: Picture) -> Iterator[Finding]:
             code="VD303",
             about=pair.origin,
             evidence=(
-                f"`{pair.reader}` lacks what is up to {span(pair.age or 0.0)} old; it is dropped in {span(pair.left or 0.0)}"
+                f"`{pair.reader}` lacks what is up to {format_duration(pair.age or 0.0)} old; it is dropped in {format_duration(pair.left or 0.0)}"
             ),
             do="raise `max_age` of the write streams now",
         )

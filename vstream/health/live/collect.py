@@ -18,14 +18,14 @@ from urllib.parse import quote
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.health.live import beacons, gaps, lag, reachability, write_errors
 from vstream.health.snapshot import (
-    ALONE,
-    Facts,
+    UNCLUSTERED,
+    BeaconSighting,
     Gap,
     Repeat,
-    ServerFacts,
-    Sighting,
-    StreamFacts,
-    stream_facts,
+    ServerSnapshot,
+    Snapshot,
+    StreamSnapshot,
+    parse_stream,
 )
 from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
@@ -39,7 +39,7 @@ from vstream.topology.replication import Durable, PhysicalStream, all_physical_s
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-    from vstream.health.snapshot import Refusal, RegionFacts
+    from vstream.health.snapshot import RegionSnapshot, WriteError
     from vstream.topology.consumer_config import ObservedConsumer
     from vstream.topology.model import Endpoint, Topology
 
@@ -54,9 +54,9 @@ _NOT_TOLD = "$G"
 """The share of the deadline that a connection may take: what is reached is still to be asked."""
 
 
-async def gather(
+async def collect_snapshot(
     topology: Topology, endpoints: Mapping[str, Endpoint], *, deadline: float, is_deep: bool = False
-) -> Facts:
+) -> Snapshot:
     """
     What all servers say, not later than *deadline* seconds from now.
 
@@ -64,14 +64,14 @@ async def gather(
     server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
-    round_ = _Round(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
+    round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
     try:
         return await round_.run()
     finally:
         await round_.close()
 
 
-class _Round:
+class _SnapshotCollector:
     def __init__(
         self, topology: Topology, endpoints: Mapping[str, Endpoint], began: float, deadline: float, *, is_deep: bool
     ) -> None:
@@ -84,13 +84,13 @@ class _Round:
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}
         self._account: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._streams: dict[str, StreamFacts] = {}
+        self._streams: dict[str, StreamSnapshot] = {}
         self._absent: set[str] = set()
 
     def _left(self) -> float:
         return max(0.05, self._deadline - time.monotonic())
 
-    async def run(self) -> Facts:
+    async def run(self) -> Snapshot:
         at = time.time()
         servers, _ = await asyncio.gather(self._servers(), self._connect())
         if not self._connections and not any(server.is_reached for server in servers):
@@ -104,13 +104,13 @@ class _Round:
         await self._ask_for_the_rest(servers)
         regions, found, astray, consumers, seen, refused = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
-            lag.look(self._topology, self._streams, self._connections, self._deadline),
+            lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
             self._gaps(),
             self._consumers(),
             self._beacons(),
-            write_errors.find(servers, self._deadline) if self._is_deep else _none(),
+            write_errors.find_write_errors(servers, self._deadline) if self._is_deep else _none(),
         )
-        return Facts(
+        return Snapshot(
             at=at,
             took=time.monotonic() - self._began,
             account=account,
@@ -118,10 +118,10 @@ class _Round:
             servers=tuple(servers),
             streams=self._streams,
             absent=frozenset(self._absent),
-            tails=found,
+            lags=found,
             gaps=tuple(one for one in astray if isinstance(one, Gap)),
             repeats=tuple(one for one in astray if isinstance(one, Repeat)),
-            refusals=refused,
+            write_errors=refused,
             beacons=seen,
             consumers=consumers,
         )
@@ -154,18 +154,18 @@ class _Round:
     async def _gaps(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
             return ()
-        return await gaps.find(self._topology, self._streams, self._connections, self._deadline)
+        return await gaps.find_gaps(self._topology, self._streams, self._connections, self._deadline)
 
-    async def _beacons(self) -> tuple[Sighting, ...]:
-        if not beacons.carriers(self._topology):
+    async def _beacons(self) -> tuple[BeaconSighting, ...]:
+        if not beacons.streams_with_beacons(self._topology):
             return ()
         away = {region: NotReachableError(problem) for region, problem in self._problems.items()}
-        return await beacons.look(
+        return await beacons.read_beacons(
             self._topology, {**away, **self._connections}, patience=self._left(), most=beacons.MOST
         )
 
-    async def _region(self, region: str) -> RegionFacts:
-        return await reachability.region(
+    async def _region(self, region: str) -> RegionSnapshot:
+        return await reachability.check_region(
             self._topology, region, self._connections.get(region), self._problems.get(region), self._deadline
         )
 
@@ -201,8 +201,8 @@ class _Round:
             if not self._account.done():
                 self._account.set_result(account)
 
-    async def _servers(self) -> list[ServerFacts]:
-        found: list[ServerFacts] = []
+    async def _servers(self) -> list[ServerSnapshot]:
+        found: list[ServerSnapshot] = []
         asked = [
             (region.name, url)
             for region in self._topology.regions
@@ -224,10 +224,12 @@ class _Round:
                 # Which address is whose is known only of those that answer.
                 one = silent[index] if index < len(silent) else None
                 problem = one.problem if one else "`monitor` under `connect` does not lead to it"
-                found.append(ServerFacts(name=name, region=region.name, url=one.url if one else None, problem=problem))
+                found.append(
+                    ServerSnapshot(name=name, region=region.name, url=one.url if one else None, problem=problem)
+                )
         return found
 
-    async def _server(self, region: str, url: str) -> ServerFacts:
+    async def _server(self, region: str, url: str) -> ServerSnapshot:
         try:
             varz = await monitoring.varz(url, self._left())
             gateways = monitoring.outbound_gateways(url, self._left())
@@ -235,9 +237,9 @@ class _Round:
                 gateways, self._jetstream(region, url, varz.server_name), self._rules(url)
             )
         except VstreamError as error:
-            return ServerFacts(name="?", region=region, url=url, problem=error.message)
+            return ServerSnapshot(name="?", region=region, url=url, problem=error.message)
         group = jetstream.get("meta_cluster") or {}
-        return ServerFacts(
+        return ServerSnapshot(
             name=varz.server_name,
             region=region,
             url=url,
@@ -272,9 +274,9 @@ class _Round:
         home = self._home(region)
         for account in answer.get("account_details") or ():
             for detail in account.get("stream_detail") or ():
-                facts = stream_facts(detail, naming.qualified_name(home, str(detail["name"])))
+                facts = parse_stream(detail, naming.qualified_name(home, str(detail["name"])))
                 # Servers before 2.11 list replicas, too: they do not know what a source does.
-                if led_by is None or facts.leader in {led_by, ALONE}:
+                if led_by is None or facts.leader in {led_by, UNCLUSTERED}:
                     self._streams[facts.name] = facts
 
     def _home(self, region: str) -> str | None:
@@ -301,7 +303,7 @@ class _Round:
         except ServerError:
             return {}  # no such account there: nothing has used it since the server started
 
-    async def _ask_for_the_rest(self, servers: Sequence[ServerFacts]) -> None:
+    async def _ask_for_the_rest(self, servers: Sequence[ServerSnapshot]) -> None:
         """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
         unknown = [part for part in all_physical_streams(self._topology) if part.name not in self._streams]
         by_place: dict[str, list[PhysicalStream]] = {}
@@ -351,7 +353,7 @@ class _Round:
         if time.monotonic() > self._deadline:
             return False
         try:
-            self._streams[name] = stream_facts(await admin.info(name, timeout=patience), name)
+            self._streams[name] = parse_stream(await admin.info(name, timeout=patience), name)
         except ServerError as error:
             if error.err_code == error_codes.STREAM_NOT_FOUND:
                 self._absent.add(name)
@@ -361,7 +363,7 @@ class _Round:
         return True
 
 
-async def _none() -> tuple[Refusal, ...]:
+async def _none() -> tuple[WriteError, ...]:
     return ()
 
 
