@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli import options
-from vstream.cli.asyncio_runner import run as run
+from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, endpoints_as_user, find_servers
 from vstream.topology.accounts import PROBE_USER

@@ -155,7 +155,7 @@ async def until_killed(regions: Regions, monkeypatch: pytest.MonkeyPatch, after:
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay, "remove", nothing)
+        patch.setattr(replay, "remove_leftover", nothing)
         patch.setattr(replay._Visit, "leave", lambda _: ask())
         if not after:
             patch.setattr(JetStreamAdmin, "update", refused)
