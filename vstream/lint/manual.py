@@ -172,10 +172,7 @@ _RENDERING: Final = tuple(
 
 def _chapter(title: str, prefix: str, rules: Sequence[Rule[S]]) -> Chapter:
     pages = [page for page in _RENDERING if page.code.startswith(prefix)]
-    pages += [
-        Page(code=rule.code, name=rule.name, severity=rule.severity, text=inspect.cleandoc(rule.manual))
-        for rule in rules
-    ]
+    pages += [Page(code=rule.code, name=rule.name, severity=rule.severity, text=rule.manual.rstrip()) for rule in rules]
     return Chapter(title=title, pages=tuple(sorted(pages, key=lambda page: page.code)))
 
 

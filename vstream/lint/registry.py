@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from vstream import resources
 from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
 
 if TYPE_CHECKING:
@@ -34,7 +36,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[S]):
-    """A check of one kind of subject. Its manual page is the check's docstring."""
+    """
+    A check of one kind of subject.
+
+    Its manual page is the docstring of the check, and its example in `examples/rules`, which the tests run.
+    """
 
     code: str
     name: str
@@ -43,8 +49,9 @@ class Rule(Generic[S]):
 
     @property
     def manual(self) -> str:
-        """What the rule is about, why it matters, a bad and a good example."""
-        return self.check.__doc__ or ""
+        """What the rule is about and why it matters, then a bad and a good example."""
+        example = resources.rule_examples() / f"{self.code}.md"
+        return f"{inspect.cleandoc(self.check.__doc__ or '')}\n\n{example.read_text(encoding='utf-8')}"
 
 
 def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], Iterator[Finding]]], Rule[S]]:

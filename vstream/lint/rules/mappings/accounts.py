@@ -31,28 +31,6 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Finding]:
 
     One file alone cannot show what it once contained: the finding needs a second
     server, or an included file whose name says mappings and that has none.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    mappings {foo: bar}
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    system_account: SYS
-    accounts {SYS {}, APP {jetstream: enabled}}
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    mappings {foo: bar}
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    system_account: SYS
-    accounts {SYS {}, APP {jetstream: enabled}}
-    mappings {}
-    ```
     """
     servers = [server for server in workspace.servers if not server.is_fragment]
     with_block = [server for server in servers if any(block.account is None for block in server.mappings)]
@@ -84,29 +62,6 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Finding]:
     have users, or an operator signs them, clients are not in `$G`, and no rule
     applies to them (server/opts.go, "mappings"; server/auth.go,
     configureAuthorization; all versions).
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    system_account: SYS
-    accounts {
-      SYS {}
-      APP {users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4}]}
-    }
-    mappings {foo: bar}
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    system_account: SYS
-    accounts {
-      SYS {}
-      APP {
-        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4}]
-        mappings {foo: bar}
-      }
-    }
-    ```
     """
     seen: set[Span] = set()
     for server in workspace.servers:
@@ -139,19 +94,6 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Finding]:
     The later one replaces the earlier one as a whole, and `nats-server -t` says
     nothing: blocks are not merged, not even those of two included files
     (conf/parse.go keeps a map; all versions).
-
-    ## Example
-    ```conf
-    mappings {foo: bar}
-    mappings {fob: baz}
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      foo: bar
-      fob: baz
-    }
-    ```
     """
     seen: set[Span] = set()
     for server in workspace.servers:

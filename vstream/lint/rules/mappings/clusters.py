@@ -38,31 +38,6 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
     Known names are those of the topology, else those in the `cluster` and
     `gateway` blocks of the servers. With neither, a name that one rule alone uses
     is reported if it resembles one that all others use.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster {name: west}
-    gateway {name: west, gateways: [{name: west}, {name: east}]}
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: West}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster {name: west}
-    gateway {name: west, gateways: [{name: west}, {name: east}]}
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         names = _Names.of(workspace, block)
@@ -144,38 +119,6 @@ def region_left_out(workspace: Workspace) -> Iterator[Finding]:
     Rules are compared with the regions of their virtual stream in the topology.
     Without one, with the rules for the same virtual name, and a rule that is alone
     with its set of clusters with the others of its block.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-      "bar": [
-        {destination: "bar.west", weight: 100%, cluster: west}
-        {destination: "bar.east", weight: 100%, cluster: east}
-      ]
-      "baz": [{destination: "baz.west", weight: 100%, cluster: west}]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-      "bar": [
-        {destination: "bar.west", weight: 100%, cluster: west}
-        {destination: "bar.east", weight: 100%, cluster: east}
-      ]
-      "baz": [
-        {destination: "baz.west", weight: 100%, cluster: west}
-        {destination: "baz.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         meant = {name: other for name, other in _Names.of(workspace, block).unknown.items() if other}
@@ -248,35 +191,6 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Finding]:
     Publishes to these subjects reach no write stream: they are lost, or stored
     where nobody reads. Only files that are checked against a topology
     (`--topology`) can show this.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}}
-    ```
-    ```conf
-    mappings {
-      "fo.>": [{destination: "_vs.foo.west.fo.>", weight: 100%, cluster: west}]
-    }
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}}
-    ```
-    ```conf
-    mappings {
-      "foo.>": [{destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}]
-    }
-    ```
     """
     topology = workspace.topology
     blocks = workspace.blocks

@@ -36,20 +36,6 @@ def many_rules(workspace: Workspace) -> Iterator[Finding]:
     about 4 µs. The warning begins where the search takes 10 µs, at 151 rules: one
     connection gets no further than 100,000 messages a second. From 1 ms on, at some
     10,400 rules, it is VS361.
-
-    ## Example
-    Two hundred such rules, 1 to 200:
-    ```conf
-    mappings {
-      "foo.<N>.>": "_vs.foo.<N>.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.>": "_vs.foo.>"
-    }
-    ```
     """
     yield from _costs(workspace, NOTICEABLE_US, TOO_MUCH_US)
 
@@ -65,20 +51,6 @@ def too_many_rules(workspace: Workspace) -> Iterator[Finding]:
     (server/accounts.go, selectMappedSubject; all versions). At 42,000 rules a
     message took 9.3 ms, a start 14 s and a reload 10.5 s with 2.15.1. VS360 has the
     whole curve.
-
-    ## Example
-    Eleven thousand such rules, 1 to 11,000:
-    ```conf
-    mappings {
-      "foo.<N>.>": "_vs.foo.<N>.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.>": "_vs.foo.>"
-    }
-    ```
     """
     yield from _costs(workspace, TOO_MUCH_US, None)
 

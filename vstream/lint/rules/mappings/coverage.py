@@ -135,32 +135,6 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Finding]:
     a subject, as KV does. Requests that no rule maps end in `no responders`
     (server/jetstream_api.go, JSDirectMsgGet and JSDirectGetLastBySubject; 2.9 and
     later). The read streams need `allow_direct` as well.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
-      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
-      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
-      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
-      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
-      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in _virtuals(block):
@@ -179,33 +153,6 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Finding]:
     filter. Clients whose form is not mapped get 10059, stream not found
     (server/jetstream_api.go, JSApiConsumerCreate and JSApiConsumerCreateEx; 2.9 and
     later).
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
-      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
-      "$JS.API.CONSUMER.*.foo.*": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.{{wildcard(2)}}"
-      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
-      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
-      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
-      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "_vsapi.west.CONSUMER.MSG.NEXT.foo.{{wildcard(1)}}"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in _virtuals(block):
@@ -226,24 +173,6 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Finding]:
 
     A name of which only STREAM.INFO is mapped is fine: its clients ask for the real
     name first, as the nats CLI does.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
-      "$JS.API.CONSUMER.*.foo": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo"
-      "$JS.API.CONSUMER.*.foo.>": "_vsapi.west.CONSUMER.{{wildcard(1)}}.foo.>"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "_vsapi.west.CONSUMER.DURABLE.CREATE.foo.{{wildcard(1)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in _virtuals(block):
@@ -266,26 +195,6 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Finding]:
     and nats.js `streams.get` do, or create the consumers beforehand in every region
     and bind to them. There is one such note for each block of mappings, and none
     where a topology is given: its reader knows the layout.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-      "$JS.API.STREAM.MSG.GET.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo": "$JS.API.DIRECT.GET.foo-read-west"
-      "$JS.API.DIRECT.GET.foo.>": "$JS.API.DIRECT.GET.foo-read-west.>"
-      "$JS.API.CONSUMER.*.foo": "$JS.API.CONSUMER.{{wildcard(1)}}.foo-read-west"
-      "$JS.API.CONSUMER.*.foo.>": "$JS.API.CONSUMER.{{wildcard(1)}}.foo-read-west.>"
-      "$JS.API.CONSUMER.MSG.NEXT.foo.*": "$JS.API.CONSUMER.MSG.NEXT.foo-read-west.{{wildcard(1)}}"
-      "$JS.API.CONSUMER.DURABLE.CREATE.foo.*": "$JS.API.CONSUMER.DURABLE.CREATE.foo-read-west.{{wildcard(1)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-    }
-    ```
     """
     if workspace.topology is not None:
         return

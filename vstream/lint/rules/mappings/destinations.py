@@ -37,19 +37,6 @@ def missing_destination(workspace: Workspace) -> Iterator[Finding]:
     kills the server: it follows a nil pointer (server/accounts.go,
     selectMappedSubject; seen with 2.10 to 2.15). Any client that may publish can
     do that, again after each restart.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": {weight: 100%}
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": {destination: "bar", weight: 100%}
-    }
-    ```
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -75,19 +62,6 @@ def bad_destination(workspace: Workspace) -> Iterator[Finding]:
     (server/subject_transform.go, NewSubjectTransform; server/sublist.go,
     ValidateMapping; all versions). Its own reason is shown beside ours: it is
     often no more than "invalid subject".
-
-    ## Example
-    ```conf
-    mappings {
-      "foo.*": "bar.{{wildcard(2)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.*": "bar.{{wildcard(1)}}"
-    }
-    ```
     """
     kinds = (MappingErrorKind.INVALID_DESTINATION, MappingErrorKind.INVALID_REMAINDER)
     for block in workspace.blocks:
@@ -125,19 +99,6 @@ def literal_function(workspace: Workspace) -> Iterator[Finding]:
     `{{wildcard(1)}}-read` is no call: messages go to a subject with braces in its
     name, and no wildcard is replaced (server/subject_transform.go,
     indexPlaceHolders; all versions). A source has no functions at all.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo.*": "bar.{{wildcard(1)}}-read"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.*": "bar.{{wildcard(1)}}.read"
-    }
-    ```
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
@@ -175,19 +136,6 @@ def function_too_new(workspace: Workspace) -> Iterator[Finding]:
     that has no `*` are taken since 2.12, `left` and `right` since 2.15
     (server/subject_transform.go). If no version is stated, 2.10 is assumed, and the
     finding is a note.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo.*": "bar.{{random(10)}}.{{wildcard(1)}}"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.*": "bar.{{partition(10,1)}}.{{wildcard(1)}}"
-    }
-    ```
     """
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
@@ -225,25 +173,6 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Finding]:
     cannot share a destination (server/accounts.go, AddWeightedMappings; all
     versions). In account claims, servers up to 2.14 drop the rule silently
     (nats-server#8468).
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.eu", weight: 100%, cluster: east}
-        {destination: "foo.eu", weight: 100%, cluster: north}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.eu.east", weight: 100%, cluster: east}
-        {destination: "foo.eu.north", weight: 100%, cluster: north}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         for error in block.table.errors:

@@ -36,25 +36,6 @@ def mapped_twice(workspace: Workspace) -> Iterator[Finding]:
     to every message: see VS351.
 
     A topology that asks for `naming: blog` has chosen this, and is not warned.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo.>": [
-        {destination: "foo.west.>", weight: 100%, cluster: west}
-        {destination: "foo.east.>", weight: 100%, cluster: east}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.>": [
-        {destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}
-        {destination: "_vs.foo.east.foo.>", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     if workspace.topology is not None and workspace.topology.naming is Naming.BLOG:
         return
@@ -83,23 +64,6 @@ def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Finding]:
     (server/parser.go, processInboundMsg for LEAF; server/leafnode.go,
     forceAddToSmap; all versions). An error where the files show both sides with
     such a rule, else a warning.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    leafnodes {listen: 127.0.0.1:7422}
-    mappings {
-      "foo.>": "foo.hub.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    leafnodes {listen: 127.0.0.1:7422}
-    mappings {
-      "foo.>": "_vs.foo.hub.foo.>"
-    }
-    ```
     """
     over_leaves = _over_leaves(workspace)
     sides = frozenset[str]().union(*over_leaves.values())

@@ -43,29 +43,6 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Finding]:
     wrote (server/parser.go, then processInboundClientMsg in server/client.go; all
     versions). A deny that keeps clients away from physical subjects forbids the
     virtual stream, too.
-
-    ## Example
-    ```conf
-    accounts {
-      APP {
-        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>"]}}]
-        mappings {
-          "foo.>": "_vs.foo.west.foo.>"
-        }
-      }
-    }
-    ```
-    ## Use instead
-    ```conf
-    accounts {
-      APP {
-        users: [{nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4, permissions: {publish: ["foo.>", "_vs.>"]}}]
-        mappings {
-          "foo.>": "_vs.foo.west.foo.>"
-        }
-      }
-    }
-    ```
     """
     known = {block.key_span: block for block in workspace.blocks}
     seen: set[Span] = set()

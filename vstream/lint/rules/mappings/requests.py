@@ -34,19 +34,6 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
     request, knows no such thing and stays silent until the client gives up (seen
     with 2.15). The requests are those of server/jetstream_api.go, of any version
     from 2.9 to 2.15, tokens after the stream's name included.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.MSG.DIRECT.foo": "_vs.direct.foo"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.DIRECT.GET.foo": "_vs.direct.foo"
-    }
-    ```
     """
     for block in workspace.blocks:
         taken = {entry.source for entry in view(block).entries}
@@ -76,19 +63,6 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Finding]:
     The server does what the destination says: the client gets an answer of the
     wrong type, or its request body is refused (server/jetstream_api.go; all
     versions). `STREAM.MSG.GET` and `DIRECT.GET` are different requests, too.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.MSG.GET.foo-read-west"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.INFO.foo": "$JS.API.STREAM.INFO.foo-read-west"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in view(block).api:
@@ -123,19 +97,6 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Finding]:
     `CONSUMER.RESET` with 2.14, `STREAM.CANCEL_MOVE` and the requests to evacuate
     with 2.15; `STREAM.TEMPLATE` went with 2.14 (server/jetstream_api.go). Requests
     that are too new are reported if the version of the oldest server was stated.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.TEMPLATE.INFO.foo": "_vs.template.foo"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.LEADER.STEPDOWN.foo": "_vs.stepdown.foo"
-    }
-    ```
     """
     oldest = workspace.server_version
     is_stated = workspace.stated_version is not None
@@ -163,19 +124,6 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Finding]:
     Deleting the virtual stream deletes the read stream of one region. Creating and
     updating fail, since the body names another stream than the mapped subject:
     error 10056 (server/jetstream_api.go, jsStreamCreateRequest; all versions).
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.DELETE.foo": "$JS.API.STREAM.DELETE.foo-read-west"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.NAMES": "_vs.names"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in view(block).api:
@@ -201,19 +149,6 @@ def regions_diverge(workspace: Workspace) -> Iterator[Finding]:
     good: nothing brings them together again. Deleting an object purges its chunks
     in one region only (server/jetstream_api.go, jsStreamPurgeRequest and
     jsMsgDeleteRequest; all versions).
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.STREAM.PURGE.foo": "$JS.API.STREAM.PURGE.foo-read-west"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.STREAM.PURGE.foo": "_vs.refused.purge"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in view(block).api:
@@ -248,19 +183,6 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Finding]:
     to `$JS.ACK.foo.>`, while every publish of every client has to pass the rule
     (server/consumer.go, jsAckT; all versions). Were there a real stream `foo`, the
     rule would take its acknowledgements away.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.ACK.foo.>": "$JS.ACK.foo-read-west.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.ACK.foo.>": "_vs.west.ack.foo.>"
-    }
-    ```
     """
     for block in workspace.blocks:
         for entry in view(block).entries:
@@ -290,19 +212,6 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Finding]:
     all fetches from all streams go astray. CREATE, DELETE, GET, INFO, LIST, NAMES,
     NEXT, PEER, STEPDOWN and UPDATE are such names (server/jetstream_api.go; all
     versions). With two `*` in a row any name is.
-
-    ## Example
-    ```conf
-    mappings {
-      "$JS.API.CONSUMER.*.NEXT.>": "_vs.consumer.{{wildcard(1)}}.NEXT.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "$JS.API.CONSUMER.*.next.>": "_vs.consumer.{{wildcard(1)}}.next.>"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one in view(block).api:

@@ -35,21 +35,6 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
 
     Where the rules give today's example the same subject in every cluster, the
     finding is a warning.
-
-    ## Example
-    ```conf
-    mappings {
-      "orders.>": "all.>"
-      "orders.eu.>": "europe.>"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "orders.us.>": "all.>"
-      "orders.eu.>": "europe.>"
-    }
-    ```
     """
     for block in workspace.blocks:
         for one, other in islice(block.table.overlapping(), MANY):
@@ -89,23 +74,6 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
     The later rule replaces the earlier one, and `nats-server -t` says nothing
     (conf/parse.go keeps a map; all versions). Clusters that only the earlier rule
     names are no longer mapped.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [{destination: "foo.west", weight: 100%, cluster: west}]
-      "foo": [{destination: "foo.east", weight: 100%, cluster: east}]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         seen: dict[str, MappingEntry] = {}
@@ -130,19 +98,6 @@ def invalid_source(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     The server does not start, and a reload keeps the old rules (server/opts.go,
     parseAccountMappings; all versions).
-
-    ## Example
-    ```conf
-    mappings {
-      "foo..bar": "baz"
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo.bar": "baz"
-    }
-    ```
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -163,19 +118,6 @@ def unreadable_rule(workspace: Workspace) -> Iterator[Finding]:
     The server does not start, and a reload keeps the old rules (server/opts.go,
     parseAccountMapDest; all versions). In account claims it is the resolver that
     refuses them.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": {destination: "bar", weight: 100%, clster: west}
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": {destination: "bar", weight: 100%, cluster: west}
-    }
-    ```
     """
     for block in workspace.blocks:
         faults = [block.fault] if block.fault else []

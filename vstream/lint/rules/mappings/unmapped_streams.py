@@ -25,36 +25,6 @@ def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
     stream and really listens on its subjects. A rule that is left from another
     consistency model sends publishes and requests somewhere else. Only files that are
     checked against a topology (`--topology`) can show this.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: west}
-    ```
-    ```conf
-    mappings {
-      "foo.>": [
-        {destination: "_vs.foo.west.foo.>", weight: 100%, cluster: west}
-        {destination: "_vs.foo.east.foo.>", weight: 100%, cluster: east}
-      ]
-    }
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: west}
-    ```
-    ```conf
-    mappings {}
-    ```
     """
     topology = workspace.topology
     origins = [stream for stream in topology.streams if stream.consistency.has_origin] if topology else []

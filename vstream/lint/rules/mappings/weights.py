@@ -34,19 +34,6 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     The server does not start, and a reload keeps the old rules (server/opts.go,
     parseAccountMapDest; all versions).
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": {destination: "bar", weight: 101%}
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": {destination: "bar", weight: 100%}
-    }
-    ```
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -67,25 +54,6 @@ def weights_over_100(workspace: Workspace) -> Iterator[Finding]:
     The server does not start, and a reload keeps the old rules
     (server/accounts.go, AddWeightedMappings; all versions). Destinations that
     name no cluster are added up by themselves.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "bar", weight: 80%}
-        {destination: "baz", weight: 30%}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "bar", weight: 80%}
-        {destination: "baz", weight: 20%}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         for error in block.table.errors:
@@ -110,25 +78,6 @@ def weights_below_100(workspace: Workspace) -> Iterator[Finding]:
     stream. At 60 %, 394 of 1,000 messages left unmapped (server/accounts.go,
     AddWeightedMappings; all versions). To keep a share on purpose in a rule without
     clusters, name the source as a destination of the rest: then it is said.
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 10%, cluster: east}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo.west", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     for block in workspace.blocks:
         for entry in view(block).accepted:
@@ -173,25 +122,6 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Finding]:
     all of them: the rest is dropped, without an error to the publisher. Clusters
     that the rule does not name lose everything (server/accounts.go,
     AddWeightedMappings, "meaning they want loss"; all versions).
-
-    ## Example
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo", weight: 100%, cluster: west}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
-    ## Use instead
-    ```conf
-    mappings {
-      "foo": [
-        {destination: "foo", weight: 100%}
-        {destination: "foo.east", weight: 100%, cluster: east}
-      ]
-    }
-    ```
     """
     known = frozenset(workspace.cluster_names)
     for block in workspace.blocks:

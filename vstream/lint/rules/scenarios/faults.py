@@ -46,25 +46,6 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
     It would be reported as unsupported, and the run as unknown: never as a pass. Links
     are there between two regions, and something has to carry them (`lab.links`). A
     virtual stream has a leader in each region.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: split
-    topology: acme.yaml
-    steps:
-      - partition: west | central,west
-        for: 20s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: split
-    topology: acme.yaml
-    steps:
-      - partition: west | central,east
-        for: 20s
-    ```
     """
     for index, step, field, action in subject.actions():
         place: Path = ("steps", index, written(field))
@@ -156,29 +137,6 @@ def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     It cannot be seen to bite, and what it heals would undo the other fault, or not.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: two-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-      - kill-server: west-1
-      - wait: 20s
-      - heal
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: two-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-      - kill-server: east-1
-      - wait: 20s
-      - heal
-    ```
     """
     if subject.topology is None:
         return
@@ -208,28 +166,6 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     They cannot agree before it is healed: the step waits in vain until its time is over.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: split
-    topology: acme.yaml
-    steps:
-      - isolate: west
-      - wait: 20s
-      - converge: 60s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: split
-    topology: acme.yaml
-    steps:
-      - isolate: west
-      - wait: 20s
-      - heal
-      - converge: 60s
-    ```
     """
     for moment in subject.moments():
         if moment.field != "converge" or subject.topology is None:

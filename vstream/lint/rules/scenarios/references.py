@@ -32,25 +32,6 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     There is nothing to break, to publish to or to measure there.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: wset
-        for: 20s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-    ```
     """
     if subject.topology is None:
         return
@@ -150,33 +131,6 @@ def unknown_window(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     A window is a step with a name (`as`). Without one, nothing is measured.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-        as: one-down
-    expect:
-      - in: one-donw
-        published: {east: ">= 99.9%"}
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-        as: one-down
-    expect:
-      - in: one-down
-        published: {east: ">= 99.9%"}
-    ```
     """
     known = list(subject.windows)
     for index, group in enumerate(subject.document.expect):
@@ -193,29 +147,6 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Finding]:
     ## Why is this bad?
     The fault has another name, comes later, was healed before, or ended by itself:
     the scenario does not do what it says.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-        as: one-down
-      - heal: one-down
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        as: one-down
-      - wait: 20s
-      - heal: one-down
-    ```
     """
     for moment in subject.moments():
         if moment.field != "heal":
@@ -253,37 +184,6 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     Nothing would ever be known about it.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: alone
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        as: cut
-      - try: west
-        as: alone
-      - heal
-    expect:
-      - in: alone
-        works: {publsh: true}
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: alone
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        as: cut
-      - try: west
-        as: alone
-      - heal
-    expect:
-      - in: alone
-        works: {publish: true}
-    ```
     """
     known = [trial.value for trial in Trial]
     for index, group in enumerate(subject.document.expect):

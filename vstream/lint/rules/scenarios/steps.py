@@ -28,27 +28,6 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     It is not clear what is to happen, or in which order.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        wait: 20s
-      - heal
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-      - wait: 20s
-      - heal
-    ```
     """
     for index, step in enumerate(subject.document.steps):
         fields = actions_of(step)
@@ -71,27 +50,6 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     The option would change nothing, and whoever wrote it believes that it does.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        how: drop
-        for: 20s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        how: drop
-        for: 20s
-    ```
     """
     for index, step, field, action in subject.actions():
         for option in OPTIONS:
@@ -130,33 +88,6 @@ def name_taken(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     An expectation about that window could mean either, and so could `heal`.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: flap
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        for: 5s
-        as: alone
-      - isolate: west
-        for: 5s
-        as: alone
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: flap
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        for: 5s
-        as: alone
-      - isolate: west
-        for: 5s
-        as: alone-again
-    ```
     """
     taken: set[str] = set()
     for index, step in enumerate(subject.document.steps):
@@ -177,33 +108,6 @@ def begins_late(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     Steps run one after the other: it begins later than it says.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        for: 20s
-      - kill-server: east-1
-        at: 10s
-        for: 5s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - isolate: west
-        as: alone
-      - kill-server: east-1
-        at: 10s
-        for: 5s
-      - heal: alone
-        at: 20s
-    ```
     """
     earliest = 0
     for index, step, *_ in subject.actions():

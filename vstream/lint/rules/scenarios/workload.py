@@ -42,31 +42,6 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     No stream would take the messages.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    workload:
-      publishers:
-        - {stream: foo, subject: "bar.{region}.{key}"}
-    steps:
-      - kill-region: west
-        for: 20s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    workload:
-      publishers:
-        - {stream: foo, subject: "foo.{region}.{key}"}
-    steps:
-      - kill-region: west
-        for: 20s
-    ```
     """
     for index, one in enumerate(subject.document.workload.publishers or ()):
         if one.subject is None:
@@ -108,36 +83,6 @@ def not_measured(subject: ScenarioSubject) -> Iterator[Finding]:
     `converge` step, `works` about a `try` step; what was lost, doubled or reordered is
     only known at the end of the whole run; reads need readers, and everything but
     `control-plane` and `works` needs publishers.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-        as: one-down
-      - converge
-    expect:
-      - in: one-down
-        converged: "<= 60s"
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    steps:
-      - kill-region: west
-        for: 20s
-        as: one-down
-      - converge: 60s
-        as: back
-    expect:
-      - in: back
-        converged: "<= 60s"
-    ```
     """
     for index, group in enumerate(subject.document.expect):
         place: Path = ("expect", index)
@@ -204,27 +149,6 @@ def nothing_published(subject: ScenarioSubject) -> Iterator[Finding]:
     ## Why is this bad?
     Where nothing was acknowledged, nothing can be lost: the verdict would be unknown,
     and never a pass.
-
-    ## Example
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    workload: {publishers: []}
-    steps:
-      - kill-region: west
-        for: 20s
-    ```
-    ## Use instead
-    ```yaml
-    scenario: 1
-    name: one-down
-    topology: acme.yaml
-    workload: {rate: 100/s}
-    steps:
-      - kill-region: west
-        for: 20s
-    ```
     """
     if any(field == "try_" for _, _, field, _ in subject.actions()):
         return

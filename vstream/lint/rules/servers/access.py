@@ -32,17 +32,6 @@ def port_clash(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     The second cannot start: `address already in use`. Clients, routes, gateways and
     monitoring need ports of their own, and so do two servers on one host (all versions).
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west, listen: 127.0.0.1:4222 }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west, listen: 127.0.0.1:6222 }
-    ```
     """
     taken: dict[tuple[str, int], list[tuple[ServerConf, Listener]]] = {}
     for server in whole(workspace):
@@ -77,18 +66,6 @@ def no_system_account(workspace: Workspace) -> Iterator[Finding]:
     there is no system account unless the operator or `system_account` names one; an
     operator that is a file of its own is not looked into. With `no_system_account`,
     JetStream has none of its services (all versions; server/server.go).
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    accounts { APP { users: [{ nkey: UAPP }] } }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    accounts { APP { users: [{ nkey: UAPP }] }, SYS { users: [{ nkey: USYS }] } }
-    system_account: SYS
-    ```
     """
     for server in whole(workspace):
         root = server.root
@@ -121,15 +98,6 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Finding]:
     the gateway, whoever speaks the protocol becomes a server. Without a host a server
     listens everywhere (all versions; server/opts.go). Asking means `authorization`,
     users, an operator, or TLS with `verify`; between servers, `authorization` or `tls`.
-
-    ## Example
-    ```conf
-    listen: 0.0.0.0:4222
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    ```
     """
     for server in whole(workspace):
         blocks = {"cluster": server.cluster, "gateway": server.gateway.conf if server.gateway else None}
@@ -160,17 +128,6 @@ def plain_password(workspace: Workspace) -> Iterator[Finding]:
     its start: `Plaintext passwords detected, use nkeys or bcrypt` (all versions;
     server/server.go). A bcrypt hash begins with `$2a$`; a variable that the environment
     gives keeps the password out of the file.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    authorization { user: app, password: secret }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    authorization { user: app, password: "$2a$11$PWIFAL8RsWyGI3jVZtO9Nu8.6jOxzxfZo7c/W0eLk017hjgUKWrhy" }
-    ```
     """
     seen: set[Span] = set()
     for server in workspace.servers:

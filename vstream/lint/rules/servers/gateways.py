@@ -29,26 +29,6 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Finding]:
     versions; server/gateway.go). Regions are those of the topology, or those that
     any of the servers lists. Do not change the list of running servers: a reload
     refuses it, and all that come after.
-
-    ## Example
-    Two files, `west.conf` and `east.conf`:
-    ```conf
-    listen: 127.0.0.1:4222
-    gateway { name: west, listen: 127.0.0.1:7222, gateways: [{ name: east, url: "nats://127.0.0.1:7223" }] }
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    gateway { name: east, listen: 127.0.0.1:7223 }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    gateway { name: west, listen: 127.0.0.1:7222, gateways: [{ name: east, url: "nats://127.0.0.1:7223" }] }
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    gateway { name: east, listen: 127.0.0.1:7223, gateways: [{ name: west, url: "nats://127.0.0.1:7222" }] }
-    ```
     """
     belongs = {name: names for names in super_clusters(workspace) for name in names}
     for server in whole(workspace):
@@ -80,17 +60,6 @@ def rejects_unknown(workspace: Workspace) -> Iterator[Finding]:
     it, and a gateway block cannot be reloaded: `config reload not supported for
     Gateway`. Each server has to be restarted (all versions; server/gateway.go,
     reload.go). Said once for all servers.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    gateway { name: west, listen: 127.0.0.1:7222, reject_unknown_cluster: true }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    gateway { name: west, listen: 127.0.0.1:7222 }
-    ```
     """
     for server in whole(workspace):
         gateway = server.gateway

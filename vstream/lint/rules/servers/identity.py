@@ -26,19 +26,6 @@ def names_differ(workspace: Workspace) -> Iterator[Finding]:
     The server does not start: `cluster name conflicts between cluster and gateway
     definitions`, while `nats-server -t` says nothing (all versions; server/server.go,
     validateCluster). Names are compared exactly, case included.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: West, listen: 127.0.0.1:6222 }
-    gateway { name: west, listen: 127.0.0.1:7222 }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west, listen: 127.0.0.1:6222 }
-    gateway { name: west, listen: 127.0.0.1:7222 }
-    ```
     """
     for server in whole(workspace):
         one, other = server.cluster_name, server.gateway.name if server.gateway else None
@@ -61,19 +48,6 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
     to be set`; `nats-server -t` says nothing). Without, it takes a random name, another one after each restart, and
     a server without a cluster has none at all: mappings for a `cluster` never match,
     and what clients publish is not mapped (all versions; server/server.go, accounts.go).
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { listen: 127.0.0.1:6222 }
-    mappings { "foo.>": [{ destination: "bar.>", weight: 100%, cluster: west }] }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west, listen: 127.0.0.1:6222 }
-    mappings { "foo.>": [{ destination: "bar.>", weight: 100%, cluster: west }] }
-    ```
     """
     for server in whole(workspace):
         # As a leaf node without a cluster, a server is a cluster of its own name.
@@ -109,26 +83,6 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Finding]:
     (`Remote server has a duplicate name`, server/route.go), over gateways nothing is
     (all versions). Files of the same name in two directories count as one
     server in two environments.
-
-    ## Example
-    Two files, `west-1.conf` and `west-2.conf`:
-    ```conf
-    server_name: west-1
-    listen: 127.0.0.1:4222
-    ```
-    ```conf
-    server_name: west-1
-    listen: 127.0.0.1:4223
-    ```
-    ## Use instead
-    ```conf
-    server_name: west-1
-    listen: 127.0.0.1:4222
-    ```
-    ```conf
-    server_name: west-2
-    listen: 127.0.0.1:4223
-    ```
     """
     keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
     for first, second in _repeated(keyed):
@@ -150,30 +104,6 @@ def shared_store(workspace: Workspace) -> Iterator[Finding]:
     Both write the same files, and neither can read them afterwards; nothing locks
     the directory (all versions; server/jetstream.go). Hosts are compared by the
     addresses that servers listen on; those that listen everywhere may be anywhere.
-
-    ## Example
-    Two files, `west-1.conf` and `west-2.conf`:
-    ```conf
-    server_name: west-1
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
-    ```conf
-    server_name: west-2
-    listen: 127.0.0.1:4223
-    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
-    ## Use instead
-    ```conf
-    server_name: west-1
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data/west-1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
-    ```conf
-    server_name: west-2
-    listen: 127.0.0.1:4223
-    jetstream { store_dir: /data/west-2, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
     """
     stores = [(_store(server), server) for server in whole(workspace)]
     for first, second in _repeated((store[0] if store else None, server) for store, server in stores):

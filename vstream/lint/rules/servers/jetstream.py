@@ -24,30 +24,6 @@ def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
     The region can hold no stream: neither a write nor a read stream can be placed there
     (`no suitable peers for placement`, 10005; all versions). Reported where other
     clusters, streams or a topology among the files use JetStream, once for a cluster.
-
-    ## Example
-    Two files, `west.conf` and `east.conf`:
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west }
-    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    cluster { name: east }
-    jetstream: disabled
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west }
-    jetstream { store_dir: /data/west, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
-    ```conf
-    listen: 127.0.0.1:4223
-    cluster { name: east }
-    jetstream { store_dir: /data/east, max_file: 1G, max_mem: 1G, sync_interval: always }
-    ```
     """
     servers = whole(workspace)
     equipped = {own.text for server in servers if has_jetstream(server) and (own := cluster(server))}
@@ -78,17 +54,6 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Finding]:
     and for files what is free on the disk (server/jetstream.go, dynJetStreamConfig;
     all versions). Several servers on one host each take all of it. When a disk is full,
     the server turns JetStream off and does not turn it on again.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, sync_interval: always }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
-    ```
     """
     for server in whole(workspace):
         jetstream = server.jetstream
@@ -117,17 +82,6 @@ def temporary_store(workspace: Workspace) -> Iterator[Finding]:
     It takes a directory for temporary files: `Temporary storage directory used, data
     could be lost on system reboot` (all versions; server/jetstream.go). Two such servers
     on one host share it.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { max_file: 100G, max_mem: 2G, sync_interval: always }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
-    ```
     """
     for server in whole(workspace):
         jetstream = server.jetstream
@@ -153,17 +107,6 @@ def sync_interval(workspace: Workspace) -> Iterator[Finding]:
     other regions skip (484 messages in an experiment on 2.15.1; server/filestore.go,
     all versions). `sync_interval: always` costs about two thirds of the throughput. Any
     value that is written down counts as a decision. Said once for all servers.
-
-    ## Example
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G }
-    ```
-    ## Use instead
-    ```conf
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data, max_file: 100G, max_mem: 2G, sync_interval: always }
-    ```
     """
     silent = [
         server.jetstream.key_span

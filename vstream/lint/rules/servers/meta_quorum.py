@@ -31,61 +31,6 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Finding]:
     region no majority is left: no stream or consumer can be created, changed or listed
     anywhere (10008). Counted where the configurations of all servers are among the
     files. All versions (server/jetstream_cluster.go).
-
-    ## Example
-    Five files: three servers of `west`, one of `central` and one of `east`:
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    cluster { listen: 127.0.0.1:6221, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: w2
-    listen: 127.0.0.1:4222
-    jetstream { store_dir: /data/w2, max_file: 1G, max_mem: 1G, sync_interval: always }
-    cluster { listen: 127.0.0.1:6222, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
-    gateway { name: west, listen: 127.0.0.1:7222, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: w3
-    listen: 127.0.0.1:4223
-    jetstream { store_dir: /data/w3, max_file: 1G, max_mem: 1G, sync_interval: always }
-    cluster { listen: 127.0.0.1:6223, routes: ["nats://127.0.0.1:6221", "nats://127.0.0.1:6222", "nats://127.0.0.1:6223"] }
-    gateway { name: west, listen: 127.0.0.1:7223, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: c1
-    listen: 127.0.0.1:4231
-    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
-    ```
-    ## Use instead
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: c1
-    listen: 127.0.0.1:4231
-    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
-    ```
     """
     for names, voters in _meta_groups(workspace):
         total = sum(voters.values())
@@ -109,40 +54,6 @@ def two_regions(workspace: Workspace) -> Iterator[Finding]:
     or consumer can be created, changed or listed (10008). Publishing, Direct Get and
     consumers that exist go on. Counted where the configurations of all servers are
     among the files. All versions (server/jetstream_cluster.go).
-
-    ## Example
-    Two files, a server of `west` and one of `east`:
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }] }
-    ```
-    ## Use instead
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: c1
-    listen: 127.0.0.1:4231
-    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
-    ```
     """
     for names, voters in _meta_groups(workspace):
         if len(voters) != _TWO:
@@ -165,52 +76,6 @@ def halves(workspace: Workspace) -> Iterator[Finding]:
     Neither half has the majority of the servers with JetStream that the JetStream API needs,
     so it stops in both. Counted where the configurations of all servers are among
     the files. All versions (server/jetstream_cluster.go).
-
-    ## Example
-    Four files, a server of each of four regions:
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }, { name: north, url: "nats://127.0.0.1:7251" }] }
-    ```
-    ```conf
-    server_name: c1
-    listen: 127.0.0.1:4231
-    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }, { name: north, url: "nats://127.0.0.1:7251" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }, { name: north, url: "nats://127.0.0.1:7251" }] }
-    ```
-    ```conf
-    server_name: n1
-    listen: 127.0.0.1:4251
-    jetstream { store_dir: /data/n1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: north, listen: 127.0.0.1:7251, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ## Use instead
-    ```conf
-    server_name: w1
-    listen: 127.0.0.1:4221
-    jetstream { store_dir: /data/w1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: west, listen: 127.0.0.1:7221, gateways: [{ name: central, url: "nats://127.0.0.1:7231" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: c1
-    listen: 127.0.0.1:4231
-    jetstream { store_dir: /data/c1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: central, listen: 127.0.0.1:7231, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: east, url: "nats://127.0.0.1:7241" }] }
-    ```
-    ```conf
-    server_name: e1
-    listen: 127.0.0.1:4241
-    jetstream { store_dir: /data/e1, max_file: 1G, max_mem: 1G, sync_interval: always }
-    gateway { name: east, listen: 127.0.0.1:7241, gateways: [{ name: west, url: "nats://127.0.0.1:7221" }, { name: central, url: "nats://127.0.0.1:7231" }] }
-    ```
     """
     for names, voters in _meta_groups(workspace):
         total = sum(voters.values())

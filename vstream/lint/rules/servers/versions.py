@@ -86,32 +86,6 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
     refuses to reload. Looked at only where the oldest version is stated. The options
     are those that `server/opts.go` of 2.11, 2.12 and 2.14 has and that of 2.10 has not
     (compared with `nats-server -t` of 2.10.26, 2.11.11 and 2.12.8).
-
-    ## Example
-    With a topology that says `server_version: "2.10"`:
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.10"
-    regions: {west: {servers: 1}}
-    ```
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west }
-    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always, strict: true }
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.11"
-    regions: {west: {servers: 1}}
-    ```
-    ```conf
-    listen: 127.0.0.1:4222
-    cluster { name: west }
-    jetstream { store_dir: /data, max_file: 1G, max_mem: 1G, sync_interval: always, strict: true }
-    ```
     """
     oldest = stated_version(workspace)
     if oldest is None:

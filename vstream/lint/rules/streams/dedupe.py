@@ -41,15 +41,6 @@ def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
     second of two messages with one `Nats-Msg-Id` from two regions. From 2.14 on,
     they remember none (server/stream.go, checkStreamCfg). An upgrade, or two
     versions side by side, change what is stored.
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
     """
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
@@ -70,15 +61,6 @@ def refused_window(workspace: Workspace) -> Iterator[Finding]:
     A window may not be longer than `max_age` nor shorter than 100 ms: `duplicates
     window can not be larger then max age` (500, 10052). All versions
     (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "max_age": 60000000000, "duplicate_window": 120000000000}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "max_age": 60000000000, "duplicate_window": 60000000000}
-    ```
     """
     for stream in workspace.streams:
         window, max_age = number(stream, "duplicate_window"), number(stream, "max_age")
@@ -109,17 +91,6 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
     stream must not. From 2.14 on, 0 turns it off; before, 0 means 2 minutes and 100 ms
     is the least (server/stream.go; seen on 2.10 to 2.14). Ids that are unique to
     each region do no harm.
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 120000000000,
-     "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 100000000,
-     "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
     """
     oldest = stated_version(workspace)
     means_two_minutes = oldest is not None and oldest < DEDUPE_OFF_SINCE
@@ -145,21 +116,6 @@ def windows_differ(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     What one region drops as a duplicate, another one stores: the regions never agree
     again. All versions.
-
-    ## Example
-    ```json
-    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-      "placement": {"cluster": "west"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
-     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
-      "placement": {"cluster": "east"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
-      "placement": {"cluster": "west"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
-     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 100000000,
-      "placement": {"cluster": "east"}, "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]}]
-    ```
     """
     for group in StreamSet(workspace.streams).reads():
         stated = [stream for stream in group if stream.config.fields.get("duplicate_window") is not None]
@@ -189,17 +145,6 @@ def flags_differ(workspace: Workspace) -> Iterator[Finding]:
     before 2.14, and takes effect all the same since. The other way round, read
     streams promise what publishers are refused (server/stream.go, processJetStreamMsg).
     Delete markers bring TTLs and rollups with them.
-
-    ## Example
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"], "allow_msg_ttl": true},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "eu"}]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"], "allow_msg_ttl": true},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0, "allow_msg_ttl": true, "sources": [{"name": "eu"}]}]
-    ```
     """
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:
@@ -230,17 +175,6 @@ def smaller_messages(workspace: Workspace) -> Iterator[Finding]:
     Servers refuse it if they see both streams: `stream source must have max message
     size >= target` (400, 10046). If the other one is changed later, the first message
     that is too big stops its source for ever. All versions (server/stream.go).
-
-    ## Example
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"], "max_msg_size": 8192},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msg_size": 4096, "sources": [{"name": "eu"}]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"], "max_msg_size": 4096},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msg_size": 4096, "sources": [{"name": "eu"}]}]
-    ```
     """
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:

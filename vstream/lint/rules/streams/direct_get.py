@@ -25,15 +25,6 @@ def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
     10008; Direct Get is the only way to read a message without a consumer that
     exists already, and what key-value clients use. Left out means off. From 2.9 on
     (server/jetstream_api.go; seen on 2.14.6 and 2.15.1).
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": false, "duplicate_window": 0, "sources": [{"name": "eu"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "eu"}]}
-    ```
     """
     for stream in workspace.streams:
         if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not flag(stream, "allow_direct"):
@@ -53,17 +44,6 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
     With `discard: new`, a full stream refuses what it sources. The source is tried
     again for ever, and the region falls behind without an error. All versions
     (server/stream.go, processInboundSourceMsg).
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msgs": 1000, "discard": "new",
-     "sources": [{"name": "eu"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msgs": 1000, "discard": "old",
-     "sources": [{"name": "eu"}]}
-    ```
     """
     for stream in workspace.streams:
         if stream.role.may_source and word(stream, "discard") == "new":
@@ -85,17 +65,6 @@ def asynchronous(workspace: Workspace) -> Iterator[Finding]:
     next has their sequence numbers, and the other regions skip it. It overrides
     `sync_interval: always`, and is refused with more than one replica. From 2.12 on
     (server/stream.go, checkStreamCfg; ADR-56).
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "persist_mode": "async", "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "persist_mode": "default", "placement": {"cluster": "west"}}
-    ```
     """
     for stream in workspace.streams:
         if stream.role is StreamRole.WRITE and word(stream, "persist_mode") == "async":

@@ -92,15 +92,6 @@ def invalid_name(workspace: Workspace) -> Iterator[Finding]:
     A stream's name is one token of its API subjects, and a directory on disk. It
     may hold no `.`, `*`, `>`, `/`, `\` or white space, and no more than 255 bytes
     (server/stream.go, checkStreamCfg; all versions).
-
-    ## Example
-    ```json
-    {"name": "orders.eu", "subjects": ["orders.eu.>"]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders-eu", "subjects": ["orders.eu.>"]}
-    ```
     """
     for stream in workspace.streams:
         name = stream.config.name
@@ -129,15 +120,6 @@ def unknown_field(workspace: Workspace) -> Iterator[Finding]:
     Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they drop the field
     without a word, and with it what you wanted to say (`jetstream { strict }`,
     server/jetstream_api.go; the fields are those of server/stream.go).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "max_ages": 3600000000000}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "max_age": 3600000000000}
-    ```
     """
     for stream in workspace.streams:
         for path, known in _objects(stream):
@@ -165,27 +147,6 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
     Since 2.10: `subject_transform`, `subject_transforms`, `compression`, `metadata`;
     2.11: message TTLs; 2.12: counters, atomic batches, schedules, `persist_mode`;
     2.14: `allow_batched`, `sources[].consumer` (server/stream.go of each version).
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.11"
-    regions: {west: {servers: 3}}
-    ```
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "allow_atomic": true}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    ```
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "allow_atomic": true}
-    ```
     """
     oldest = stated_version(workspace)
     if oldest is None:

@@ -37,21 +37,6 @@ def unknown_source(workspace: Workspace) -> Iterator[Finding]:
     reported only where a stream of nearly that name is there and not sourced, or where
     the topology knows all streams. Behind an `external` prefix nothing is known. All
     versions (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    [{"name": "orders-eu", "subjects": ["orders.eu.>"]},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0,
-      "sources": [{"name": "orders-eu"}, {"name": "orders-su"}]},
-     {"name": "orders-us", "subjects": ["orders.us.>"]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "orders-eu", "subjects": ["orders.eu.>"]},
-     {"name": "all", "allow_direct": true, "duplicate_window": 0,
-      "sources": [{"name": "orders-eu"}, {"name": "orders-us"}]},
-     {"name": "orders-us", "subjects": ["orders.us.>"]}]
-    ```
     """
     known = StreamSet(workspace.streams)
     rendered = _physical_names(workspace.topology)
@@ -88,17 +73,6 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
     Servers refuse the stream that closes the circle (`detected cycle`, 10052), so
     which one is missing depends on the order in which they are created. All
     versions (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"], "sources": [{"name": "us"}]},
-     {"name": "us", "subjects": ["us.>"], "sources": [{"name": "eu"}]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "eu", "subjects": ["eu.>"]},
-     {"name": "us", "subjects": ["us.>"], "sources": [{"name": "eu"}]}]
-    ```
     """
     known = StreamSet(workspace.streams)
     done: set[int] = set()
@@ -120,25 +94,6 @@ def missing_source(workspace: Workspace) -> Iterator[Finding]:
     ## Why is this bad?
     What that region writes never arrives here, and nothing reports an error. Read
     streams of one virtual stream source the same write streams in every region.
-
-    ## Example
-    ```json
-    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-      "placement": {"cluster": "west"},
-      "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
-     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-      "placement": {"cluster": "east"},
-      "sources": [{"name": "foo-write-east"}]}]
-    ```
-    ## Use instead
-    ```json
-    [{"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-      "placement": {"cluster": "west"},
-      "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]},
-     {"name": "foo-read-east", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-      "placement": {"cluster": "east"},
-      "sources": [{"name": "foo-write-west"}, {"name": "foo-write-east"}]}]
-    ```
     """
     for group in StreamSet(workspace.streams).reads():
         first: dict[str, tuple[StreamFile, Source]] = {}
@@ -169,33 +124,6 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
     The mappings send what clients publish in that region to a write stream, and
     their reads to a read stream. Without them clients get `no responders`. Looked at
     with a topology, where the other regions' streams are among the files.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3,
-     "max_age": 3600000000000, "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], regions: [west], write: {max_age: 1h}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3,
-     "max_age": 3600000000000, "placement": {"cluster": "west"}}
-    ```
     """
     topology = workspace.topology
     if topology is None:

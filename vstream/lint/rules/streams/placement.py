@@ -31,16 +31,6 @@ def placement_missing(workspace: Workspace) -> Iterator[Finding]:
     other (server/jetstream_cluster.go, createGroupForStream, all versions). Then what
     clients publish in a region leaves it, and stops with another one. Tags alone do not
     keep it in the cluster.
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
     """
     for stream in workspace.streams:
         if stream.virtual is not None and stream.region is not None and not _cluster(stream):
@@ -61,29 +51,6 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Finding]:
     names are compared exactly. In another region's cluster the stream works until the two
     regions are cut apart. Clusters are known from a topology, or from server
     configurations with gateways. All versions.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "wset"}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
     """
     has_gateways = any(server.gateway and server.gateway.remotes for server in workspace.servers)
     known = list(workspace.cluster_names) if workspace.topology is not None or has_gateways else []
@@ -115,15 +82,6 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Finding]:
     Servers answer `no suitable peers for placement` (10005). More than 5 are refused
     everywhere. Servers are counted in a topology, or in the server configurations where
     these name each other as routes. All versions (server/jetstream_cluster.go, selectPeerGroup).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 7}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 3}
-    ```
     """
     servers = servers_by_cluster(workspace)
     for stream in workspace.streams:
@@ -146,15 +104,6 @@ def even_replicas(workspace: Workspace) -> Iterator[Finding]:
     A stream needs more than half of its replicas: 2 survive no loss at all, 4 survive
     one, as 3 do, and cost one copy more. With 2, either server stops the stream.
     All versions (Raft).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 2}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"], "num_replicas": 3}
-    ```
     """
     for stream in workspace.streams:
         wanted = replicas(stream)
@@ -174,17 +123,6 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
     region, and a disk that is gone takes acknowledged messages with it. Not reported
     where the cluster is known to have fewer than three servers, nor for streams that
     vstream rendered, unless their topology is there and says otherwise. All versions.
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 1, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
     """
     servers = servers_by_cluster(workspace)
     wanted = {

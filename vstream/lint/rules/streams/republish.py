@@ -34,17 +34,6 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
     ever. A read stream that republishes to the virtual subjects is wrong in another
     way: each region does it, so a subscriber gets one copy from each; let the write
     streams do it. All versions (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "orders", "subjects": ["orders.>"],
-     "republish": {"src": "orders.>", "dest": "orders.copy.>"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders", "subjects": ["orders.>"],
-     "republish": {"src": "orders.>", "dest": "copies.orders.>"}}
-    ```
     """
     known = StreamSet(workspace.streams)
     for stream in workspace.streams:

@@ -41,17 +41,6 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Finding]:
     most, and may take 30 s to be set up (server/stream.go, retryMaximum and
     srcConsumerWaitTime, all versions). What expires within these 150 s is lost by an
     outage of any length; `lag` says 0.
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 60000000000,
-     "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
     """
     for stream in workspace.streams:
         max_age = limit(stream, "max_age")
@@ -72,33 +61,6 @@ def shorter_than_stated(workspace: Workspace) -> Iterator[Finding]:
     The topology's `write: {max_age: …}` is the longest outage that must lose nothing.
     A region that is cut off for longer than this file says never gets what expired
     meanwhile. All versions.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 24h}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 24h}}
-    ```
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 86400000000000,
-     "placement": {"cluster": "west"}}
-    ```
     """
     stated = _stated_ages(workspace)
     for stream in workspace.streams:
@@ -123,17 +85,6 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
     much is published, which no file says. With a `max_msgs_per_subject` below that of a read stream, a message that
     is replaced during an outage never gets there. `discard: new` refuses publishers
     instead, and loses nothing. All versions.
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "max_bytes": 1073741824, "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "max_bytes": 1073741824, "discard": "new", "placement": {"cluster": "west"}}
-    ```
     """
     for stream in workspace.streams:
         max_age = limit(stream, "max_age")
@@ -185,17 +136,6 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
     sent again and again, holds the position: the canaries of `vstream probe` do, so a
     stream whose topology agrees on a `canary` with a `*` is not reported, nor one that
     vstream rendered from a topology that is not among the files.
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "max_msgs_per_subject": 1,
-     "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0,
-     "sources": [{"name": "eu"}, {"name": "us"}]}
-    ```
     """
     oldest = stated_version(workspace)
     if oldest is not None and oldest >= _POSITIONS_KEPT_SINCE:
@@ -244,17 +184,6 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Finding]:
     others did, and what is published before the sources exist; a read stream, what
     one consumer has read. Before 2.14 sourcing such streams is not safe at all; since,
     it needs durable consumers (server/stream.go; ADR-60).
-
-    ## Example
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "retention": "workqueue", "placement": {"cluster": "west"}}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-write-west", "subjects": ["_vs.foo.west.>"], "num_replicas": 3, "max_age": 3600000000000,
-     "retention": "limits", "placement": {"cluster": "west"}}
-    ```
     """
     for stream in workspace.streams:
         retention = word(stream, "retention")

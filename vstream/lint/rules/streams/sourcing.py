@@ -38,21 +38,6 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
 
     Changing the transforms of a stream that exists sources it anew: start each
     source with `opt_start_seq`, or create the stream again.
-
-    ## Example
-    ```json
-    {"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-     "placement": {"cluster": "west"},
-     "subject_transform": {"src": "foo.*.>", "dest": "foo.>"},
-     "sources": [{"name": "foo-write-west", "filter_subject": "foo.west.>"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "foo-read-west", "num_replicas": 3, "allow_direct": true, "duplicate_window": 0,
-     "placement": {"cluster": "west"},
-     "sources": [{"name": "foo-write-west",
-                  "subject_transforms": [{"src": "foo.west.>", "dest": "foo.>"}]}]}
-    ```
     """
     for stream in workspace.streams:
         transform = table(stream, "subject_transform")
@@ -86,18 +71,6 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
     Servers refuse it: `source with multiple subject transforms cannot also have a
     single subject filter` (400, 10144), for a mirror 10150. The `src` of a transform
     is a filter already. All versions from 2.10 (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0,
-     "sources": [{"name": "orders", "filter_subject": "orders.>",
-                  "subject_transforms": [{"src": "orders.>", "dest": "all.>"}]}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0,
-     "sources": [{"name": "orders", "subject_transforms": [{"src": "orders.>", "dest": "all.>"}]}]}
-    ```
     """
     for stream in workspace.streams:
         own = mirror(stream)
@@ -119,17 +92,6 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
     Two sources that are equal are refused: `duplicate source configuration detected`
     (400, 10140). Two that differ but overlap are accepted, and each message that both
     match is stored twice. All versions (server/stream.go, composeIName).
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0,
-     "sources": [{"name": "orders"}, {"name": "orders"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0,
-     "sources": [{"name": "orders"}, {"name": "returns"}]}
-    ```
     """
     for stream in workspace.streams:
         by_name: dict[tuple[str, str], list[Source]] = {}
@@ -160,15 +122,6 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Finding]:
     A mirror is an exact copy, so servers refuse one with subjects (10034), sources
     (10031), a `first_seq` (10143), counters, atomic or fast batches, schedules or
     delete markers. All versions that know the field (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "orders-copy", "mirror": {"name": "orders"}, "subjects": ["orders.>"]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "orders-copy", "mirror": {"name": "orders"}}
-    ```
     """
     for stream in workspace.streams:
         own = mirror(stream)
@@ -198,16 +151,6 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Finding]:
     (400, 10187). The schedule
     would go off in each region. Let the write stream hold the schedules. From 2.12
     on (server/stream.go, checkStreamCfg).
-
-    ## Example
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "allow_msg_schedules": true,
-     "sources": [{"name": "orders"}]}
-    ```
-    ## Use instead
-    ```json
-    {"name": "all", "allow_direct": true, "duplicate_window": 0, "sources": [{"name": "orders"}]}
-    ```
     """
     for stream in workspace.streams:
         if flag(stream, "allow_msg_schedules") and sources(stream):

@@ -51,28 +51,6 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Finding]:
     and keep different values for ever; of an object, one region may have the one's description and the other's bytes.
     `create` succeeds in each region, and `update` compares the revision of a read with the sequences of another stream.
     Where each key is written in one region only, none of this happens: `writers: one-per-key` says so.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {consistency: homed, home: east}
-      sessions: {writers: one-per-key}        # each key begins with its region
-    ```
     """
     for at, what, bucket, model in _buckets(subject):
         if model is Consistency.VIRTUAL and bucket.writers is None and _has_several_regions(subject, bucket):
@@ -95,29 +73,6 @@ def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Finding]:
     `create` succeeds in several regions, `update` compares the revision of a read with the sequences of another stream,
     and the value that loses was acknowledged. The parts of two objects that are written at once under one name are
     never put together wrong, but one of them stays as garbage.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    kv:
-      users: {consistency: ordered}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    kv:
-      users: {consistency: stretch}
-    ```
     """
     for at, what, bucket, model in _buckets(subject):
         if model is Consistency.ORDERED and bucket.writers is None and _has_several_regions(subject, bucket):
@@ -138,27 +93,6 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
     With `routing: mapped`, clients cannot create consumers on `virtual` and `ordered` streams (error 10056), and object
     stores are read by consumers: `put` works, `get`, `list`, `watch` and `delete` do not. Of a key-value bucket,
     `keys`, `watch`, `history` and `purge_deletes` do not work.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: mapped
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    objects:
-      files: {writers: one-per-key}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    objects:
-      files: {writers: one-per-key}
-    ```
     """
     if subject.topology.routing is not Routing.MAPPED:
         return
@@ -188,25 +122,6 @@ def writers_without_meaning(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     All writes of a `stretch` or `homed` bucket go to one stream, which compares revisions: any region may write any
     key. Whoever reads the topology takes `writers` for a limit that there is not.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {consistency: homed, home: east, writers: one-per-key}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {consistency: homed, home: east}
-    ```
     """
     for at, what, bucket, model in _buckets(subject):
         if model.has_origin and bucket.writers is not None:
@@ -225,27 +140,6 @@ def bucket_twice(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Clients find the bucket `users` in the stream `KV_users`, an object store in `OBJ_…`. Of two declarations of one
     stream, one would decide in silence.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {consistency: homed, home: east}
-    streams:
-      KV_users: {subjects: [users.>], consistency: homed, home: east}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    kv:
-      users: {consistency: homed, home: east}
-    ```
     """
     for at, what, _, _ in _buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))

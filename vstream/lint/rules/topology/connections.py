@@ -24,23 +24,6 @@ def bad_connection(subject: TopologySubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     vstream would have to guess which servers to change.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    connect: {west: {user: ops}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    connect: {west: {urls: "nats://w1.example.net:4222", user: ops, password_env: OPS_PASSWORD}}
-    ```
     """
     for name, connect in subject.document.connect.items():
         for message, hint in _contradictions(name, connect):

@@ -49,33 +49,6 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Servers refuse the consumer, and `apply` stops there. Where they would take it, such as a sequence to
     begin at, it would be another message in each region.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        write: {max_age: 1h}
-        consumers:
-          reader: {backoff: [1s, 5s, 30s], max_deliver: 2}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        write: {max_age: 1h}
-        consumers:
-          reader: {backoff: [1s, 5s, 30s], max_deliver: 10}
-    ```
     """
     for path, _, _, consumer in _all(subject):
         yield from _passed_on(subject, path, consumer)
@@ -176,33 +149,6 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Filters are virtual subjects, as clients publish them. Servers create a consumer whose filter matches
     nothing, and it never delivers anything. They refuse a filter that lies within another.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        write: {max_age: 1h}
-        consumers:
-          reader: {filter_subjects: [_vs.foo.west.foo.new]}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        write: {max_age: 1h}
-        consumers:
-          reader: {filter_subjects: [foo.new]}
-    ```
     """
     for path, name, stream, consumer in _all(subject):
         valid = [one for one in consumer.filter_subjects if algebra.is_valid(one)]
@@ -241,35 +187,6 @@ def consumer_nowhere(subject: TopologySubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     There is nothing that it could be on.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        regions: [west]
-        write: {max_age: 1h}
-        consumers:
-          reader: {regions: [east]}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo:
-        subjects: [foo.>]
-        regions: [west]
-        write: {max_age: 1h}
-        consumers:
-          reader: {regions: [west]}
-    ```
     """
     document = subject.document
     for path, name, stream, consumer in _all(subject):

@@ -27,25 +27,6 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
     Counters exist since nats-server 2.12: an older one stores increments as ordinary messages, and nothing adds up. Servers
     refuse counters with `discard: new` and with TTLs of single messages (server/stream.go, checkStreamCfg), and refuse
     any message that is no increment: a canary is none, and neither is what a plain stream held before.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      hits: {subjects: [hits.>], counters: true, canary: hits._canary.*, write: {max_age: unlimited}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      hits: {subjects: [hits.>], counters: true, write: {max_age: unlimited}}
-    ```
     """
     for name, stream in subject.document.streams.items():
         if not stream.counters:
@@ -95,25 +76,6 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Finding]:
     that they saw. A write stream that has forgotten a counter begins again at 0, and everywhere its whole sum
     is subtracted. A read stream that has forgotten one shows only what regions have counted since. `max_msgs_per_subject: 1`
     is enough, and bounds such a stream: the last message of each counter is the whole sum.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      hits: {subjects: [hits.>], counters: true, write: {max_age: 24h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      hits: {subjects: [hits.>], counters: true, max_age: unlimited, max_msgs_per_subject: 1}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:

@@ -53,25 +53,6 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
     Names, subjects, sources, placement and retention make the virtual stream work;
     another value would break it in a way that only shows in an outage. Fields that
     have a word of their own in the language are set by that word.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h, config: {retention: workqueue}}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}}
-    ```
     """
     for path, level in subject.setting_levels():
         for key in level.config or {}:
@@ -109,25 +90,6 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     An older server drops fields that it does not know, without a word (2.11 and
     before) or refuses them (2.12 and later).
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.10"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], allow_msg_ttl: true, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.11"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], allow_msg_ttl: true, write: {max_age: 1h}}
-    ```
     """
     oldest = subject.topology.server_version
     for path, level in subject.setting_levels():
@@ -154,25 +116,6 @@ def too_much_text(subject: TopologySubject) -> Iterator[Finding]:
     Servers take 4 KiB of description and 128 KiB of metadata, keys and values
     together (server/stream.go, checkStreamCfg). They refuse the stream, and `apply`
     stops there. A description of that length is a document: keep it elsewhere.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], description: "<LONG>", write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], description: "see docs/foo.md", write: {max_age: 1h}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:

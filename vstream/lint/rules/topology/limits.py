@@ -27,25 +27,6 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 1}}
-    streams:
-      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
-    ```
     """
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical:
@@ -77,25 +58,6 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
     The write stream's `max_age` is the longest outage that loses nothing: a region
     that is cut off for longer never receives what expired meanwhile. Without a
     limit the write streams grow for ever. Only you know the right number.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>]}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 24h}}
-    ```
     """
     seen: set[str] = set()
     for physical in subject.physical:
@@ -120,25 +82,6 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
     (server/stream.go, checkStreamCfg). Before 2.14 a window of 0 meant 2 minutes,
     in which a read stream drops the second of two messages with the same
     `Nats-Msg-Id` from two regions, and regions keep different ones.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1m, duplicate_window: 2m}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 5m, duplicate_window: 2m}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -175,25 +118,6 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     With `discard: new` a full read stream refuses what it sources. Its source is
     retried for ever, and the region falls behind without an error.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}, read: {max_msgs: 100, discard: new}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}, read: {max_msgs: 100, discard: old}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -215,25 +139,6 @@ def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     More than half of the replicas must be up. Two survive the loss of none, and
     four that of one, as three do: the last one costs traffic and protects nothing.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], replicas: 2, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], replicas: 3, write: {max_age: 1h}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -256,25 +161,6 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     A roll-up purges what came before it. Servers refuse the stream: "roll-ups
     require the purge permission".
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], allow_rollup: true, deny_purge: true, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], allow_rollup: true, write: {max_age: 1h}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:

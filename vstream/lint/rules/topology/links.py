@@ -25,23 +25,6 @@ def bad_link(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     A lab would have another network than the one that is written down, and what is
     measured in it would mean something else.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    links: {west-eest: {rtt: 140ms}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    links: {west-east: {rtt: 140ms}}
-    ```
     """
     regions = subject.document.regions
     seen: dict[frozenset[str], str] = {}

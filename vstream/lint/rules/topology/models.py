@@ -26,25 +26,6 @@ def model_cannot(subject: TopologySubject) -> Iterator[Finding]:
     refuse a mirror that counts, schedules, takes batches, marks deletes or chooses its
     first sequence, or that takes smaller messages than what it mirrors
     (server/stream.go, checkStreamCfg), and `apply` stops there.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: east, config: {allow_atomic: true}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: east, write: {config: {allow_atomic: true}}}
-    ```
     """
     seen: set[Path] = set()
     for physical in subject.physical:
@@ -105,26 +86,6 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
     A `stretch` stream lives in the stretch cluster, and so does the stream that gives
     an `ordered` stream its order. No region's cluster can take their place: it is
     lost with its region.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: stretch}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    streams:
-      foo: {subjects: [foo.>], consistency: stretch}
-    ```
     """
     if subject.document.stretch is not None or subject.topology.routing is Routing.DOMAINS:
         return  # a domain could not have one (VS136)
@@ -145,25 +106,6 @@ def home_missing(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     All publishes go to one stream in one region. Only you know which: it has the
     shortest writes, and while it is down nobody can write.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: east}
-    ```
     """
     for stream in subject.topology.streams:
         home = subject.document.streams[stream.name].home
@@ -194,29 +136,6 @@ def order_not_named(subject: TopologySubject) -> Iterator[Finding]:
     one is what clients mean by that name. With `accounts` and `regional` it is in an account of its own, where clients do
     not look: they mean their region's copy, on which they can create consumers anyway. With `naming: blog` the write streams
     list subjects below the virtual ones, and servers refuse an ordering stream that lists these.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    streams:
-      foo: {subjects: [foo.>], consistency: ordered, virtual_name: order, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: mapped
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    streams:
-      foo: {subjects: [foo.>], consistency: ordered, virtual_name: order, write: {max_age: 1h}}
-    ```
     """
     topology = subject.topology
     for name, stream in subject.document.streams.items():
@@ -248,25 +167,6 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
     several regions at once, and `update` compares revisions of two different
     streams. Buckets whose keys are each written in one region only are safe. An
     `ordered` stream does not diverge, but its revisions cannot be compared either.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      KV_users: {subjects: ["$KV.users.>"], write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      users: {subjects: ["users.>"], write: {max_age: 1h}}
-    ```
     """
     for stream in subject.topology.streams:
         if stream.consistency.has_origin or stream.is_bucket:

@@ -30,26 +30,6 @@ def move_unfit(subject: TopologySubject) -> Iterator[Finding]:
     with `moves_from: mapped`, `accounts` alone. Both layouts are in one text of accounts, which vstream writes, so `account`
     has to say what the account of clients is called. Read streams of the new layout source those of the old one: mirrors
     cannot, and counters would count twice.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    moves_to: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: mapped
-    account: ACME
-    moves_to: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    ```
     """
     topology, document = subject.topology, subject.document
     if topology.account is not None:

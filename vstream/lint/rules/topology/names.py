@@ -25,25 +25,6 @@ def reserved_name(subject: TopologySubject) -> Iterator[Finding]:
     would also match requests about other streams: `$JS.API.CONSUMER.*.NEXT.>`
     matches `$JS.API.CONSUMER.MSG.NEXT.foo.bar`. A region called `all` could not be
     told from all regions.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      NEXT: {subjects: [next.>], write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      next: {subjects: [next.>], write: {max_age: 1h}}
-    ```
     """
     for name in subject.document.streams:
         if name in naming.RESERVED_NAMES:
@@ -71,21 +52,6 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
     Stream names are shared by all regions of a super-cluster, and clusters are told
     apart by name: the second stream would be taken for the first, and the servers
     of the second region would join the first.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, cluster: one}, east: {servers: 3, cluster: one}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, cluster: one}, east: {servers: 3, cluster: two}}
-    ```
     """
     taken: dict[str, str] = {}
     for stream in subject.topology.streams:
@@ -153,21 +119,6 @@ def names_differ_in_case(subject: TopologySubject) -> Iterator[Finding]:
     Names become names of files and directories. On macOS and Windows the second
     would overwrite the first, in the bundle, in a Git checkout of it, and in the
     servers' own storage.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, West: {servers: 3}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, west2: {servers: 3}}
-    ```
     """
     for kind, names in (("regions", subject.document.regions), ("streams", subject.document.streams)):
         taken: dict[str, str] = {}

@@ -25,25 +25,6 @@ def unknown_region(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     No server carries that cluster name, so neither a write stream nor a read
     stream can be placed there.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], regions: [east, wset], write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], regions: [east, west], write: {max_age: 1h}}
-    ```
     """
     document = subject.document
     known = list(document.regions)
@@ -97,27 +78,6 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
 
     ## Why is this bad?
     Its settings would be missing without a word.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    presets: {small: {write: {max_age: 1h}}}
-    streams:
-      foo: {subjects: [foo.>], extends: smal, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    presets: {small: {write: {max_age: 1h}}}
-    streams:
-      foo: {subjects: [foo.>], extends: small}
-    ```
     """
     known = list(subject.document.presets)
     for name, stream in subject.document.streams.items():
@@ -139,25 +99,6 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
     Whoever wrote it believes that it holds. An override for a region in which the
     stream does not exist, or ports of servers that have no host names (they get a
     layout of their own), is a mistake or a leftover.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], regions: [west], write: {max_age: 1h}, overrides: {east: {replicas: 1}}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], regions: all, write: {max_age: 1h}, overrides: {east: {replicas: 1}}}
-    ```
     """
     document = subject.document
     for name, stream in document.streams.items():

@@ -36,23 +36,6 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
 
     With `routing: domains` nothing spans regions but the copies of what was written: there is no stretch cluster to
     decide on an order, and publishes do not cross to the region of an origin.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.10"
-    routing: accounts
-    regions: {west: {servers: 3}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}}
-    ```
     """
     topology = subject.topology
     if topology.routing is Routing.DOMAINS:
@@ -115,29 +98,6 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     A user belongs to one account, and each region has an account of its own: whoever connects to the east as a user of the
     west publishes and reads in the west, and everything would be compared with the streams of the wrong region.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: regional
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    connect:
-      west: {urls: [nats://w.example.net], user: vstream, password_env: WEST}
-      east: {urls: [nats://e.example.net], user: vstream, password_env: EAST}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: regional
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    connect:
-      west: {urls: [nats://w.example.net], user: vstream-west, password_env: WEST}
-      east: {urls: [nats://e.example.net], user: vstream-east, password_env: EAST}
-    ```
     """
     if subject.topology.routing is not Routing.REGIONAL:
         return
@@ -177,30 +137,6 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
     regions would get nothing, and a subject that is only partly below it would be mapped twice.
     With `routing: mapped`, roots change nothing. A root that no stream is below is probably misspelled (a warning): what is
     published there reaches nobody.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    roots: [v.>]
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      prices: {subjects: [v.prices.>], consistency: homed, home: east}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    roots: [v.>]
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      prices: {subjects: [prices.>], consistency: homed, home: east}
-      orders: {subjects: [v.orders.>], write: {max_age: 1h}}
-    ```
     """
     for index, root in enumerate(subject.topology.roots):
         at = ("roots", index)

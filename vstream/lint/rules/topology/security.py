@@ -32,25 +32,6 @@ def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
     refuse the tokens of such accounts. And the token of an account is pushed in one message, which a server takes up
     to 1 MB of: with many regions, or with many streams below no root, it gets larger. With `naming: blog`, vstream cannot
     say who may publish where.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.11"
-    routing: accounts
-    security: {mode: operator}
-    regions: {west: {servers: 3}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    security: {mode: operator}
-    regions: {west: {servers: 3}}
-    ```
     """
     topology = subject.topology
     at = ("security", "mode")

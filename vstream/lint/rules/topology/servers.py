@@ -25,21 +25,6 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Tags are given to servers in order. With a different count nobody can tell
     which server is in which availability zone.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, tags: [az:a, az:b]}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, tags: [az:a, az:b, az:c]}}
-    ```
     """
     for name, region in subject.document.regions.items():
         if region.tags and len(region.tags) != len(region.servers):
@@ -59,21 +44,6 @@ def port_clash(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     The second cannot start. A server needs four different ports, and two regions
     that share a host need ports of their own.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: [w1.example.net], ports: {client: 8222}}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: [w1.example.net], ports: {client: 4333}}}
-    ```
     """
     topology, taken = subject.topology, dict[tuple[str, int], str]()
     owners: list[tuple[str, Path, Ports]] = [
@@ -129,21 +99,6 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
     Servers without a host name get addresses on 127.0.0.1, as a lab needs them. In
     the rendered server configurations, the gateways of the other regions then dial
     their own machine. Streams, mappings, `plan`, `apply` and the lab do not care.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: [w1.example.net]}, east: {servers: 1}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: [w1.example.net]}, east: {servers: [e1.example.net]}}
-    ```
     """
     regions = subject.document.regions
     named = [name for name, region in regions.items() if None not in region.servers]
@@ -182,21 +137,6 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     Servers without a host name get four ports each on 127.0.0.1, below 32768: from
     there on the operating system hands ports to outgoing connections.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {<MANY>}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 9}, east: {servers: 9}}
-    ```
     """
     topology = subject.topology
     for index, region in enumerate(topology.regions):
@@ -230,25 +170,6 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     The servers answer `no suitable peers for placement`, and `apply` stops there.
     Servers must have all of a stream's placement tags.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, tags: [hdd, ssd, hdd]}}
-    streams:
-      foo: {subjects: [foo.>], placement_tags: ssd, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3, tags: [ssd, ssd, ssd]}}
-    streams:
-      foo: {subjects: [foo.>], placement_tags: ssd, write: {max_age: 1h}}
-    ```
     """
     seen: set[tuple[Path, str]] = set()
     for physical in subject.physical:

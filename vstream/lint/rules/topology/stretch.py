@@ -28,23 +28,6 @@ def stretch_members(subject: TopologySubject) -> Iterator[Finding]:
     stops with the loss of either, which is what it is there to survive; one in four
     survives the loss of one region, as three do. Three members survive one region,
     five survive two.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, central: {servers: 3}, east: {servers: 3}}
-    stretch: {members: all}
-    ```
     """
     stretch = subject.topology.stretch
     if stretch is None:
@@ -71,27 +54,6 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Finding]:
     With one replica it lives in one region, like a homed stream, and stops with it.
     `replicas` counts for all physical streams of a stream; those in the stretch
     cluster have 3 or 5 where nothing is said.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
-    stretch: {members: all}
-    streams:
-      foo: {subjects: [foo.>], consistency: stretch, replicas: 1}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}
-    stretch: {members: all}
-    streams:
-      foo: {subjects: [foo.>], consistency: stretch, read: {replicas: 1}}
-    ```
     """
     stretch = subject.topology.stretch
     seen: set[Path] = set()

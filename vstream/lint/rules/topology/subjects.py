@@ -30,25 +30,6 @@ def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
     Servers refuse invalid subjects. A mapping of `$JS.>`, `$SYS.>`, `_INBOX.>` or
     `_vs.>` would send the servers' own traffic, or what is already mapped, into
     the write stream. A first token that is a wildcard would do the same.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: ["foo..>"], write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: ["foo.>"], write: {max_age: 1h}}
-    ```
     """
     for name, stream in subject.document.streams.items():
         if not stream.subjects:
@@ -112,29 +93,6 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
     Each becomes a mapping rule. The server walks its rules in the random order of
     a Go map and takes the first that matches, so where a message is stored would
     change from one start to the next (server/accounts.go, selectMappedSubject).
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    defaults: {write: {max_age: 1h}}
-    streams:
-      orders: {subjects: [orders.>]}
-      europe: {subjects: [orders.eu.>]}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    defaults: {write: {max_age: 1h}}
-    streams:
-      orders: {subjects: [orders.us.>]}
-      europe: {subjects: [orders.eu.>]}
-    ```
     """
     places: list[tuple[str, Path, str]] = [
         (name, ("streams", name, "subjects", index), one)
@@ -164,25 +122,6 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
     A canary must enter the stream like any message, so its subject must match one
     of the stream's. With `max_msgs_per_subject`, canaries of several regions on
     one subject would push each other out, so a `*` must keep them apart.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], canary: bar.canary, write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], canary: foo.canary.*, write: {max_age: 1h}}
-    ```
     """
     for stream in subject.topology.streams:
         canary = stream.canary
@@ -223,27 +162,6 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
     ## Why is this bad?
     `naming: blog` puts the region after the first token, `foo.west.bar`, so a virtual
     subject that has a region's name there cannot be told from a physical one.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    naming: blog
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.west.>], write: {max_age: 1h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    naming: isolated
-    regions: {west: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.west.>], write: {max_age: 1h}}
-    ```
     """
     if subject.topology.naming is not Naming.BLOG:
         return

@@ -27,27 +27,6 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
     its own. With `mapped` all regions share one account, and subscribers would hear every read stream. Streams with
     one origin have mirrors elsewhere, which would publish to the origin again.
     Consume from the stream: an ordered consumer gets every message, in every region.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: mapped
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], core_subscribers: true, write: {max_age: 24h}}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    routing: accounts
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], core_subscribers: true, write: {max_age: 24h}}
-    ```
     """
     routing = subject.topology.routing
     for stream in subject.topology.streams:

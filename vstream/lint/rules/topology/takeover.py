@@ -24,25 +24,6 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
     The read streams source the plain stream beside the write streams. Only `virtual` streams have read streams that
     source, hidden accounts do not reach the plain stream, and nothing can take over one of its own physical streams, or what
     another takes over.
-
-    ## Example
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], consistency: homed, home: west, takes_over: FOO}
-    ```
-    ## Use instead
-    ```yaml
-    version: 1
-    name: acme
-    server_version: "2.12"
-    regions: {west: {servers: 3}, east: {servers: 3}}
-    streams:
-      foo: {subjects: [foo.>], write: {max_age: 1h}, takes_over: FOO}
-    ```
     """
     own = {
         naming.physical_name(stream, part.role, part.place): stream.name
