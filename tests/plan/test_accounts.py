@@ -126,7 +126,7 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
              "local_subject": "_vs.to.W_west.R_east.>"},
         ],
     }  # fmt: skip
-    told = account_entries.entries([account_entries.account_loaded("R_east", detail, CLIENTS)])
+    told = account_entries.entries([account_entries.read_account("R_east", detail, CLIENTS)])
     wanted = account_entries.entries(accounts(FOO, TWO).accounts)
     assert set(told) == {
         "account R_east",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.plans import FakeServers, no_answer, refused, rendered
 from vstream.jetstream import error_codes
 from vstream.plan import apply as module
-from vstream.plan.apply import Applied, apply
+from vstream.plan.apply import ApplyResult, apply
 from vstream.plan.diff import diff
 from vstream.topology.bundle import Bundle
 
@@ -19,7 +19,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
 
 
-async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> Applied:
+async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:
     plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
     return await apply(plan, servers, servers.loader(wanted) if can_load else None, servers)
 
@@ -199,7 +199,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     plan = diff("acme", wanted.streams, wanted.mappings, observed)
     assert not plan.rules
     applied = await apply(plan, servers, None, servers)
-    assert applied.waits_for == ("east-1",)
+    assert applied.unread_servers == ("east-1",)
     assert len(applied.skipped) == 6
     assert not applied.is_complete
     assert servers.calls == []

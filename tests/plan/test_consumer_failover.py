@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
-from vstream.plan.consumer_failover import Step, Walk
+from vstream.plan.consumer_failover import BackwardScan, StoredMessage
 
 ORIGINS = ("w", "c", "e")
 
 
-def walked(steps: list[Step], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str) -> Walk:
-    walk = Walk(position, taken or {}, filters)
+def walked(
+    steps: list[StoredMessage], position: dict[str, int], taken: dict[str, int] | None = None, *filters: str
+) -> BackwardScan:
+    walk = BackwardScan(position, taken or {}, filters)
     for step in reversed(steps):
         if walk.is_over:
             break
@@ -18,10 +20,10 @@ def walked(steps: list[Step], position: dict[str, int], taken: dict[str, int] | 
     return walk
 
 
-def stream(*messages: str) -> list[Step]:
+def stream(*messages: str) -> list[StoredMessage]:
     """`w3` is the third message of origin w."""
     return [
-        Step(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
+        StoredMessage(seq=seq, subject=f"foo.{one}", origin=one[0] if one[0] != "?" else None, origin_seq=int(one[1:]))
         for seq, one in enumerate(messages, 1)
     ]
 

@@ -11,7 +11,7 @@ from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.gates import GateKind
 from vstream.plan.plan import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
-from vstream.plan.transitions.seed_region import noted
+from vstream.plan.transitions.seed_region import with_recorded_positions
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
@@ -109,7 +109,7 @@ async def test_a_changed_source_stops_and_goes_on_where_it_was() -> None:
     assert back.risk is Risk.RESOURCING
     assert "arrives again" in back.why
     # Killed in between: what it stopped for, and where, is written down on the server.
-    stopped = noted(stop.config, {str(sources[0]["name"]): 7}).fields
+    stopped = with_recorded_positions(stop.config, {str(sources[0]["name"]): 7}).fields
     left = plan(wanted, changed(observed, "foo-read-west", sources=stopped["sources"], metadata=stopped["metadata"]))
     assert [one.handover for one in left.changes if isinstance(one, Update)] == [Handover.SOURCE]
     assert not left.is_destructive

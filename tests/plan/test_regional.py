@@ -127,7 +127,7 @@ def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
         ],
         "imports": [],
     }
-    account = account_entries.account_loaded("APP_east", detail, ours)
+    account = account_entries.read_account("APP_east", detail, ours)
     assert [one.subject for one in account.exports] == ["$JS.FC.>"]
 
 

@@ -13,7 +13,7 @@ from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
 from vstream.plan import saved
-from vstream.plan.apply import Applied, apply
+from vstream.plan.apply import ApplyResult, apply
 from vstream.plan.diff import diff
 from vstream.plan.plan import Plan
 from vstream.plan.stages import as_dict, stages
@@ -39,7 +39,7 @@ def planned(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2,
     return diff("acme", wanted.streams, wanted.mappings, servers.observed(), server_version=version)
 
 
-async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> Applied:
+async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:
     plan = planned(servers, wanted)
     return await apply(plan, servers, servers.loader(wanted), servers, patience=patience)
 
@@ -143,22 +143,22 @@ async def test_killed_before_any_request_the_next_run_goes_on(before: list[str],
 
 async def test_a_gate_that_does_not_hold_ends_it_and_says_what_is_missing() -> None:
     servers = await servers_with(ALL)
-    servers.shut["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
+    servers.gate_timeouts["drained foo-write-east"] = ["`foo-read-west` is at 3 of 9 in `foo-write-east`"] * 1000
     applied = await run(servers, regions(TWO), patience=0.0)
-    assert [one.missing for one in applied.shut] == ["`foo-read-west` is at 3 of 9 in `foo-write-east`"]
+    assert [one.missing for one in applied.gate_timeouts] == ["`foo-read-west` is at 3 of 9 in `foo-write-east`"]
     assert not applied.is_complete
     assert len(applied.skipped) == 4
     assert servers.calls[-1] != "update foo-read-west"
     assert not [call for call in servers.calls if call.startswith("delete")]
     shown = " ".join(line.plain for line in outcome.text(applied, "mappings.cfg"))
     assert "is at 3 of 9" in shown
-    servers.shut.clear()
+    servers.gate_timeouts.clear()
     assert (await run(servers, regions(TWO))).is_complete
 
 
 async def test_a_gate_that_holds_after_a_while_is_waited_for() -> None:
     servers = await servers_with(ALL)
-    servers.shut["drained foo-write-east"] = ["not yet"] * 3
+    servers.gate_timeouts["drained foo-write-east"] = ["not yet"] * 3
     assert (await run(servers, regions(TWO))).is_complete
     assert servers.calls.count("gate drained foo-write-east") == 4
 
@@ -220,10 +220,10 @@ async def test_servers_that_leave_go_last_and_only_if_all_before_was_done() -> N
     wanted = regions(TWO)
     plan = replace(planned(servers, wanted), leaving=("east-1",))
     assert [stage.phase.name for stage in stages(plan)][-1] == "RETIRED_SERVERS"
-    servers.shut["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
+    servers.gate_timeouts["unchanged foo-write-east"] = ["1 messages have come into `foo-write-east`"] * 1000
     applied = await apply(plan, servers, servers.loader(wanted), servers, servers=racks, patience=0.0)
     assert (applied.retired, racks.retired) == ((), [])
-    servers.shut.clear()
+    servers.gate_timeouts.clear()
     again = replace(planned(servers, wanted), leaving=("east-1",))
     applied = await apply(again, servers, servers.loader(wanted), servers, servers=racks)
     assert applied.is_complete

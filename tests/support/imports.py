@@ -7,7 +7,7 @@ from typing import Any
 from vstream.lint.load_topology import render_bundle
 from vstream.plan.canonical import canonical
 from vstream.plan.diff import spell_destinations
-from vstream.plan.importing.found import Found, FoundServer, Way
+from vstream.plan.importing.found import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
 from vstream.topology.model import Endpoint, Topology
@@ -21,7 +21,7 @@ def reported(fields: Any) -> dict[str, Any]:
     return {key: value for key, value in form.items() if value not in (None, "", [], {}, False)}
 
 
-def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Found:
+def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = True) -> Discovered:
     """Everything that servers would say that run *topology*."""
     wanted: Bundle = render_bundle(topology)
     streams = {one.config.name: observed(one.config.fields) for one in wanted.streams}
@@ -31,7 +31,7 @@ def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = 
     rules = {mapping.source: spell_destinations(mapping) for mapping in wanted.mappings}
     clusters = {region.name: region.cluster for region in topology.regions}
     servers = tuple(
-        FoundServer(
+        DiscoveredServer(
             name=seat.server.name,
             cluster=seat.cluster,
             version=topology.server_version,
@@ -41,13 +41,13 @@ def running(topology: Topology, *, lab: str | None = None, has_monitors: bool = 
         )
         for seat in topology.seats
     )
-    return Found(
+    return Discovered(
         streams=streams,
         consumers=consumers,
         rules={server.name: rules for server in servers} if has_monitors else {},
         servers=servers if has_monitors else (),
-        ways=tuple(
-            Way(
+        endpoints=tuple(
+            ClusterEndpoint(
                 cluster=region.cluster,
                 endpoint=Endpoint(urls=(f"nats://{region.name}.example.net:4222",)),
                 region=region.name if lab else None,

@@ -10,7 +10,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServers
 from vstream.plan import apply as module
-from vstream.plan.live.gate_checks import LiveGauges
+from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
 from vstream.plan.plan import Plan
 from vstream.topology.consumer_config import ConsumerConfig
@@ -105,7 +105,7 @@ async def run(
             plan,
             mortal or admin,
             mortal or mappings,
-            LiveGauges(connection),
+            LiveGateChecker(connection),
             servers=mortal or servers,
             patience=120,
         )

@@ -46,7 +46,7 @@ class FakeServers:
         self.rules: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self.calls: list[str] = []
         self.failures: dict[str, list[Exception]] = {}
-        self.shut: dict[str, list[str]] = {}
+        self.gate_timeouts: dict[str, list[str]] = {}
         self.positions: dict[str, dict[str, int]] = {}
         self._clock = 0
 
@@ -126,16 +126,16 @@ class FakeServers:
     async def missing(self, gate: Gate) -> str | None:
         """Gauges: a gate holds unless `shut` has something left to say of it."""
         self.calls.append(f"gate {gate.kind.value} {gate.stream}")
-        said = self.shut.get(f"{gate.kind.value} {gate.stream}")
+        said = self.gate_timeouts.get(f"{gate.kind.value} {gate.stream}")
         return said.pop(0) if said else None
 
-    async def starts(self, reader: str) -> Mapping[str, int]:
+    async def start_sequences(self, reader: str) -> Mapping[str, int]:
         return positions(self.streams_by_name[reader].config.metadata)
 
-    async def after(self, origin: str, readers: Sequence[str]) -> int:
+    async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         return max((self.positions.get(reader, {}).get(origin, 1) for reader in readers), default=1)
 
-    async def ends(self, reader: str) -> Mapping[str, int]:
+    async def end_sequences(self, reader: str) -> Mapping[str, int]:
         return dict(self.positions[reader])
 
     def observed(self) -> Observed:

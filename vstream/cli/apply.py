@@ -18,7 +18,7 @@ from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Routing, Security
 
 if TYPE_CHECKING:
-    from vstream.plan.apply import Applied
+    from vstream.plan.apply import ApplyResult
     from vstream.plan.plan import Plan
     from vstream.plan.port import MappingAdmin
 
@@ -76,7 +76,7 @@ def command(
     applied, left = run(_carry_out(planned, gate_timeout))
     for line in outcome.text(applied, loaded_path(planned.topology)):
         console.stdout().print(line)
-    if applied.shut:
+    if applied.gate_timeouts:
         raise typer.Exit(NO)
     if applied.failure is not None:
         console.print_error(applied.failure)
@@ -84,7 +84,7 @@ def command(
         raise typer.Exit(FAILED)
     _say_emptied(planned, applied)
     if left is not None and not left.is_empty:
-        is_known = applied.mappings_pending or applied.waits_for
+        is_known = applied.mappings_pending or applied.unread_servers
         console.print_note("Still open:" if is_known else "The servers still differ from the topology:")
         for line in view.text(left):
             console.stdout().print(line)
@@ -152,13 +152,13 @@ def _ask() -> None:
         raise typer.Exit(NO)
 
 
-async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Plan | None]:
+async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
     from vstream.lab.remove_servers import LabServers  # noqa: PLC0415
     from vstream.plan.apply import apply  # noqa: PLC0415
-    from vstream.plan.live.gate_checks import LiveGauges  # noqa: PLC0415
+    from vstream.plan.live.gate_checks import LiveGateChecker  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
 
     where = planned.where
@@ -170,13 +170,13 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[Applied, Pl
                 planned.plan,
                 JetStreamAdmin(connection),
                 _mapping_admin(planned),
-                LiveGauges(connection),
+                LiveGateChecker(connection),
                 servers=LabServers(where.lab) if where.lab is not None else None,
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
                 on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
                 patience=gate_timeout,
             )
-    if applied.shut:
+    if applied.gate_timeouts:
         return applied, None
     if applied.failure is not None:
         return applied, None
@@ -195,21 +195,21 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return None
-    from vstream.plan.live.push_accounts import as_system, push  # noqa: PLC0415
+    from vstream.plan.live.push_accounts import account_admin, with_system_login  # noqa: PLC0415
 
     there = {region: one for region, one in where.endpoints.items() if region not in planned.lost}
     credentials = str(ring.credentials(SYSTEM_USER))
-    return push(
+    return account_admin(
         planned.bundle.claims,
         ring,
-        system={region: as_system(one, credentials) for region, one in there.items()},
+        system={region: with_system_login(one, credentials) for region, one in there.items()},
         servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in planned.lost],
         monitors={region: one.monitor for region, one in there.items()},
         in_domains=topology.routing is Routing.DOMAINS,
     )
 
 
-def _say_emptied(planned: Planned, applied: Applied) -> None:
+def _say_emptied(planned: Planned, applied: ApplyResult) -> None:
     """What to do with the servers of a region that holds nothing of the topology any more."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.plan.plan import Delete  # noqa: PLC0415

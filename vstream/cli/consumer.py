@@ -226,7 +226,9 @@ async def _failover(
         landing = await consumer_position.resume_sequence(
             there, stream, to, at, consumer_failover.filters_of(base.fields)
         )
-        move = _Move(position=at, landing=landing, found=found, config=consumer_failover.moved(base, at, landing.start))
+        move = _Move(
+            position=at, landing=landing, found=found, config=consumer_failover.move_position(base, at, landing.start)
+        )
         if not is_real:
             return move, None
         if found is not None and found.waiting:

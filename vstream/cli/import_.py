@@ -18,7 +18,7 @@ from vstream.files import save_output
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.plan.importing.topology import Imported
+    from vstream.plan.importing.topology import ImportedTopology
     from vstream.topology.model import Endpoint
 
 Said = dict[str, object]
@@ -75,8 +75,8 @@ def command(
     """
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import importing as view  # noqa: PLC0415
-    from vstream.plan.importing.topology import imported  # noqa: PLC0415
-    from vstream.plan.live.discover import find  # noqa: PLC0415
+    from vstream.plan.importing.topology import import_topology  # noqa: PLC0415
+    from vstream.plan.live.discover import discover  # noqa: PLC0415
 
     is_stdout = file == _STDOUT
     if is_stdout and output == "json":
@@ -86,8 +86,8 @@ def command(
     login = {"creds": creds, "nkey": nkey, "user": user, "password_env": password_env}
     ways, the_lab = _ways(server or [], context or [], {key: one for key, one in login.items() if one}, lab)
     _check(name or "x", {label: one for label, one in ways.items() if the_lab is None}, monitor or [])
-    found = run(find(_endpoints(ways), monitor or [], lab=the_lab, timeout=timeout))
-    written = imported(found, name=name, file=str(file))
+    found = run(discover(_endpoints(ways), monitor or [], lab=the_lab, timeout=timeout))
+    written = import_topology(found, name=name, file=str(file))
     if is_stdout:
         typer.echo(written.text, nl=False)
     else:
@@ -106,7 +106,7 @@ def command(
         console.print_note(f"{file} is written; next: vstream plan {file}{' --adopt all' if written.adopts else ''}")
 
 
-def _as_dict(written: Imported, file: Path) -> dict[str, object]:
+def _as_dict(written: ImportedTopology, file: Path) -> dict[str, object]:
     from vstream.plan import saved  # noqa: PLC0415
 
     plan = None if written.plan is None else saved.to_dict(written.plan)

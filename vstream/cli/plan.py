@@ -133,15 +133,15 @@ async def compare(
 ) -> Plan:
     """Read the servers and compare them with *bundle*. Raises VstreamError if they cannot be read."""
     from vstream.plan.diff import diff  # noqa: PLC0415
-    from vstream.plan.live.lost_region import losses, require_dead  # noqa: PLC0415
+    from vstream.plan.live.lost_region import measure_losses, require_dead  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all, observe  # noqa: PLC0415
-    from vstream.plan.transitions.lost_region import given_up, streams_of  # noqa: PLC0415
+    from vstream.plan.transitions.lost_region import dead_streams, give_up  # noqa: PLC0415
     from vstream.topology.model import Routing  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)
         await require_dead(topology, lost, where.endpoints, connections, observed)
-        found = await losses(topology, lost, observed, any_connection(connections)) if lost else ()
+        found = await measure_losses(topology, lost, observed, any_connection(connections)) if lost else ()
     plan = diff(
         topology.name,
         bundle.streams,
@@ -157,4 +157,4 @@ async def compare(
         return plan
     urls = {url for region in lost if region in where.endpoints for url in where.endpoints[region].monitor}
     servers = urls | {seat.server.name for seat in topology.seats if seat.region in lost}
-    return given_up(plan, streams_of(topology, lost, observed.missing), found, servers)
+    return give_up(plan, dead_streams(topology, lost, observed.missing), found, servers)

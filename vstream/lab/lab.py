@@ -36,7 +36,7 @@ from vstream.lab.status import (
     recorded_lab,
     status,
 )
-from vstream.plan.live.loaded_rules import idle
+from vstream.plan.live.loaded_rules import unserved_accounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -193,7 +193,7 @@ async def _reloaded(
         return f"server `{server.name}` does not run"
     try:
         await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
-        if await idle(monitor_url(address), accounts, _RELOAD_TIMEOUT):
+        if await unserved_accounts(monitor_url(address), accounts, _RELOAD_TIMEOUT):
             await server.reload(monitor_url(address), binary=binary, timeout=_RELOAD_TIMEOUT)
     except VstreamError as error:
         return error.message

@@ -8,7 +8,7 @@ from vstream.errors import LabError
 from vstream.lab import keys, lab
 from vstream.lab.readiness import monitor_url
 from vstream.lab.status import system_endpoint
-from vstream.plan.live.push_accounts import push
+from vstream.plan.live.push_accounts import account_admin
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,7 +42,7 @@ def admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAd
     known = lab.addresses(name)
     there = [one for one in known if one.region not in lost and not one.is_hub]
     regions = dict.fromkeys(one.region for one in there)
-    return push(
+    return account_admin(
         bundle.claims,
         keys.keyring(name),
         system={region: system_endpoint(name, region) for region in regions},

@@ -57,7 +57,7 @@ def entries(accounts: Sequence[Account]) -> Entries:
     return {key: tuple(sorted(values)) for key, values in found.items()}
 
 
-def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -> Account:
+def read_account(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -> Account:
     """
     The account *name* as a server tells it in `account_detail` of `/accountz?acc=NAME` (server/monitor.go, AccountInfo).
 
@@ -91,7 +91,7 @@ def account_loaded(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -
     )
 
 
-def account_signed(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
+def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
     """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
     token = detail.get("jwt")
     return Account(

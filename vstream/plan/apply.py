@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from vstream.plan.gates import Gate
     from vstream.plan.plan import Change, Plan
-    from vstream.plan.port import Gauges, MappingAdmin, ServerAdmin, StreamAdmin
+    from vstream.plan.port import GateChecker, MappingAdmin, ServerAdmin, StreamAdmin
     from vstream.topology.stream_config import StreamConfig
 
 IN_FLIGHT = 32
@@ -41,7 +41,7 @@ GATE_POLL = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shut:
+class GateTimeout:
     """A gate that did not hold in time, and what it lacked in the end."""
 
     gate: Gate
@@ -49,7 +49,7 @@ class Shut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ApplyResult:
     """
     What has become of each change of a plan.
 
@@ -64,9 +64,9 @@ class Applied:
     mappings_loaded: bool = False
     mappings_pending: bool = False
     """Whether servers still have other rules or accounts loaded, which only whoever runs them can change."""
-    waits_for: tuple[str, ...] = ()
+    unread_servers: tuple[str, ...] = ()
     """Servers of which nobody knows what they have loaded, so that removals were skipped."""
-    shut: tuple[Shut, ...] = ()
+    gate_timeouts: tuple[GateTimeout, ...] = ()
     """Gates that did not hold in time: what comes after them was skipped."""
     retired: tuple[str, ...] = ()
     """Servers that were stopped and have left the meta group."""
@@ -76,7 +76,12 @@ class Applied:
     def is_complete(self) -> bool:
         """Whether everything that the plan says has been done."""
         return not (
-            self.uncertain or self.refused or self.skipped or self.mappings_pending or self.shut or self.failure
+            self.uncertain
+            or self.refused
+            or self.skipped
+            or self.mappings_pending
+            or self.gate_timeouts
+            or self.failure
         )
 
 
@@ -84,13 +89,13 @@ async def apply(
     plan: Plan,
     streams: StreamAdmin,
     mappings: MappingAdmin | None,
-    gauges: Gauges,
+    gauges: GateChecker,
     *,
     servers: ServerAdmin | None = None,
     on_done: Callable[[Change], None] = lambda _change: None,
     on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
     patience: float = GATE_PATIENCE,
-) -> Applied:
+) -> ApplyResult:
     """
     Carry out *plan*, phase by phase, up to 32 requests at a time; stop at the first failure.
 
@@ -124,15 +129,15 @@ async def apply(
     retired: tuple[str, ...] = ()
     if plan.leaving and servers is not None and run.is_going_on and not (is_pending or waits_for):
         retired = await run.retire(servers, plan.leaving)
-    return Applied(
+    return ApplyResult(
         done=tuple(run.done),
         uncertain=tuple(run.uncertain),
         refused=tuple(run.refused),
         skipped=tuple(run.skipped),
         mappings_loaded=is_loaded,
         mappings_pending=is_pending,
-        waits_for=waits_for,
-        shut=run.shut,
+        unread_servers=waits_for,
+        gate_timeouts=run.gate_timeouts,
         retired=retired,
         failure=run.failure,
     )
@@ -142,7 +147,7 @@ class _Run:
     def __init__(
         self,
         streams: StreamAdmin,
-        gauges: Gauges,
+        gauges: GateChecker,
         on_done: Callable[[Change], None],
         on_wait: Callable[[Gate, str], None],
         patience: float,
@@ -156,13 +161,13 @@ class _Run:
         self.uncertain: list[Change] = []
         self.refused: list[Change] = []
         self.skipped: list[Change] = []
-        self.shut: tuple[Shut, ...] = ()
+        self.gate_timeouts: tuple[GateTimeout, ...] = ()
         self.failure: VstreamError | None = None
 
     @property
     def is_going_on(self) -> bool:
         """Whether nothing has gone wrong so far."""
-        return self.failure is None and not self.shut
+        return self.failure is None and not self.gate_timeouts
 
     async def hold(self, plan: Plan, phase: Phase) -> None:
         """Return once everything holds that *phase* of *plan* must wait for, or time is up."""
@@ -173,13 +178,13 @@ class _Run:
         except VstreamError as failure:
             self.failure = failure
         else:
-            self.shut = tuple(one for one in found if one is not None)
+            self.gate_timeouts = tuple(one for one in found if one is not None)
 
-    async def _held(self, gate: Gate, deadline: float) -> Shut | None:
+    async def _held(self, gate: Gate, deadline: float) -> GateTimeout | None:
         while (missing := await self._gauges.missing(gate)) is not None:
             self._on_wait(gate, missing)
             if time.monotonic() > deadline:
-                return Shut(gate=gate, missing=missing)
+                return GateTimeout(gate=gate, missing=missing)
             await asyncio.sleep(GATE_POLL)
         return None
 
@@ -228,14 +233,14 @@ class _Run:
         """What is sent for *change*: a copy's handover says where its sources go on, which nobody knows before."""
         match change:
             case Update(handover=Handover.STOP, config=config):
-                ends = await self._gauges.ends(config.name)
-                return seed_region.noted(
+                ends = await self._gauges.end_sequences(config.name)
+                return seed_region.with_recorded_positions(
                     config, {one: end for one, end in ends.items() if one not in config.source_names}
                 )
             case Update(handover=Handover.SOURCE, config=config):
-                return seed_region.started(config, await self._gauges.starts(config.name))
+                return seed_region.with_start_sequences(config, await self._gauges.start_sequences(config.name))
             case Create(readers=readers, config=config) if readers:
-                return start_sequence.begun(config, await self._gauges.after(config.name, readers))
+                return start_sequence.with_first_seq(config, await self._gauges.sequence_after(config.name, readers))
             case _:
                 return change.config
 

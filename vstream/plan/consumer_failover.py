@@ -64,7 +64,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StoredMessage:
     """One stored message of a read stream. *origin* is None where it does not say where it came from."""
 
     seq: int
@@ -73,7 +73,7 @@ class Step:
     origin_seq: int
 
 
-class Walk:
+class BackwardScan:
     """
     Looks for where a position is, in a stream that is read from its end backwards.
 
@@ -86,14 +86,14 @@ class Walk:
         self._open = {origin for origin, seq in position.items() if taken.get(origin) is None or taken[origin] > seq}
         self._filters = filters
         self._newer: int | None = None
-        self._steps: list[Step] = []
+        self._steps: list[StoredMessage] = []
 
     @property
     def is_over(self) -> bool:
         """Whether nothing further back can be newer than the position."""
         return not self._open
 
-    def take(self, step: Step) -> None:
+    def take(self, step: StoredMessage) -> None:
         """The next message, going backwards."""
         self._steps.append(step)
         if self._was_acknowledged(step):
@@ -109,7 +109,7 @@ class Walk:
         again = sum(map(self._was_acknowledged, ahead))
         return Landing(stream=stream, start=start, again=again, ahead=len(ahead))
 
-    def _was_acknowledged(self, step: Step) -> bool:
+    def _was_acknowledged(self, step: StoredMessage) -> bool:
         return step.origin is not None and step.origin_seq <= self._position.get(step.origin, 0)
 
 
@@ -124,7 +124,7 @@ def filters_of(config: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(single),) if single else tuple(map(str, config.get("filter_subjects") or ()))
 
 
-def moved(base: ConsumerConfig, position: Position, start: int) -> ConsumerConfig:
+def move_position(base: ConsumerConfig, position: Position, start: int) -> ConsumerConfig:
     """*base*, beginning with sequence *start* of its stream."""
     kept = {key: value for key, value in base.fields.items() if key not in _STARTS}
     metadata = {key: value for key, value in base.metadata.items() if not key.startswith(_SERVERS_OWN)}

@@ -95,7 +95,7 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     return dict(sorted(form.items()))
 
 
-def compare(
+def diff_consumers(
     topology: str,
     desired: Sequence[RenderedConsumer],
     found: Mapping[str, Mapping[str, ObservedConsumer]],

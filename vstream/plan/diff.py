@@ -100,7 +100,7 @@ def diff(
     """
     wanted = {stream.config.name for stream in desired}
     owned = {name: one for name, one in observed.streams.items() if one.config.owner == topology}
-    if stays := change_routing.moved(desired, owned):
+    if stays := change_routing.block_profile_change(desired, owned):
         return Plan(topology=topology, observed=_fingerprint(wanted, observed, {}), blocked=stays, owned=len(owned))
     forms = {
         name: canonical(one.config.fields) for name, one in observed.streams.items() if name in wanted or name in owned
@@ -119,19 +119,19 @@ def diff(
                 blocked.append(outcome)
             else:
                 changes.append(outcome)
-    changes = start_sequence.following(changes, desired, observed.streams, server_version)
-    kept = wanted | takeover.taken(desired)
+    changes = start_sequence.attach_readers(changes, desired, observed.streams, server_version)
+    kept = wanted | takeover.streams_taken_over(desired)
     gone = {name: one for name, one in owned.items() if name not in kept}
     blocked.extend(
         (
-            *change_routing.out_of_reach(gone, accounts, domains),
-            *change_consistency.left_behind(gone, desired, observed.streams),
+            *change_routing.block_unreachable_accounts(gone, accounts, domains),
+            *change_consistency.block_abandoned_streams(gone, desired, observed.streams),
         )
     )
     deletes = [_delete(one) for _, one in sorted(gone.items())]
-    changes.extend((*close_write_stream.closed(deletes, desired, observed.streams), *deletes))
-    blocked.extend(change_routing.unheard(changes, domains))
-    durable_changes, durable_blocked = consumers.compare(
+    changes.extend((*close_write_stream.close_before_delete(deletes, desired, observed.streams), *deletes))
+    blocked.extend(change_routing.block_unreachable_sources(changes, domains))
+    durable_changes, durable_blocked = consumers.diff_consumers(
         topology,
         durables,
         observed.consumers,
@@ -144,20 +144,27 @@ def diff(
     changes.sort(key=lambda change: (phase_of(change), change.config.name))
     loaded: Entries = {mapping.source: spell_destinations(mapping) for mapping in mappings}
     unlike = tuple(
-        mapping_diff.changes({**loaded, **entries(accounts)}, observed.rules, mapping_diff.ours(desired, owned, forms))
+        mapping_diff.diff_rules(
+            {**loaded, **entries(accounts)}, observed.rules, mapping_diff.own_rules(desired, owned, forms)
+        )
     )
-    notes.extend((*change_routing.taken_twice(unlike, accounts), *change_routing.noticed(desired, gone, unlike)))
+    notes.extend(
+        (
+            *change_routing.note_duplicate_imports(unlike, accounts),
+            *change_routing.note_profile_change(desired, gone, unlike),
+        )
+    )
     blocked.extend(
         (
-            *change_routing.in_two_steps(unlike),
-            *change_routing.half_moved(unlike, gone),
-            *change_routing.stranded(observed.streams, topology),
-            *takeover.problems(desired, observed.streams),
+            *change_routing.block_mixed_account_changes(unlike),
+            *change_routing.block_half_moved_streams(unlike, gone),
+            *change_routing.block_stranded_streams(observed.streams, topology),
+            *takeover.block_takeovers(desired, observed.streams),
         )
     )
     gates = (
         *gates_of(changes, desired, observed.streams),
-        *takeover.gates(desired, observed.streams, is_mapping=bool(unlike)),
+        *takeover.takeover_gates(desired, observed.streams, is_mapping=bool(unlike)),
     )
     return Plan(
         topology=topology,
@@ -167,7 +174,7 @@ def diff(
         rules=unlike,
         unread_servers=observed.unread_servers,
         leaving=observed.leaving,
-        gates=tuple(takeover.existing(gates, {*observed.streams, *observed.missing})),
+        gates=tuple(takeover.without_missing_streams(gates, {*observed.streams, *observed.missing})),
         notes=tuple(notes),
         owned=len(owned),
     )
@@ -190,22 +197,22 @@ def _toward(
     follows = (stream.takes_over or "").startswith(FORMER_PREFIX)  # it gets the history from there
     if is_absent and not follows and (donor := seed_region.donor_of(stream, siblings, observed.streams)):
         if server_version >= seed_region.SINCE and stream.account is None:
-            yield from seed_region.begun(stream, donor)
+            yield from seed_region.plan_copy(stream, donor)
             return
         notes.append(seed_region.short_history(stream))
     elif found is not None and seed_region.is_copy(found) and found.config.owner == topology:
-        yield from seed_region.resumed(stream, found, tuple(_field_changes(stream, forms[name], notes)))
+        yield from seed_region.resume_copy(stream, found, tuple(_field_changes(stream, forms[name], notes)))
         return
-    elif found is not None and change_consistency.can_turn(stream, found, observed.streams, server_version):
+    elif found is not None and change_consistency.can_become_sourced(stream, found, observed.streams, server_version):
         others = tuple(one for one in _field_changes(stream, forms[name], notes) if one.field != "mirror")
         if refused := _refused(stream, others, observed, server_version):
             yield _blocked(stream, *refused)
         else:
-            yield from seed_region.resumed(stream, found, others)
+            yield from seed_region.resume_copy(stream, found, others)
         return
     outcome = _compare(topology, stream, observed, forms, adopt, server_version, notes)
     if isinstance(outcome, Create) and stream.role is Role.ORDER:
-        yield from ordering_stream.created(outcome)
+        yield from ordering_stream.create_ordering_stream(outcome)
     elif isinstance(outcome, Update) and found is not None:
         yield from _handed_over(stream, found, outcome, observed.streams)
     elif outcome is not None:
@@ -230,16 +237,16 @@ def _handed_over(
 ) -> Iterator[Update | Blocked]:
     """*update*, in the steps that it takes so that no source starts over."""
     if change_sources.is_stopped(found):
-        yield change_sources.source(update)
-    elif not change_sources.changed(update.fields):
+        yield change_sources.start_sources(update)
+    elif not change_sources.reconfigured_sources(update.fields):
         yield update
-    elif change_sources.drops(update.fields):
+    elif change_sources.drops_source(update.fields):
         yield _blocked(
             stream,
             "some of its sources change and others go, which is done in another order",
             "let the topology have the regions that the stream has now, apply it, and then take regions out",
         )
-    elif left_out := change_sources.leaves_out(stream.config.name, update.fields, observed):
+    elif left_out := change_sources.subject_left_out(stream.config.name, update.fields, observed):
         origin, subject = left_out
         yield _blocked(
             stream,
@@ -248,8 +255,8 @@ def _handed_over(
             "change `naming` or `subjects` back: a live stream keeps the subjects that its messages are stored under",
         )
     else:
-        yield change_sources.stop(stream, found, update.fields, adopts=update.adopts)
-        yield change_sources.source(update)
+        yield change_sources.stop_sources(stream, found, update.fields, adopts=update.adopts)
+        yield change_sources.start_sources(update)
 
 
 def _compare(
@@ -283,7 +290,8 @@ def _compare(
         return _blocked(stream, *refused)
     return Update(
         config=StreamConfig(
-            name=name, fields=_new_fields(start_sequence.kept(stream.config, forms[name]), found.config)
+            name=name,
+            fields=_new_fields(start_sequence.preserve_start_sequences(stream.config, forms[name]), found.config),
         ),
         region=stream.region,
         role=stream.role,
@@ -326,7 +334,7 @@ def _refused(
         if reason:
             return (
                 f"`{change.field}` is {_shown(change.before)}, the topology says {_shown(change.after)}: {reason}",
-                change_consistency.way_out(stream, fields, observed.streams, server_version)
+                change_consistency.hint_for_mirror(stream, fields, observed.streams, server_version)
                 or "change the topology back, or give the virtual stream another name and move over",
             )
     if change_routing.swaps_subjects(stream, fields):
@@ -343,7 +351,7 @@ def _refused(
 
 
 def _field_changes(stream: RenderedStream, before: Mapping[str, Json], notes: list[Note]) -> Iterator[FieldChange]:
-    after = canonical(start_sequence.kept(stream.config, before).fields)
+    after = canonical(start_sequence.preserve_start_sequences(stream.config, before).fields)
     if before == after:
         return
     for name in sorted(before.keys() | after.keys()):

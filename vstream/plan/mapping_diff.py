@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
 
-def ours(
+def own_rules(
     desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream], forms: Mapping[str, Mapping[str, Json]]
-) -> Ours:
+) -> OwnRules:
     """What tells the rules of *desired* and of the streams *owned*, whose canonical *forms* these are, from others'."""
     # Nothing of ours maps to an origin or an order: if they list subjects, whoever maps to these is a client.
     unmapped = {Role.ORIGIN.value, Role.ORDER.value}
     mapped = {name for name, one in owned.items() if one.config.metadata.get(ROLE_KEY) not in unmapped}
     names = {stream.config.name for stream in desired if stream.role.value not in unmapped}
-    return Ours(names | mapped, [forms[name] for name in mapped])
+    return OwnRules(names | mapped, [forms[name] for name in mapped])
 
 
-class Ours:
+class OwnRules:
     """Tells a rule that leads to this topology's streams, of now or of before, from somebody else's."""
 
     def __init__(self, names: set[str], owned: Iterable[Mapping[str, Json]]) -> None:
@@ -52,7 +52,9 @@ class Ours:
         return any(overlaps(pattern, one) for one in self._subjects)
 
 
-def changes(desired: Entries, loaded: Mapping[str, Mapping[str, tuple[str, ...]]], ours: Ours) -> Iterator[RuleChange]:
+def diff_rules(
+    desired: Entries, loaded: Mapping[str, Mapping[str, tuple[str, ...]]], ours: OwnRules
+) -> Iterator[RuleChange]:
     """Where what servers have *loaded* is not *desired*; rules of others are left out, which are not *ours*."""
     different: dict[tuple[str, tuple[str, ...] | None], list[str]] = {}
     for server, rules in sorted(loaded.items()):

@@ -64,17 +64,17 @@ class ServerAdmin(Protocol):
         """
 
 
-class Gauges(Protocol):
+class GateChecker(Protocol):
     """Measures streams. Each method raises VstreamError for what can never be measured."""
 
     async def missing(self, gate: Gate) -> str | None:
         """What *gate* still lacks; None if it holds. What does not answer is lacking."""
 
-    async def starts(self, reader: str) -> Mapping[str, int]:
+    async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """The sequences that sources of *reader* go on with: as was written down when it stopped, and what came after."""
 
-    async def after(self, origin: str, readers: Sequence[str]) -> int:
+    async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         """The sequence after the last one that any of *readers* has taken of a stream *origin*, which is gone."""
 
-    async def ends(self, reader: str) -> Mapping[str, int]:
+    async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """The same, for a *reader* that has not stopped."""

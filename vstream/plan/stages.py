@@ -37,7 +37,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class PlanStage:
     """One step of a plan. It begins once its *gates* hold."""
 
     phase: Phase
@@ -80,11 +80,11 @@ class Stage:
         return ", ".join(parts)
 
 
-def stages(plan: Plan) -> Iterator[Stage]:
+def stages(plan: Plan) -> Iterator[PlanStage]:
     """The stages of *plan* in their order. One without anything to do is left out, unless something must hold then."""
     waits = False
     for phase in Phase:
-        stage = Stage(
+        stage = PlanStage(
             phase=phase,
             gates=tuple(gate for gate in plan.gates if gate.before is phase),
             changes=plan.in_phase(phase),
@@ -98,7 +98,7 @@ def stages(plan: Plan) -> Iterator[Stage]:
             yield stage
 
 
-def as_dict(stage: Stage) -> dict[str, Any]:
+def as_dict(stage: PlanStage) -> dict[str, Any]:
     """*stage* as plain JSON data."""
     return {
         "stage": stage.phase.name.lower(),

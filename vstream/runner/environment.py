@@ -18,7 +18,7 @@ from vstream.lint.load_topology import load
 from vstream.lint.load_topology import render_bundle as rendered
 from vstream.plan.apply import apply
 from vstream.plan.diff import diff
-from vstream.plan.live.gate_checks import LiveGauges
+from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
@@ -130,7 +130,7 @@ async def _apply(stage: Stage) -> None:
             )
         connection = any_connection(connections)
         applied = await apply(
-            plan, JetStreamAdmin(connection), mapping_admin(stage.lab, bundle), LiveGauges(connection)
+            plan, JetStreamAdmin(connection), mapping_admin(stage.lab, bundle), LiveGateChecker(connection)
         )
     if not applied.is_complete:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"

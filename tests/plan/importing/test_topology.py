@@ -15,9 +15,9 @@ from tests.support.paths import ROOT
 from tests.support.topologies import HEAD, REGIONS
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.lint.load_topology import load
-from vstream.plan.importing.found import Found, FoundServer
-from vstream.plan.importing.text import flow, text
-from vstream.plan.importing.topology import Imported, imported
+from vstream.plan.importing.found import Discovered, DiscoveredServer
+from vstream.plan.importing.text import flow_value, write_yaml
+from vstream.plan.importing.topology import ImportedTopology, import_topology
 from vstream.plan.plan import Plan, Update
 from vstream.syntax import yaml
 from vstream.topology.model import Topology
@@ -54,7 +54,7 @@ objects:
 """
 
 
-def made(naming: str = "isolated") -> Found:
+def made(naming: str = "isolated") -> Discovered:
     """What runs of a topology with everything in it."""
     text = MADE.replace("NAMING", naming)
     if naming == "blog":
@@ -65,7 +65,7 @@ def made(naming: str = "isolated") -> Found:
     return replace(found, streams={**found.streams, "plain": plain})
 
 
-def without_marks(found: Found) -> Found:
+def without_marks(found: Discovered) -> Discovered:
     """The same streams, made by hand: no metadata of anybody's."""
     streams = {
         name: imports.observed({**one.config.fields, "metadata": {}}, one.cluster)
@@ -74,14 +74,14 @@ def without_marks(found: Found) -> Found:
     return replace(found, streams=streams, consumers={})
 
 
-def again(found: Found, name: str | None = None) -> tuple[Imported, Topology]:
+def again(found: Discovered, name: str | None = None) -> tuple[ImportedTopology, Topology]:
     """The import of *found*, which must be valid, and its topology."""
-    written = imported(found, name=name, file="found.yaml")
+    written = import_topology(found, name=name, file="found.yaml")
     assert [one for one in written.diagnostics if one.is_error] == []
     return written, load(written.text.encode(), "found.yaml").require()
 
 
-def planned(written: Imported) -> Plan:
+def planned(written: ImportedTopology) -> Plan:
     assert written.plan is not None
     return written.plan
 
@@ -211,8 +211,10 @@ def test_a_durable_that_is_the_same_everywhere_is_part_of_the_topology() -> None
 def test_without_rules_it_is_left_to_a_human_what_clients_publish_on() -> None:
     topology = load((ROOT / "examples" / "three-regions.yaml").read_bytes(), "three.yaml").require()
     found = imports.running(topology, has_monitors=False)
-    connected = [FoundServer(name=f"{way.cluster}-1", cluster=way.cluster, version=(2, 15)) for way in found.ways]
-    written = imported(replace(found, servers=tuple(connected)), name=None, file="found.yaml")
+    connected = [
+        DiscoveredServer(name=f"{way.cluster}-1", cluster=way.cluster, version=(2, 15)) for way in found.endpoints
+    ]
+    written = import_topology(replace(found, servers=tuple(connected)), name=None, file="found.yaml")
     assert written.plan is None
     assert "subjects: []   # FILL IN" in written.text
     assert {(one.code, one.is_error) for one in written.diagnostics} == {("VS102", True)}
@@ -224,7 +226,7 @@ def test_several_topologies_are_told_apart_by_name() -> None:
     other = load((ROOT / "examples" / "single-region.yaml").read_bytes(), "one.yaml").require()
     both = replace(found, streams={**found.streams, **imports.running(other).streams})
     with pytest.raises(UnknownNameError, match=r"`acme` .*`single-region`"):
-        imported(both, name=None, file="found.yaml")
+        import_topology(both, name=None, file="found.yaml")
     written, read = again(both, "acme")
     assert "orders" not in {one.name for one in read.streams}
     assert [(one.kind, one.name) for one in written.leftovers] == [("topology", "single-region")]
@@ -237,9 +239,9 @@ def test_another_routing_is_refused(routing: str) -> None:
     topology = load(text.encode(), "x.yaml").require()
     found = imports.running(topology)
     with pytest.raises(RefusedError, match=f"routing: {routing}"):
-        imported(found, name=None, file="found.yaml")
+        import_topology(found, name=None, file="found.yaml")
     with pytest.raises(RefusedError, match=f"`routing: .*{routing}`"):
-        imported(replace(found, streams={}), name=None, file="found.yaml")
+        import_topology(replace(found, streams={}), name=None, file="found.yaml")
 
 
 def test_servers_of_different_versions_make_a_topology_for_the_oldest() -> None:
@@ -261,13 +263,13 @@ def test_a_source_of_a_stream_that_is_gone_is_said() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"servers": (FoundServer(name="w", cluster="west", version=(2, 9)),)}, "server_version"),
+        ({"servers": (DiscoveredServer(name="w", cluster="west", version=(2, 9)),)}, "server_version"),
         ({"clusters": ("far.away",)}, "far.away"),
     ],
 )
 def test_what_the_language_has_no_word_for_is_one_clear_error(change: dict[str, Any], said: str) -> None:
     with pytest.raises(VstreamError, match=f"a topology cannot say what runs: .*{said}"):
-        imported(replace(made(), **change), name=None, file="found.yaml")
+        import_topology(replace(made(), **change), name=None, file="found.yaml")
 
 
 def test_a_stream_whose_name_the_language_has_not_is_left_over() -> None:
@@ -317,12 +319,12 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_written_reads_back(value: Any) -> None:
-    assert yaml.parse(f"x: {flow(value)}\n".encode(), "x.yaml").data == {"x": value}
+    assert yaml.parse(f"x: {flow_value(value)}\n".encode(), "x.yaml").data == {"x": value}
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), VALUES, max_size=3), st.text(max_size=30))
 def test_comments_stay_comments(streams: dict[str, Any], comment: str) -> None:
-    written = text({"streams": streams}, [comment], {f"streams.{one}": comment for one in streams}, [comment])
+    written = write_yaml({"streams": streams}, [comment], {f"streams.{one}": comment for one in streams}, [comment])
     assert yaml.parse(written.encode(errors="replace"), "x.yaml").data == {"streams": streams}
 
 

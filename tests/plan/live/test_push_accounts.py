@@ -23,7 +23,7 @@ from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import spell_destinations
 from vstream.plan.live import push_accounts
-from vstream.plan.live.loaded_rules import loaded_on
+from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.live.push_accounts import SignedAccounts, loaded_claims
 from vstream.render.accounts.claims import mark_of
 from vstream.topology.bundle import Bundle, ServerAddress
@@ -127,16 +127,16 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
         **entries(wanted.accounts),
     }
     clients = running.ring.public(account_key("APP"))
-    assert await loaded_on(running.monitor, clients, (), 5) == desired
+    assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
     # Somebody lets applications publish everything, which no rule, export or import shows.
     changed = copy.deepcopy(wanted.claims)
     claimed = next(one for one in changed if one["name"] == "APP")
     claimed["nats"]["signing_keys"][0]["template"]["pub"] = {"allow": [">"]}
     await running.admin(bundle=replace(wanted, claims=changed)).load()
-    loaded = await loaded_on(running.monitor, clients, (), 5)
+    loaded = await read_loaded_rules(running.monitor, clients, (), 5)
     assert {key for key in desired.keys() | loaded.keys() if loaded.get(key) != desired.get(key)} == {USERS}
     await running.admin().load()
-    assert await loaded_on(running.monitor, clients, (), 5) == desired
+    assert await read_loaded_rules(running.monitor, clients, (), 5) == desired
 
 
 @pytest.mark.asyncio

@@ -116,7 +116,7 @@ async def test_the_old_layout_goes_once_it_is_read_to_its_end_and_the_accounts_g
 async def test_accounts_that_are_yours_to_load_are_left_until_the_old_layout_has_gone() -> None:
     servers = await servers_with(BEHIND, as_former=True)
     applied = await apply(planned(BEHIND, AFTER, servers), servers, None, servers)
-    assert (applied.mappings_pending, applied.skipped, applied.shut) == (True, (), ())
+    assert (applied.mappings_pending, applied.skipped, applied.gate_timeouts) == (True, (), ())
     assert servers.streams_by_name.keys() == NEW
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.plans import FakeServers, rendered
 from vstream.plan import saved
-from vstream.plan.apply import Applied, apply
+from vstream.plan.apply import ApplyResult, apply
 from vstream.plan.diff import diff
 from vstream.plan.plan import Handover, Plan, Update
 from vstream.plan.stages import stages
@@ -37,7 +37,7 @@ def planned(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Pla
     )
 
 
-async def run(servers: FakeServers, wanted: Bundle) -> Applied:
+async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:
     return await apply(planned(servers, wanted), servers, None, servers)
 
 

@@ -10,7 +10,7 @@ from vstream.plan.diff import Observed, diff
 from vstream.plan.gates import GateKind
 from vstream.plan.plan import Delete, Plan
 from vstream.plan.saved import SavedPlan, dump, load
-from vstream.plan.transitions.lost_region import Dead, Loss, given_up, streams_of
+from vstream.plan.transitions.lost_region import DeadStream, RegionLoss, dead_streams, give_up
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 
@@ -30,9 +30,9 @@ async def orphaned() -> tuple[FakeServers, Observed]:
     return servers, replace(servers.observed(), missing=DEAD, unread_servers=("http://east", "west-9"))
 
 
-def planned(of: Bundle, observed: Observed, *losses: Loss) -> Plan:
+def planned(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
     plan = diff("acme", of.streams, of.mappings, observed)
-    return given_up(plan, streams_of(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
+    return give_up(plan, dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
@@ -60,7 +60,7 @@ async def test_other_servers_that_were_not_read_are_still_waited_for() -> None:
 
 async def test_it_is_destructive_and_survives_its_file() -> None:
     _, observed = await orphaned()
-    loss = Loss(stream="foo-write-east", region="east", readers={"foo-read-west": 5, "foo-read-central": 5})
+    loss = RegionLoss(stream="foo-write-east", region="east", readers={"foo-read-west": 5, "foo-read-central": 5})
     plan = planned(rendered(TWO), observed, loss)
     assert plan.is_destructive
     assert [one.is_dead for one in plan.changes if isinstance(one, Delete)] == [True, True]
@@ -70,20 +70,20 @@ async def test_it_is_destructive_and_survives_its_file() -> None:
 
 def test_only_streams_of_the_region_that_nobody_answers_for_are_given_up() -> None:
     missing = (*DEAD, "foo-read-west", "bar-write-east", "mine")
-    found = streams_of(topology(TWO), ["east"], missing)
+    found = dead_streams(topology(TWO), ["east"], missing)
     assert found == (
-        Dead(name="foo-read-east", region="east", role=Role.READ),
-        Dead(name="foo-write-east", region="east", role=Role.WRITE),
+        DeadStream(name="foo-read-east", region="east", role=Role.READ),
+        DeadStream(name="foo-write-east", region="east", role=Role.WRITE),
     )
 
 
 def test_a_loss_says_who_has_how_much() -> None:
-    alike = Loss(stream="w", region="east", readers={"a": 7, "b": 7})
+    alike = RegionLoss(stream="w", region="east", readers={"a": 7, "b": 7})
     assert (
         str(alike)
         == "what was acknowledged in `east` after sequence 7 of `w` is lost; up to there `a` has it, `b` has it"
     )
-    behind = Loss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting=4)
+    behind = RegionLoss(stream="w", region="east", readers={"a": 7, "b": 3, "c": None}, waiting=4)
     assert str(behind) == (
         "what was acknowledged in `east` after sequence 7 of `w`, 4 messages at least, is lost; up to there `a` has it, "
         "`b` has it up to 3 only, `c` has an unknown part of it: `b` will never get the rest"

@@ -18,7 +18,7 @@ from vstream.jetstream.keyring import Keyring
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import Observed, diff, spell_destinations
-from vstream.plan.live.push_accounts import stages
+from vstream.plan.live.push_accounts import push_stages
 from vstream.render.accounts import jwt
 from vstream.render.accounts.accounts import accounts
 from vstream.render.accounts.claims import mark_of, with_single_verbs
@@ -262,7 +262,7 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
         ).values()
     ]
     held = {one["sub"]: [one, one] for one in before}
-    first, second, third = stages(after, held, 2)
+    first, second, third = push_stages(after, held, 2)
 
     def exports(stage: list[dict[str, Any]], name: str) -> set[str]:
         claims = next(one for one in stage if one["name"] == name)
@@ -279,9 +279,9 @@ def test_what_is_new_is_exported_before_it_is_imported_and_what_goes_stays_until
 def test_nothing_is_pushed_where_every_server_holds_it_and_all_of_it_where_one_does_not() -> None:
     claims = [*decoded(TOPOLOGY).values()]
     held = {one["sub"]: [one, {**one, "iat": 7, "jti": "x"}] for one in claims}
-    assert stages(claims, held, 2) == []
-    assert len(stages(claims, held, 3)) == 1
-    new = stages(claims, {}, 2)
+    assert push_stages(claims, held, 2) == []
+    assert len(push_stages(claims, held, 3)) == 1
+    new = push_stages(claims, {}, 2)
     assert [len(stage) for stage in new] == [len(claims), len(claims)]
     assert not any(one["nats"].get("imports") for one in new[0])
 
@@ -292,5 +292,5 @@ def test_exports_of_somebody_else_are_not_kept_while_others_change() -> None:
         {**one, "iss": "OTHER", "nats": {**one["nats"], "exports": [{"type": "service", "subject": ">"}]}}
         for one in claims
     ]
-    for stage in stages(claims, {one["sub"]: [one, one] for one in foreign}, 2):
+    for stage in push_stages(claims, {one["sub"]: [one, one] for one in foreign}, 2):
         assert all(other["subject"] != ">" for one in stage for other in one["nats"].get("exports") or ())

@@ -12,10 +12,10 @@ from vstream.topology.stream_config import StreamConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.plan.apply import Applied
+    from vstream.plan.apply import ApplyResult
 
 
-def text(result: Applied, file: str) -> Iterator[Text]:
+def text(result: ApplyResult, file: str) -> Iterator[Text]:
     """What was done, what was not, and what nobody knows. *file* is what servers load."""
     streams = [change for change in result.done if isinstance(change.config, StreamConfig)]
     done = f"Applied: {_count(len(streams), 'stream')}"
@@ -38,15 +38,15 @@ def text(result: Applied, file: str) -> Iterator[Text]:
             yield Text.assemble((f"{label}: ", style), names, more)
     if result.mappings_pending:
         yield from _yours(file)
-    for shut in result.shut:
+    for shut in result.gate_timeouts:
         yield Text.assemble(("Stopped before a gate: ", "bold yellow"), f"until {shut.gate}.")
         yield Text(f"  {shut.missing}")
-    if result.shut:
+    if result.gate_timeouts:
         yield Text("Nothing is lost. Run `vstream apply` again once that has changed: it goes on from here.")
-    if result.waits_for:
+    if result.unread_servers:
         yield Text(
             "Nothing was removed: it is not known whether the mappings of "
-            f"{', '.join(result.waits_for)} still lead there."
+            f"{', '.join(result.unread_servers)} still lead there."
         )
 
 

@@ -12,13 +12,13 @@ from vstream.cli.views import plan as plan_view
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.plan.importing.topology import Imported
+    from vstream.plan.importing.topology import ImportedTopology
 
 _MOST = 20
 """Leftovers that are shown: the file has all."""
 
 
-def text(found: Imported) -> Iterator[Text]:
+def text(found: ImportedTopology) -> Iterator[Text]:
     """What the topology says, what it does not, and what a plan would change."""
     models = Counter(found.streams.values())
     kinds = ", ".join(f"{number:,} {model}" for model, number in sorted(models.items())) or "none"

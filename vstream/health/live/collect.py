@@ -31,7 +31,7 @@ from vstream.jetstream import error_codes, monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live import observe
-from vstream.plan.live.loaded_rules import hidden_accounts, loaded_on
+from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
 from vstream.topology.model import Routing
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
@@ -299,7 +299,7 @@ class _SnapshotCollector:
             return None
         try:
             account = await asyncio.shield(self._account)
-            return await loaded_on(url, account, hidden_accounts(self._topology), self._left())
+            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left())
         except ServerError:
             return {}  # no such account there: nothing has used it since the server started
 

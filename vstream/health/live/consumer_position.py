@@ -17,7 +17,7 @@ from vstream.health.live.lag import get_message
 from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.consumer_failover import Landing, Position, Step, Walk, filters_of, takes
+from vstream.plan.consumer_failover import BackwardScan, Landing, Position, StoredMessage, filters_of, takes
 from vstream.topology import naming
 from vstream.topology.model import Role
 from vstream.topology.stream_config import source_name
@@ -93,7 +93,7 @@ async def resume_sequence(
         steps = [step async for step in _backwards(connection, name, last, max(floor, first - 1), (), _of_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
-    walk = Walk(at.origins, taken, filters)
+    walk = BackwardScan(at.origins, taken, filters)
     if not walk.is_over:
         async for step in _backwards(connection, name, last, first - 1, tuple(at.origins), _of_leader):
             walk.take(step)
@@ -120,11 +120,11 @@ async def _of_leader(connection: Connection, stream: str, seq: int, patience: fl
 
 async def _backwards(
     connection: Connection, name: str, last: int, before: int, origins: tuple[str, ...], read: Callable[..., Any]
-) -> AsyncIterator[Step]:
+) -> AsyncIterator[StoredMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
     for top in range(last, before, -_AT_ONCE):
         wanted = range(top, max(before, top - _AT_ONCE), -1)
         for found in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in wanted)):
             if found is not None:
                 origin, seq = origin_of(found.headers, origins, taker=name)
-                yield Step(seq=found.seq, subject=found.subject, origin=origin, origin_seq=seq or 0)
+                yield StoredMessage(seq=found.seq, subject=found.subject, origin=origin, origin_seq=seq or 0)

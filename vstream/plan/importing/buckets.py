@@ -10,7 +10,7 @@ from vstream.topology.model import Role
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from vstream.plan.importing.recognise import Virtual
+    from vstream.plan.importing.recognise import RecognisedStream
 
 Data = dict[str, Any]
 _SAME = ("consistency", "home", "virtual_name", "regions", "storage", "replicas", "compression", "placement_tags", "description", "metadata")  # fmt: skip
@@ -18,7 +18,7 @@ _SAME = ("consistency", "home", "virtual_name", "regions", "storage", "replicas"
 _TAKES_PUBLISHES = frozenset({Role.WRITE, Role.ORIGIN})
 
 
-def place(one: Virtual) -> tuple[str, str] | None:
+def bucket_place(one: RecognisedStream) -> tuple[str, str] | None:
     """Where the language says the bucket that *one* may be: `kv` or `objects`, and its name. None if it is a stream."""
     # Streams that are read by mappings are no buckets for clients (VS144).
     if not one.consistency.has_origin and not one.is_order_named:
@@ -30,7 +30,7 @@ def place(one: Virtual) -> tuple[str, str] | None:
     return None
 
 
-def said(one: Virtual, stream: Data) -> Data:
+def bucket_settings(one: RecognisedStream, stream: Data) -> Data:
     """What a bucket says, if it is one, that is the virtual stream *one*, of which *stream* says it as a stream."""
     has: Data = canonical(next(part.stream.config.fields for part in one.parts if part.role in _TAKES_PUBLISHES))
     levels = {**stream.get("read", {}), **stream.get("write", {}), **stream}

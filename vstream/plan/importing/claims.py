@@ -22,7 +22,7 @@ AT_ITS_CLUSTER = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MatchedStream:
     """One physical stream of a virtual one. *place* is a region, the stretch cluster, or `AT_ITS_CLUSTER`."""
 
     virtual: str
@@ -31,14 +31,16 @@ class Part:
     stream: ObservedStream
 
 
-def claims(streams: Mapping[str, ObservedStream], owner: str | None) -> tuple[list[Part], list[Leftover]]:
+def match_streams(
+    streams: Mapping[str, ObservedStream], owner: str | None
+) -> tuple[list[MatchedStream], list[Leftover]]:
     """
     The parts that virtual streams have among *streams*, and what is marked in a way that cannot be.
 
     Those marked by the topology *owner* are what they say; those that no topology has marked are told by how they are
     wired. Streams of other topologies are nobody's.
     """
-    parts: list[Part] = []
+    parts: list[MatchedStream] = []
     leftovers: list[Leftover] = []
     others = Counter[str]()
     for name, one in sorted(streams.items()):
@@ -60,29 +62,29 @@ def claims(streams: Mapping[str, ObservedStream], owner: str | None) -> tuple[li
     return parts, leftovers
 
 
-def named(virtual: str, role: Role, place: str) -> str:
+def stream_name(virtual: str, role: Role, place: str) -> str:
     """What a physical stream of *virtual* is called. An ordering stream can be called like the virtual one instead."""
     return virtual if role is Role.ORIGIN else f"{virtual}-{role.value}-{place}"
 
 
-def _marked(one: ObservedStream) -> Part | None:
+def _marked(one: ObservedStream) -> MatchedStream | None:
     marks = one.config.metadata
     role = next((role for role in Role if role.value == marks.get(ROLE_KEY)), None)
     virtual, place = marks.get(STREAM_KEY), marks.get(REGION_KEY)
     if role is None or not virtual or not place:
         return None
-    names = {named(virtual, role, place), *([virtual] if role is Role.ORDER else [])}
+    names = {stream_name(virtual, role, place), *([virtual] if role is Role.ORDER else [])}
     if one.config.name not in names:
         return None
-    return Part(virtual=virtual, role=role, place=place, stream=one)
+    return MatchedStream(virtual=virtual, role=role, place=place, stream=one)
 
 
-def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[Part]:
+def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[MatchedStream]:
     """What is called and wired as physical streams are: a name alone says nothing."""
     readers = [part for name, one in sorted(streams.items()) if (part := _reader(name, one))]
     mirrored = {part.stream.config.mirror_name for part in readers}
     readers += [
-        Part(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=one)
+        MatchedStream(virtual=name, role=Role.ORDER, place=AT_ITS_CLUSTER, stream=one)
         for name, one in sorted(streams.items())
         if name in mirrored
         and any(source.startswith(f"{name}-{Role.WRITE.value}-") for source in one.config.source_names)
@@ -94,12 +96,12 @@ def _wired(streams: Mapping[str, ObservedStream]) -> Iterator[Part]:
             continue
         split = _split(name, Role.WRITE)
         if split and name in sourced:
-            yield Part(virtual=split[0], role=Role.WRITE, place=split[1], stream=one)
+            yield MatchedStream(virtual=split[0], role=Role.WRITE, place=split[1], stream=one)
         elif name in mirrored:
-            yield Part(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=one)
+            yield MatchedStream(virtual=name, role=Role.ORIGIN, place=AT_ITS_CLUSTER, stream=one)
 
 
-def _reader(name: str, one: ObservedStream) -> Part | None:
+def _reader(name: str, one: ObservedStream) -> MatchedStream | None:
     """The stream called *name* if it is one that is read from, or decides on an order."""
     config = one.config
     for role in (Role.READ, Role.ORDER):
@@ -111,7 +113,7 @@ def _reader(name: str, one: ObservedStream) -> Part | None:
         mirror = config.mirror_name or ""
         is_fed = any(source.startswith(write) for source in config.source_names)
         if is_fed or (role is Role.READ and (mirror == virtual or mirror.startswith(order))):
-            return Part(virtual=virtual, role=role, place=place, stream=one)
+            return MatchedStream(virtual=virtual, role=role, place=place, stream=one)
     return None
 
 

@@ -21,8 +21,8 @@ from vstream.topology.naming import physical_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from vstream.plan.importing.found import Found, Way
-    from vstream.plan.importing.recognise import Recognised, Virtual
+    from vstream.plan.importing.found import ClusterEndpoint, Discovered
+    from vstream.plan.importing.recognise import RecognisedStream, RecognisedTopology
     from vstream.topology.model import Endpoint, Topology, VirtualStream
 
 Data = dict[str, Any]
@@ -35,7 +35,7 @@ _MERGED = frozenset({"metadata", "config"})
 _WORD = {Role.WRITE: "write", Role.ORIGIN: "write", Role.ORDER: "order", Role.READ: "read"}
 
 
-def document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Leftover]]:
+def topology_document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[Leftover]]:
     """
     The topology called *name* as plain data, and which consumers it does not say.
 
@@ -52,7 +52,7 @@ def document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Left
         ) from error
 
 
-def _document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Leftover]]:
+def _document(name: str, found: Discovered, seen: RecognisedTopology) -> tuple[Data, list[Leftover]]:
     said: dict[str, dict[tuple[Role, str], Data]] = {one.name: _ages(one) for one in seen.virtual}
     consumers = {one.name: _consumers(one, found, name) for one in seen.virtual}
     durables = {one: durable for one, (durable, _) in consumers.items()}
@@ -64,16 +64,16 @@ def _document(name: str, found: Found, seen: Recognised) -> tuple[Data, list[Lef
     return _with_buckets(written, seen), [leftover for _, some in consumers.values() for leftover in some]
 
 
-def _ages(one: Virtual) -> dict[tuple[Role, str], Data]:
+def _ages(one: RecognisedStream) -> dict[tuple[Role, str], Data]:
     """How long write streams keep their messages: the one thing that has to be said."""
     return {
-        (part.role, part.place): settings.age(part.stream.config.fields)
+        (part.role, part.place): settings.max_age(part.stream.config.fields)
         for part in one.parts
         if part.role in {Role.WRITE, Role.ORIGIN}
     }
 
 
-def _elsewhere(one: Virtual, found: Found, reads: Collection[str]) -> Iterator[Leftover]:
+def _elsewhere(one: RecognisedStream, found: Discovered, reads: Collection[str]) -> Iterator[Leftover]:
     """Durables on streams that no client of a region is sent to."""
     for part in one.parts:
         stream = part.stream.config.name
@@ -83,15 +83,15 @@ def _elsewhere(one: Virtual, found: Found, reads: Collection[str]) -> Iterator[L
             yield Leftover(kind="consumer", name=f"{stream} > {name}", what=what, do=do)
 
 
-def _with_buckets(written: Data, seen: Recognised) -> Data:
+def _with_buckets(written: Data, seen: RecognisedTopology) -> Data:
     """*written*, with those streams below `kv` and `objects` that are buckets, as clients would make them."""
     for one in seen.virtual:
-        where = buckets.place(one)
+        where = buckets.bucket_place(one)
         stream = written["streams"][one.name]
         if where is None or "consumers" in stream:
             continue
         part, name = where
-        bucket = buckets.said(one, stream)
+        bucket = buckets.bucket_settings(one, stream)
         others = {key: value for key, value in written["streams"].items() if key != one.name}
         trial = {**written, "streams": others, part: {**written.get(part, {}), name: bucket}}
         if _says_all(trial, one):
@@ -99,7 +99,7 @@ def _with_buckets(written: Data, seen: Recognised) -> Data:
     return written
 
 
-def _says_all(trial: Data, one: Virtual) -> bool:
+def _says_all(trial: Data, one: RecognisedStream) -> bool:
     """Whether *trial* says all of the virtual stream *one*."""
     try:
         topology = _resolved(trial)
@@ -109,7 +109,7 @@ def _says_all(trial: Data, one: Virtual) -> bool:
     return virtual.subjects == one.subjects and not any(True for _ in _unsaid(virtual, one))
 
 
-def _settle(written: Data, seen: Recognised, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
+def _settle(written: Data, seen: RecognisedTopology, said: Mapping[str, dict[tuple[Role, str], Data]]) -> bool:
     """Say what physical streams have, and would not have yet. Whether that was anything."""
     virtual = {one.name: one for one in _resolved(written).streams}
     more = False
@@ -133,19 +133,19 @@ def _resolved(written: Data) -> Topology:
     return decode.resolve(expand_buckets(TopologyDocument.model_validate({**written, "streams": streams})))
 
 
-def _unsaid(virtual: VirtualStream, one: Virtual) -> Iterator[tuple[Role, str, Data]]:
+def _unsaid(virtual: VirtualStream, one: RecognisedStream) -> Iterator[tuple[Role, str, Data]]:
     """What the physical streams of *one* have, and *virtual*, as the topology has it yet, does not say."""
     has = {part.stream.config.name: part.stream.config.fields for part in one.parts}
     for part in virtual.physical:
         fields = has.get(physical_name(virtual, part.role, part.place))
-        if fields is not None and (new := settings.different(fields, part.settings.fields, part.role)):
+        if fields is not None and (new := settings.differing_settings(fields, part.settings.fields, part.role)):
             yield part.role, part.place, new
 
 
 def _written(
     name: str,
-    found: Found,
-    seen: Recognised,
+    found: Discovered,
+    seen: RecognisedTopology,
     said: Mapping[str, Mapping[tuple[Role, str], Data]],
     durables: Mapping[str, Data],
 ) -> Data:
@@ -162,7 +162,7 @@ def _written(
     }
 
 
-def _region(region: str, cluster: str, found: Found) -> Data:
+def _region(region: str, cluster: str, found: Discovered) -> Data:
     own = sorted((server for server in found.servers if server.cluster == cluster), key=lambda one: one.name)
     asked, number = servers_in(cluster, found)
     # One entry for each server, or none: who was not asked may have others.
@@ -178,7 +178,7 @@ def _region(region: str, cluster: str, found: Found) -> Data:
     }
 
 
-def _stretch(seen: Recognised) -> Data:
+def _stretch(seen: RecognisedTopology) -> Data:
     members, regions = seen.places.members, tuple(seen.places.regions)
     cluster = seen.places.stretch
     return {
@@ -187,10 +187,10 @@ def _stretch(seen: Recognised) -> Data:
     }
 
 
-def _connect(found: Found, seen: Recognised) -> Data:
+def _connect(found: Discovered, seen: RecognisedTopology) -> Data:
     """How each region is reached, with the monitoring address of every server there."""
     connect = {}
-    for way in found.ways:
+    for way in found.endpoints:
         region = seen.places.region_at(way.cluster)
         if region is not None:
             monitors = [*_monitors(found, seen, way)]
@@ -198,7 +198,7 @@ def _connect(found: Found, seen: Recognised) -> Data:
     return connect
 
 
-def _monitors(found: Found, seen: Recognised, way: Way) -> Iterator[str]:
+def _monitors(found: Discovered, seen: RecognisedTopology, way: ClusterEndpoint) -> Iterator[str]:
     region = seen.places.region_at(way.cluster)
     for server in sorted(found.servers, key=lambda one: one.name):
         member = naming.stretch_server_name(seen.places.stretch or "", region or "")
@@ -219,7 +219,9 @@ def _endpoint(endpoint: Endpoint) -> Data:
     return {"urls": list(endpoint.urls), **{key: value for key, value in said.items() if value}}
 
 
-def _stream(one: Virtual, seen: Recognised, said: Mapping[tuple[Role, str], Data], durables: Data) -> Data:
+def _stream(
+    one: RecognisedStream, seen: RecognisedTopology, said: Mapping[tuple[Role, str], Data], durables: Data
+) -> Data:
     general, overrides = _levels(one, said)
     everywhere = one.regions == tuple(seen.places.regions)
     return {
@@ -237,7 +239,7 @@ def _stream(one: Virtual, seen: Recognised, said: Mapping[tuple[Role, str], Data
     }
 
 
-def _counts(one: Virtual) -> bool:
+def _counts(one: RecognisedStream) -> bool:
     """Whether what takes its writes stores sums."""
     return any(
         part.stream.config.fields.get("allow_msg_counter") is True
@@ -246,7 +248,7 @@ def _counts(one: Virtual) -> bool:
     )
 
 
-def _levels(one: Virtual, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
+def _levels(one: RecognisedStream, said: Mapping[tuple[Role, str], Data]) -> tuple[Data, dict[str, Data]]:
     """What is said of a stream as a whole, and of single regions: what most of them have is said once."""
     general: Data = {}
     overrides: dict[str, Data] = {}
@@ -288,7 +290,7 @@ def _usual(values: Iterable[Any]) -> Any:
     return max(listed, key=listed.count)
 
 
-def _consumers(one: Virtual, found: Found, owner: str) -> tuple[Data, list[Leftover]]:
+def _consumers(one: RecognisedStream, found: Discovered, owner: str) -> tuple[Data, list[Leftover]]:
     """
     The durables of a virtual stream that the topology can say, by name, and those that it does not.
 
@@ -302,7 +304,7 @@ def _consumers(one: Virtual, found: Found, owner: str) -> tuple[Data, list[Lefto
         for name, consumer in found.consumers.get(stream, {}).items():
             if consumer.config.owner not in {None, owner}:
                 continue
-            durables.setdefault(name, {})[region] = settings.consumer(consumer.config.fields)
+            durables.setdefault(name, {})[region] = settings.consumer_settings(consumer.config.fields)
             marked[name] += consumer.config.owner == owner
     told: Data = {}
     for name, by_region in sorted(durables.items()):
@@ -317,7 +319,7 @@ def _consumers(one: Virtual, found: Found, owner: str) -> tuple[Data, list[Lefto
     return told, leftovers
 
 
-def _read_in(one: Virtual, region: str) -> str:
+def _read_in(one: RecognisedStream, region: str) -> str:
     """The physical stream that is read from in *region*."""
     read = f"{one.name}-{Role.READ.value}-{region}"
     return read if any(part.stream.config.name == read for part in one.parts) else one.name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundServer:
+class DiscoveredServer:
     """One server that was asked itself."""
 
     name: str
@@ -28,7 +28,7 @@ class FoundServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ClusterEndpoint:
     """How the servers of a cluster are reached."""
 
     cluster: str
@@ -40,13 +40,13 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Discovered:
     """Everything that one account has on servers of one super-cluster."""
 
     streams: Mapping[str, ObservedStream]
-    ways: tuple[Way, ...]
+    endpoints: tuple[ClusterEndpoint, ...]
     """At least one, and one for each cluster."""
-    servers: tuple[FoundServer, ...] = ()
+    servers: tuple[DiscoveredServer, ...] = ()
     consumers: Mapping[str, Mapping[str, ObservedConsumer]] = field(default_factory=dict)
     """Durables by their stream and name, of the streams that clients may read from."""
     rules: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)

@@ -14,13 +14,13 @@ from vstream.topology.model import Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from vstream.plan.importing.claims import Part
-    from vstream.plan.importing.found import Found, FoundServer
+    from vstream.plan.importing.claims import MatchedStream
+    from vstream.plan.importing.found import Discovered, DiscoveredServer
     from vstream.topology.stream_config import ObservedStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class RegionLayout:
     """The regions by name, each with its cluster, and the stretch cluster with the regions that its members stand in."""
 
     regions: Mapping[str, str]
@@ -39,10 +39,10 @@ def cluster_of(stream: ObservedStream) -> str | None:
     return str(meant) if meant else stream.cluster
 
 
-def servers_in(cluster: str, found: Found) -> tuple[int, int]:
+def servers_in(cluster: str, found: Discovered) -> tuple[int, int]:
     """How many servers of *cluster* were asked, and how many it has at least."""
     asked = sum(one.cluster == cluster for one in found.servers)
-    heard = [way.servers for way in found.ways if way.cluster == cluster]
+    heard = [way.servers for way in found.endpoints if way.cluster == cluster]
     replicas = [
         int(str(one.config.fields.get("num_replicas") or 1))
         for one in found.streams.values()
@@ -51,24 +51,28 @@ def servers_in(cluster: str, found: Found) -> tuple[int, int]:
     return asked, max(asked, *heard, *replicas, 1)
 
 
-def places(found: Found, parts: Sequence[Part]) -> tuple[Places, list[Leftover]]:
+def locate_regions(found: Discovered, parts: Sequence[MatchedStream]) -> tuple[RegionLayout, list[Leftover]]:
     """The regions and the stretch cluster of *parts* and of the servers that were found."""
     votes: dict[str, Counter[str]] = {}
     for part in parts:
         # A server on its own says nothing of clusters.
-        cluster = cluster_of(part.stream) or found.ways[0].cluster
+        cluster = cluster_of(part.stream) or found.endpoints[0].cluster
         if part.role in {Role.WRITE, Role.READ}:
             votes.setdefault(part.place, Counter())[cluster] += 1
     regions = {region: seen.most_common(1)[0][0] for region, seen in votes.items()}
     stretch, unsure = _stretch(found, parts, regions)
-    named = {way.cluster: way.region for way in found.ways if way.region}
-    heard = [*(way.cluster for way in found.ways), *(str(cluster_of(part.stream)) for part in parts), *found.clusters]
+    named = {way.cluster: way.region for way in found.endpoints if way.region}
+    heard = [
+        *(way.cluster for way in found.endpoints),
+        *(str(cluster_of(part.stream)) for part in parts),
+        *found.clusters,
+    ]
     for cluster in dict.fromkeys(heard):
         if cluster not in {*regions.values(), stretch, "None"}:
             regions[named.get(cluster, cluster)] = cluster
-    order = [way.cluster for way in found.ways]
+    order = [way.cluster for way in found.endpoints]
     ordered = sorted(regions.items(), key=lambda one: (order.index(one[1]) if one[1] in order else len(order), one[0]))
-    told = Places(regions=dict(ordered), stretch=stretch, members=())
+    told = RegionLayout(regions=dict(ordered), stretch=stretch, members=())
     leftovers = []
     if unsure:
         do = "if it is one cluster across regions, make it `stretch`, and the streams `consistency: stretch`"
@@ -77,7 +81,7 @@ def places(found: Found, parts: Sequence[Part]) -> tuple[Places, list[Leftover]]
     return replace(told, members=tuple(one for one in told.regions if one in members)), leftovers
 
 
-def settled(part: Part, where: Places) -> Part:
+def with_region(part: MatchedStream, where: RegionLayout) -> MatchedStream:
     """*part* with its place: an unmarked origin or order is in the region, or the stretch cluster, whose cluster it is in."""
     if part.place != AT_ITS_CLUSTER:
         return part
@@ -85,7 +89,9 @@ def settled(part: Part, where: Places) -> Part:
     return replace(part, place=where.region_at(cluster) or cluster or "")
 
 
-def _stretch(found: Found, parts: Sequence[Part], regions: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _stretch(
+    found: Discovered, parts: Sequence[MatchedStream], regions: Mapping[str, str]
+) -> tuple[str | None, str | None]:
     """The cluster that spans regions, and one of which it cannot be told whether it does."""
     known = set(regions.values())
     for role in (Role.ORDER, Role.ORIGIN):
@@ -98,24 +104,24 @@ def _stretch(found: Found, parts: Sequence[Part], regions: Mapping[str, str]) ->
                 return cluster, None
             if not _is_region(found, cluster, part):
                 return None, cluster
-    named = {*regions, *(way.cluster for way in found.ways)}
+    named = {*regions, *(way.cluster for way in found.endpoints)}
     others = sorted({one.cluster for one in found.servers if one.cluster} - known - named)
     return next((one for one in others if _is_stretch(found, one, named)), None), None
 
 
-def _is_stretch(found: Found, cluster: str, regions: Iterable[str]) -> bool:
+def _is_stretch(found: Discovered, cluster: str, regions: Iterable[str]) -> bool:
     """Whether its servers are named as vstream names members, or stand beside those of regions."""
     members = {naming.stretch_server_name(cluster, region) for region in regions}
     beside = {one.beside for one in found.servers if one.cluster == cluster}
     return any(one.name in members for one in found.servers if one.cluster == cluster) or bool(beside - {None, cluster})
 
 
-def _is_region(found: Found, cluster: str, part: Part) -> bool:
+def _is_region(found: Discovered, cluster: str, part: MatchedStream) -> bool:
     """Whether clients were told to connect there, or vstream has marked it."""
-    return cluster in {way.cluster for way in found.ways} or part.place not in {AT_ITS_CLUSTER, cluster}
+    return cluster in {way.cluster for way in found.endpoints} or part.place not in {AT_ITS_CLUSTER, cluster}
 
 
-def _stands_in(server: FoundServer, where: Places) -> str | None:
+def _stands_in(server: DiscoveredServer, where: RegionLayout) -> str | None:
     """The region that a member of the stretch cluster stands in."""
     by_name = {naming.stretch_server_name(where.stretch or "", region): region for region in where.regions}
     return by_name.get(server.name) or where.region_at(server.beside)

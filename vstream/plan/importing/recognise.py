@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.plan.importing.claims import claims
+from vstream.plan.importing.claims import match_streams
 from vstream.plan.importing.found import Leftover
-from vstream.plan.importing.places import Places, places, settled
+from vstream.plan.importing.places import RegionLayout, locate_regions, with_region
 from vstream.topology import naming
 from vstream.topology.fields import STREAM_PATTERN
 from vstream.topology.model import Consistency, Naming, Role
@@ -17,8 +17,8 @@ from vstream.topology.model import Consistency, Naming, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from vstream.plan.importing.claims import Part
-    from vstream.plan.importing.found import Found
+    from vstream.plan.importing.claims import MatchedStream
+    from vstream.plan.importing.found import Discovered
 
 Lead = tuple[str, str]
 """The cluster whose clients a rule is for, and the region whose write stream it leads to."""
@@ -26,7 +26,7 @@ _WILDCARD = re.compile(r"\{\{\s*wildcard\(\s*([0-9]+)\s*\)\s*\}\}", re.IGNORECAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Virtual:
+class RecognisedStream:
     """A virtual stream as it runs."""
 
     name: str
@@ -34,29 +34,29 @@ class Virtual:
     subjects: tuple[str, ...]
     """Empty if nothing says what clients publish on."""
     regions: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[MatchedStream, ...]
     home: str | None = None
     is_order_named: bool = False
     takes_over: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recognised:
+class RecognisedTopology:
     """All that a topology could say of what runs, and what it cannot."""
 
-    places: Places
+    places: RegionLayout
     naming: Naming
-    virtual: tuple[Virtual, ...]
+    virtual: tuple[RecognisedStream, ...]
     leftovers: tuple[Leftover, ...]
 
 
-def recognise(found: Found, owner: str | None) -> Recognised:
+def recognise(found: Discovered, owner: str | None) -> RecognisedTopology:
     """The virtual streams of the topology *owner*, and those that nobody has marked."""
-    parts, leftovers = claims(found.streams, owner)
-    where, unsure = places(found, parts)
-    by_name: dict[str, list[Part]] = {}
+    parts, leftovers = match_streams(found.streams, owner)
+    where, unsure = locate_regions(found, parts)
+    by_name: dict[str, list[MatchedStream]] = {}
     for part in parts:
-        by_name.setdefault(part.virtual, []).append(settled(part, where))
+        by_name.setdefault(part.virtual, []).append(with_region(part, where))
     kind = _naming(parts)
     led = _led(found)
     virtual, taken = [], set[str]()
@@ -73,12 +73,12 @@ def recognise(found: Found, owner: str | None) -> Recognised:
         taken |= {part.stream.config.name for part in some}
     leftovers.extend([*unsure, *_dangling(virtual, found)])
     leftovers.extend(_plain(found, taken, {one.takes_over for one in virtual}, {one.name for one in leftovers}))
-    return Recognised(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
+    return RecognisedTopology(places=where, naming=kind, virtual=tuple(virtual), leftovers=tuple(leftovers))
 
 
 def _virtual(
-    name: str, parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]
-) -> Virtual | None:
+    name: str, parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
+) -> RecognisedStream | None:
     roles = {part.role for part in parts}
     origin = next((part for part in parts if part.role is Role.ORIGIN), None)
     mirrored = {part.stream.config.mirror_name for part in parts if part.role is Role.READ}
@@ -92,7 +92,7 @@ def _virtual(
     else:
         return None
     has = {part.place for part in parts}
-    return Virtual(
+    return RecognisedStream(
         name=name,
         consistency=model,
         subjects=subjects,
@@ -104,17 +104,17 @@ def _virtual(
     )
 
 
-def _of_order(name: str, parts: Iterable[Part]) -> tuple[str, ...]:
+def _of_order(name: str, parts: Iterable[MatchedStream]) -> tuple[str, ...]:
     """What an ordering stream that carries the virtual *name* says itself that clients publish on."""
     return next((_listed(part) for part in parts if part.stream.config.name == name), ())
 
 
-def _listed(part: Part) -> tuple[str, ...]:
+def _listed(part: MatchedStream) -> tuple[str, ...]:
     subjects = part.stream.config.fields.get("subjects")
     return tuple(str(one) for one in subjects) if isinstance(subjects, list | tuple) else ()
 
 
-def _naming(parts: Iterable[Part]) -> Naming:
+def _naming(parts: Iterable[MatchedStream]) -> Naming:
     """The naming that most write streams have."""
     blog = Counter(
         all(one.split(".")[1:2] == [part.place] for one in _listed(part)) and not _is_isolated(part)
@@ -124,11 +124,13 @@ def _naming(parts: Iterable[Part]) -> Naming:
     return Naming.BLOG if blog[True] > blog[False] else Naming.ISOLATED
 
 
-def _is_isolated(part: Part) -> bool:
+def _is_isolated(part: MatchedStream) -> bool:
     return _listed(part) == (naming.physical_subject(Naming.ISOLATED, part.virtual, part.place, ">"),)
 
 
-def _subjects(parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[tuple[str, Lead]]) -> tuple[str, ...]:
+def _subjects(
+    parts: Sequence[MatchedStream], where: RegionLayout, kind: Naming, led: Sequence[tuple[str, Lead]]
+) -> tuple[str, ...]:
     """What clients publish on: with the blog's naming the write streams say it, else the loaded rules that lead to them."""
     writes = [part for part in parts if part.role is Role.WRITE]
     if kind is Naming.BLOG:
@@ -139,7 +141,7 @@ def _subjects(parts: Sequence[Part], where: Places, kind: Naming, led: Sequence[
     return tuple(dict.fromkeys(source for source, lead in led if lead in wanted))
 
 
-def _led(found: Found) -> Mapping[str, list[tuple[str, Lead]]]:
+def _led(found: Discovered) -> Mapping[str, list[tuple[str, Lead]]]:
     """By virtual stream, the subjects that mapping rules lead to its isolated write streams, and where each leads."""
     led: dict[str, list[tuple[str, Lead]]] = {}
     for rules in found.rules.values():
@@ -155,7 +157,7 @@ def _led(found: Found) -> Mapping[str, list[tuple[str, Lead]]]:
     return led
 
 
-def _transformed(parts: Iterable[Part]) -> Iterable[str]:
+def _transformed(parts: Iterable[MatchedStream]) -> Iterable[str]:
     """The subjects that sources look for, in their order: it is that of the topology."""
     for part in parts:
         sources = part.stream.config.fields.get("sources")
@@ -171,7 +173,7 @@ def _numbered(subject: str) -> str:
     return _WILDCARD.sub(r"$\1", subject)
 
 
-def _taken_over(name: str, parts: Sequence[Part]) -> str | None:
+def _taken_over(name: str, parts: Sequence[MatchedStream]) -> str | None:
     """The plain stream that every read stream sources beside the write streams."""
     prefix = f"{name}-{Role.WRITE.value}-"
     others = [
@@ -183,7 +185,7 @@ def _taken_over(name: str, parts: Sequence[Part]) -> str | None:
     return min(common) if common else None
 
 
-def _dangling(virtual: Iterable[Virtual], found: Found) -> Iterable[Leftover]:
+def _dangling(virtual: Iterable[RecognisedStream], found: Discovered) -> Iterable[Leftover]:
     """Sources of streams that do not exist."""
     for one in virtual:
         for part in one.parts:
@@ -195,7 +197,7 @@ def _dangling(virtual: Iterable[Virtual], found: Found) -> Iterable[Leftover]:
                     yield Leftover(kind="field", name=config.name, what=what, do=do)
 
 
-def _plain(found: Found, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
+def _plain(found: Discovered, taken: set[str], taken_over: set[str | None], said: set[str]) -> Iterable[Leftover]:
     """Streams that are no part of a virtual one."""
     for name, one in sorted(found.streams.items()):
         if name in taken or name in taken_over or name in said or one.config.owner is not None:

@@ -61,7 +61,7 @@ _OF_VSTREAM = "vstream."
 _OF_SERVERS = "_nats."
 
 
-def different(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
+def differing_settings(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) -> Data:
     """
     What to say of a physical stream that *has* these fields, and would have the fields *would* if nothing were said.
 
@@ -83,7 +83,7 @@ def different(has: Mapping[str, Json], would: Mapping[str, Json], role: Role) ->
     return said
 
 
-def age(fields: Mapping[str, Json]) -> Data:
+def max_age(fields: Mapping[str, Json]) -> Data:
     """How long a stream with these *fields* keeps its messages, said in any case."""
     return {"max_age": _age(int(str(fields.get("max_age") or 0)))}
 
@@ -128,7 +128,7 @@ _UNSAYABLE = (
 """A consumer that pushes, or one that begins at a message, which is another one in each region."""
 
 
-def consumer(fields: Mapping[str, Json]) -> Data | None:
+def consumer_settings(fields: Mapping[str, Json]) -> Data | None:
     """What to say of a durable with these *fields*, None if the language cannot say it."""
     found, default = consumers.canonical(fields), consumers.canonical(_CONSUMER_DEFAULT)
     written = fields.get("metadata")

@@ -20,7 +20,7 @@ _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _BYTE, _PLANE = 0xFF, 0xFFFF
 
 
-def text(document: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
+def write_yaml(document: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str], tail: Iterable[str]) -> str:
     """
     The YAML of *document*, with comments: those of *head* above it, those of *tail* below.
 
@@ -47,11 +47,11 @@ def _block(key: str, value: Any, depth: int, beside: Mapping[str, str], above: s
     """One key on a line, or on several if it is a map that is too long for one."""
     path = f"{above}.{key}" if above else key
     indent = "  " * depth
-    line = f"{indent}{flow(key)}: {flow(value)}"
+    line = f"{indent}{flow_value(key)}: {flow_value(value)}"
     comment = f"   {_comment(beside[path])}" if path in beside else ""
     is_stream = above == "streams"
     if isinstance(value, dict) and value and (is_stream or len(line) > _WIDTH or _has_comment(path, beside)):
-        yield f"{indent}{flow(key)}:{comment}"
+        yield f"{indent}{flow_value(key)}:{comment}"
         for name, inner in value.items():
             yield from _block(name, inner, depth + 1, beside, path)
     else:
@@ -62,7 +62,7 @@ def _has_comment(path: str, beside: Mapping[str, str]) -> bool:
     return any(one.startswith(f"{path}.") for one in beside)
 
 
-def flow(value: Any) -> str:
+def flow_value(value: Any) -> str:
     """*value* on one line."""
     match value:
         case None:
@@ -70,9 +70,9 @@ def flow(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case dict():
-            return "{" + ", ".join(f"{flow(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
+            return "{" + ", ".join(f"{flow_value(key)}: {flow_value(inner)}" for key, inner in value.items()) + "}"
         case list():
-            return "[" + ", ".join(map(flow, value)) + "]"
+            return "[" + ", ".join(map(flow_value, value)) + "]"
         case str():
             return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
         case _:
@@ -90,7 +90,7 @@ def _code(character: str) -> str:
     return f"\\u{number:04x}" if number <= _PLANE else f"\\U{number:08x}"
 
 
-def remarks(leftovers: Iterable[Leftover]) -> Iterator[str]:
+def leftover_lines(leftovers: Iterable[Leftover]) -> Iterator[str]:
     """What runs and is not in the document, as lines."""
     found = list(leftovers)
     if not found:

@@ -10,11 +10,11 @@ from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import RULE, kind_of
 from vstream.plan.diff import Observed, diff
-from vstream.plan.importing.document import document
+from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.found import Leftover
 from vstream.plan.importing.places import servers_in
 from vstream.plan.importing.recognise import recognise
-from vstream.plan.importing.text import remarks, text
+from vstream.plan.importing.text import leftover_lines, write_yaml
 from vstream.topology import naming
 from vstream.topology.model import Role, Routing
 from vstream.topology.stream_config import ROUTING_KEY
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vstream.diagnostics import Diagnostic
-    from vstream.plan.importing.found import Found
-    from vstream.plan.importing.recognise import Recognised
+    from vstream.plan.importing.found import Discovered
+    from vstream.plan.importing.recognise import RecognisedTopology
     from vstream.plan.plan import Plan
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
@@ -39,7 +39,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportedTopology:
     """A topology that was written from what runs."""
 
     name: str
@@ -71,7 +71,7 @@ class Imported:
         }
 
 
-def imported(found: Found, *, name: str | None, file: str) -> Imported:
+def import_topology(found: Discovered, *, name: str | None, file: str) -> ImportedTopology:
     """
     The topology called *name* that says what was *found*, to be written to *file*.
 
@@ -81,8 +81,8 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
     check_routing(found)
     called = name or _owner(found)
     seen = recognise(found, called)
-    data, unsaid = document(called, found, seen)
-    checked = load(text(data, (), {}, ()).encode(), file)
+    data, unsaid = topology_document(called, found, seen)
+    checked = load(write_yaml(data, (), {}, ()).encode(), file)
     leftovers = [*seen.leftovers, *unsaid, *_unknown(found, seen)]
     topology = None if any(one.is_error for one in checked.diagnostics) else checked.topology
     plan = None
@@ -90,7 +90,9 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
         wanted = render_bundle(topology)
         plan = _plan(topology, wanted, found)
         leftovers += [*_other_rules(wanted, plan, found), *_kept(plan)]
-    written = text(data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), remarks(leftovers))
+    written = write_yaml(
+        data, _head(found), dict((*_beside(found, seen), *_beside_buckets(data))), leftover_lines(leftovers)
+    )
     owners = {part.stream.config.owner for one in seen.virtual for part in one.parts}
     owners |= {
         one.config.owner
@@ -100,7 +102,7 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
         for one in some.values()
         if one.config.durable == durable
     }
-    return Imported(
+    return ImportedTopology(
         name=called,
         text=written,
         naming=seen.naming.value,
@@ -113,21 +115,21 @@ def imported(found: Found, *, name: str | None, file: str) -> Imported:
     )
 
 
-def check_routing(found: Found) -> None:
+def check_routing(found: Discovered) -> None:
     """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
     marks = {one.config.metadata.get(ROUTING_KEY) for one in found.streams.values()}
     marked = [routing for routing in Routing if routing is not Routing.MAPPED and routing.value in marks]
     if marked:
-        raise refused(*marked)
+        raise unsupported_routing(*marked)
     for rules in found.rules.values():
         for destinations in rules.values():
             for one in destinations:
                 for prefix, routings in _OTHERS.items():
                     if one.rpartition(" ")[2].startswith(prefix):
-                        raise refused(*routings)
+                        raise unsupported_routing(*routings)
 
 
-def refused(*routings: Routing) -> RefusedError:
+def unsupported_routing(*routings: Routing) -> RefusedError:
     """Why a layout of other *routings* is not imported."""
     listed = " or ".join(f"`routing: {one.value}`" for one in routings)
     return RefusedError(
@@ -136,7 +138,7 @@ def refused(*routings: Routing) -> RefusedError:
     )
 
 
-def _owner(found: Found) -> str:
+def _owner(found: Discovered) -> str:
     owners = Counter(one.config.owner for one in found.streams.values() if one.config.owner)
     if len(owners) > 1:
         listed = ", ".join(f"`{owner}` ({count} streams)" for owner, count in sorted(owners.items()))
@@ -144,7 +146,7 @@ def _owner(found: Found) -> str:
     return next(iter(owners), found.lab or UNNAMED)
 
 
-def _plan(topology: Topology, wanted: Bundle, found: Found) -> Plan:
+def _plan(topology: Topology, wanted: Bundle, found: Discovered) -> Plan:
     return diff(
         topology.name,
         wanted.streams,
@@ -158,13 +160,13 @@ def _plan(topology: Topology, wanted: Bundle, found: Found) -> Plan:
     )
 
 
-def _unread(topology: Topology, found: Found) -> tuple[str, ...]:
+def _unread(topology: Topology, found: Discovered) -> tuple[str, ...]:
     """Servers of which nobody said what they have loaded."""
     number = len(topology.seats) - len(found.rules) - len(found.unread)
     return (*found.unread, *((f"{number} without a monitoring address",) if number > 0 else ()))
 
 
-def _other_rules(wanted: Bundle, plan: Plan, found: Found) -> Iterator[Leftover]:
+def _other_rules(wanted: Bundle, plan: Plan, found: Discovered) -> Iterator[Leftover]:
     """Loaded rules that the topology does not have: those that lead elsewhere stay, the others the plan removes."""
     ours = {one.source for one in wanted.mappings} | {one.source for one in plan.rules}
     others: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -184,7 +186,7 @@ def _kept(plan: Plan) -> Iterator[Leftover]:
         yield Leftover(kind="field", name=note.name, what=note.text)
 
 
-def _unknown(found: Found, seen: Recognised) -> Iterator[Leftover]:
+def _unknown(found: Discovered, seen: RecognisedTopology) -> Iterator[Leftover]:
     """What the servers did not say, and a topology needs."""
     for one in seen.virtual:
         if not one.subjects:
@@ -194,7 +196,7 @@ def _unknown(found: Found, seen: Recognised) -> Iterator[Leftover]:
                 do = "no mapping rule leads to its write streams: fill it in by hand"
             yield Leftover(kind="subjects", name=one.name, what=what, do=do)
     if found.lab is None:
-        reached = {way.cluster for way in found.ways}
+        reached = {way.cluster for way in found.endpoints}
         for region, cluster in seen.places.regions.items():
             if cluster not in reached:
                 what = "no connection leads there"
@@ -208,7 +210,7 @@ def _unknown(found: Found, seen: Recognised) -> Iterator[Leftover]:
         yield Leftover(kind="region", name=seen.places.stretch, what=what, do=do)
 
 
-def _head(found: Found) -> Iterator[str]:
+def _head(found: Discovered) -> Iterator[str]:
     yield "Written by `vstream import` from what runs. Look at every comment, then: vstream validate, vstream plan"
     if found.lab is None:
         yield "Not on the servers' word: host names, ports and disks. Regions have a number of servers; list host names"
@@ -216,7 +218,7 @@ def _head(found: Found) -> Iterator[str]:
     yield "No server knows the subjects that probes may publish on: see `canary` in docs/topology.md."
 
 
-def _beside(found: Found, seen: Recognised) -> Iterator[tuple[str, str]]:
+def _beside(found: Discovered, seen: RecognisedTopology) -> Iterator[tuple[str, str]]:
     unsure = False
     for region, cluster in seen.places.regions.items():
         asked, number = servers_in(cluster, found)

@@ -13,9 +13,9 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
 from vstream.plan.account_entries import RULE, kind_of
-from vstream.plan.importing.found import Found, FoundServer, Way
-from vstream.plan.importing.topology import refused
-from vstream.plan.live.loaded_rules import leads_elsewhere, loaded_on
+from vstream.plan.importing.found import ClusterEndpoint, Discovered, DiscoveredServer
+from vstream.plan.importing.topology import unsupported_routing
+from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import account_name
 from vstream.topology.model import Routing
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
@@ -33,9 +33,9 @@ _PAUSE = 0.5
 _IN_FLIGHT = 32
 
 
-async def find(
+async def discover(
     ways: Sequence[tuple[str, Endpoint]], monitors: Sequence[str] = (), *, lab: str | None = None, timeout: float
-) -> Found:
+) -> Discovered:
     """
     Everything that the account of *ways* has: pairs of what a way is called, and how servers are reached on it.
 
@@ -60,14 +60,14 @@ async def find(
     read = [answer for answer in answers if answer is not None]
     monitored = {server.name for server, _, _ in read}
     connected = [
-        FoundServer(name=one.server_name, cluster=one.cluster, version=_version(one.server_version))
+        DiscoveredServer(name=one.server_name, cluster=one.cluster, version=_version(one.server_version))
         for one in connections
         if one.server_name not in monitored
     ]
-    return Found(
+    return Discovered(
         streams=streams,
         consumers=consumers,
-        ways=tuple(_ways(connections, ways, is_lab=lab is not None)),
+        endpoints=tuple(_ways(connections, ways, is_lab=lab is not None)),
         servers=(*(server for server, _, _ in read), *connected),
         rules={server.name: rules for server, rules, _ in read},
         clusters=tuple(dict.fromkeys(cluster for _, _, heard in read for cluster in heard)),
@@ -76,13 +76,15 @@ async def find(
     )
 
 
-def _ways(connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]], *, is_lab: bool) -> Iterable[Way]:
+def _ways(
+    connections: Sequence[Connection], ways: Sequence[tuple[str, Endpoint]], *, is_lab: bool
+) -> Iterable[ClusterEndpoint]:
     """One way for each cluster. Two that lead to one cluster are one with more addresses, if they are alike."""
-    found: dict[str, Way] = {}
+    found: dict[str, ClusterEndpoint] = {}
     for connection, (label, endpoint) in zip(connections, ways, strict=True):
         cluster = connection.cluster or connection.server_name
         servers = len(connection.known_addresses)
-        way = Way(cluster=cluster, endpoint=endpoint, region=label if is_lab else None, servers=servers)
+        way = ClusterEndpoint(cluster=cluster, endpoint=endpoint, region=label if is_lab else None, servers=servers)
         before = found.get(cluster)
         if (
             before is not None
@@ -101,7 +103,7 @@ async def _account(connections: Sequence[Connection]) -> str:
     """The account of all of *connections*. Raises VstreamError if it is not one."""
     names = await asyncio.gather(*map(account_name, connections))
     if len(set(names)) > 1 and all(name.startswith(REGION_ACCOUNT_PREFIX) for name in names):
-        raise refused(Routing.REGIONAL)
+        raise unsupported_routing(Routing.REGIONAL)
     for connection, name in zip(connections, names, strict=True):
         if name != names[0]:
             raise VstreamError(
@@ -113,7 +115,7 @@ async def _account(connections: Sequence[Connection]) -> str:
 
 def _check_domains(connections: Iterable[Connection]) -> None:
     if len({one.domain for one in connections}) > 1:
-        raise refused(Routing.DOMAINS)
+        raise unsupported_routing(Routing.DOMAINS)
 
 
 async def _streams(admin: JetStreamAdmin) -> Mapping[str, ObservedStream]:
@@ -158,7 +160,7 @@ async def _consumers(
 
 async def _server(
     url: str, beside: str | None, account: str, timeout: float
-) -> tuple[FoundServer, Mapping[str, tuple[str, ...]], tuple[str, ...]] | None:
+) -> tuple[DiscoveredServer, Mapping[str, tuple[str, ...]], tuple[str, ...]] | None:
     """
     The server that monitors at *url*: itself, the rules that it has loaded, and the clusters that it knows.
 
@@ -167,7 +169,7 @@ async def _server(
     try:
         said, loaded, gateways = await asyncio.gather(
             monitoring.get(url, "/varz", timeout),
-            loaded_on(url, account, (), timeout),
+            read_loaded_rules(url, account, (), timeout),
             monitoring.outbound_gateways(url, timeout),
         )
         told = await monitoring.varz(url, timeout)
@@ -176,9 +178,9 @@ async def _server(
     except ServerError as error:
         raise VstreamError(f"what monitors at {url} has no account `{account}`: {error}") from error
     if leads_elsewhere(loaded) and await _has_hidden_accounts(url, timeout):
-        raise refused(Routing.ACCOUNTS)
+        raise unsupported_routing(Routing.ACCOUNTS)
     tags = said.get("tags")
-    server = FoundServer(
+    server = DiscoveredServer(
         name=told.server_name,
         cluster=told.cluster,
         version=_version(told.version),

@@ -56,7 +56,7 @@ class _Stream:
     """Whether all of its replicas are as far as its leader."""
 
 
-class LiveGauges:
+class LiveGateChecker:
     """Gauges over one connection, whose account's streams of all clusters answer to it."""
 
     def __init__(self, connection: Connection) -> None:
@@ -88,7 +88,7 @@ class LiveGauges:
             case _:
                 assert_never(gate.kind)
 
-    async def starts(self, reader: str) -> Mapping[str, int]:
+    async def start_sequences(self, reader: str) -> Mapping[str, int]:
         """See Gauges. What came after that was written down is found in the reader itself, which is at rest."""
         found = await self._stream(reader)
         noted = seed_region.positions(found.config.metadata)
@@ -98,7 +98,7 @@ class LiveGauges:
         # Of a stream that sources nothing, a mirror has the very sequences.
         return {**starts, mirrored: found.last_seq + 1} if mirrored is not None and mirrored in noted else starts
 
-    async def after(self, origin: str, readers: Sequence[str]) -> int:
+    async def sequence_after(self, origin: str, readers: Sequence[str]) -> int:
         """See Gauges. 1 where nothing of it is left in any of them: then they do not know any more where they were."""
         cursors, _ = await self.cursors(origin, readers)
         return max((seq or 0 for seq in cursors.values()), default=0) + 1
@@ -119,7 +119,7 @@ class LiveGauges:
             known = max(known, last + reader.lags.get(origin, 0))
         return found, max(0, known - max((seq or 0 for seq in found.values()), default=0))
 
-    async def ends(self, reader: str) -> Mapping[str, int]:
+    async def end_sequences(self, reader: str) -> Mapping[str, int]:
         """
         See Gauges.
 

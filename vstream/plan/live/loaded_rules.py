@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
-from vstream.plan.account_entries import Entries, account_loaded, account_signed, entries
+from vstream.plan.account_entries import Entries, entries, read_account, read_signed_account
 from vstream.plan.diff import spell
 from vstream.topology import naming
 from vstream.topology.accounts import ShareKind
@@ -67,7 +67,7 @@ def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] |
     return tuple(sorted(found - {*hidden_accounts(topology)}))
 
 
-async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
+async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeout: float) -> Entries:
     """
     What the server that monitors at *url* has loaded for *account*: its mapping rules.
 
@@ -83,8 +83,8 @@ async def loaded_on(url: str, account: str, hidden: Sequence[str], timeout: floa
     )
     ours = frozenset((account, *hidden))
     details = ((account, detail), *zip(apart, others, strict=True)) if hidden else ()
-    loaded = [account_loaded(name, one, ours) for name, one in details if one is not None]
-    dead = await idle(url, loaded, timeout)
+    loaded = [read_account(name, one, ours) for name, one in details if one is not None]
+    dead = await unserved_accounts(url, loaded, timeout)
     return {
         **_rules(
             {
@@ -112,8 +112,8 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
     names = {key: str(one.get("name_tag") or key) for key, one in details.items()}
     if not _is_regional(names[account]):
         names[account] = naming.CLIENT_ACCOUNT
-    loaded = {key: account_signed(names[key], one, names) for key, one in details.items()}
-    dead = await idle(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
+    loaded = {key: read_signed_account(names[key], one, names) for key, one in details.items()}
+    dead = await unserved_accounts(url, [replace(one, name=key) for key, one in loaded.items()], timeout)
     mapped = {names[key]: one for key, one in details.items() if key == account or _is_regional(names[key])}
     return {
         **_rules(mapped),
@@ -141,7 +141,7 @@ def _rules(details: Mapping[str, Mapping[str, Any]]) -> Entries:
     }
 
 
-async def idle(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
+async def unserved_accounts(url: str, accounts: Sequence[Account], timeout: float) -> frozenset[str]:
     """
     Those of *accounts* whose imported services the server at *url* knows, and does not serve.
 

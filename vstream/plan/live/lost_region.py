@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from vstream.errors import RefusedError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import Connection
-from vstream.plan.live.gate_checks import LiveGauges
-from vstream.plan.transitions.lost_region import Loss
+from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.transitions.lost_region import RegionLoss
 from vstream.topology import naming
 from vstream.topology.model import Role, Routing
 
@@ -51,11 +51,11 @@ async def require_dead(
                     raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_HINT)
 
 
-async def losses(
+async def measure_losses(
     topology: Topology, regions: Sequence[str], observed: Observed, connection: Connection
-) -> tuple[Loss, ...]:
+) -> tuple[RegionLoss, ...]:
     """What is lost of each write stream in *regions* that another stream sources, or that nobody answers for."""
-    gauges = LiveGauges(connection)
+    gauges = LiveGateChecker(connection)
     found = []
     for stream in topology.streams:
         for region in regions:
@@ -69,7 +69,7 @@ async def losses(
             readers = [one for one, held in seen.items() if held.config.mirror_name is None]
             if name in observed.missing or any(name in seen[one].config.source_names for one in readers):
                 cursors, waiting = await gauges.cursors(name, readers)
-                found.append(Loss(stream=name, region=region, readers=cursors, waiting=waiting))
+                found.append(RegionLoss(stream=name, region=region, readers=cursors, waiting=waiting))
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from vstream.plan.live.loaded_rules import (
     is_reachable,
     leads_elsewhere,
     leaving_accounts,
-    loaded_on,
+    read_loaded_rules,
 )
 from vstream.topology import naming
 from vstream.topology.accounts import VSTREAM_USER, regional_user
@@ -415,7 +415,7 @@ async def _server_rules(
 ) -> tuple[monitoring.Varz, Mapping[str, tuple[str, ...]]] | None:
     try:
         return await asyncio.gather(
-            monitoring.varz(url), loaded_on(url, account, hidden_accounts(topology), monitoring.TIMEOUT)
+            monitoring.varz(url), read_loaded_rules(url, account, hidden_accounts(topology), monitoring.TIMEOUT)
         )
     except VstreamError:
         return None

@@ -69,7 +69,7 @@ class SignedAccounts:
             accounts = [one["sub"] for one in self._claims]
             found = await asyncio.gather(*(self._stored(connection, one) for one in accounts))
             stored = dict(zip(accounts, found, strict=True))
-            for stage in stages(self._claims, stored, len(self._servers)):
+            for stage in push_stages(self._claims, stored, len(self._servers)):
                 for claims in stage:
                     await self._push(connection, claims)
                 await asyncio.gather(*(self._wait(url, claims) for url in self._monitors for claims in stage))
@@ -131,7 +131,7 @@ class SignedAccounts:
             await asyncio.sleep(_POLL)
 
 
-class Several:
+class SequentialPush:
     """MappingAdmin for servers that are pushed to one after the other."""
 
     def __init__(self, admins: Sequence[SignedAccounts]) -> None:
@@ -143,7 +143,7 @@ class Several:
             await one.load()
 
 
-def push(
+def account_admin(
     claims: Sequence[Claims],
     signer: Signer,
     *,
@@ -169,10 +169,10 @@ def push(
         )
         for regions in groups
     ]
-    return Several(admins)
+    return SequentialPush(admins)
 
 
-def stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int) -> list[list[Claims]]:
+def push_stages(desired: Sequence[Claims], stored: Mapping[str, Sequence[Claims]], servers: int) -> list[list[Claims]]:
     """What is pushed one after the other to get from what *servers* have *stored*, by account, to *desired*."""
     first: list[Claims] = []
     second: list[Claims] = []
@@ -206,7 +206,7 @@ async def loaded_claims(url: str, account: str, timeout: float) -> Claims | None
     return jwt.decode(token) if token else None
 
 
-def as_system(endpoint: Endpoint, credentials: str) -> Endpoint:
+def with_system_login(endpoint: Endpoint, credentials: str) -> Endpoint:
     """*endpoint*, logging in to the system account with the file *credentials*."""
     known = resolve_context(endpoint) if endpoint.context else endpoint
     return replace(

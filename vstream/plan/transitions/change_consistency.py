@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
 
-def can_turn(
+def can_become_sourced(
     stream: RenderedStream, found: ObservedStream, observed: Mapping[str, ObservedStream], oldest: ServerVersion
 ) -> bool:
     """Whether *found*, a mirror, can become *stream*, which sources, without losing its place."""
@@ -48,7 +48,7 @@ def is_own_origin(stream: RenderedStream, plain: ObservedStream) -> bool:
     )
 
 
-def way_out(
+def hint_for_mirror(
     stream: RenderedStream,
     fields: Sequence[FieldChange],
     observed: Mapping[str, ObservedStream],
@@ -71,7 +71,7 @@ def way_out(
     return None
 
 
-def left_behind(
+def block_abandoned_streams(
     gone: Mapping[str, ObservedStream], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Blocked]:
     """

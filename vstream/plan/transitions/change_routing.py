@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MAPPED = Routing.MAPPED.value
 
 
-def moved(desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
+def block_profile_change(desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
     """
     Streams that the topology has in the layout of another `routing`: nothing may touch them.
 
@@ -94,7 +94,7 @@ _MOVE = (
 )
 
 
-def stranded(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:
+def block_stranded_streams(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:
     """Streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
     for name, one in sorted(observed.items()):
         if name.startswith(FORMER_PREFIX) and one.config.owner != topology:
@@ -112,7 +112,7 @@ _STEPS = (
 )
 
 
-def out_of_reach(
+def block_unreachable_accounts(
     gone: Mapping[str, ObservedStream], accounts: Sequence[Account], domains: Collection[str]
 ) -> Iterator[Blocked]:
     """Of the streams that go, those whose account, or domain, would go before them."""
@@ -130,7 +130,7 @@ def out_of_reach(
             )
 
 
-def unheard(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blocked]:
+def block_unreachable_sources(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blocked]:
     """Streams that would take no more from a domain that the topology does not have, so that nobody can ask it."""
     for change in changes if domains else ():
         for one in change.fields if isinstance(change, Update) else ():
@@ -146,7 +146,7 @@ def unheard(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blo
                 )
 
 
-def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
+def block_mixed_account_changes(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
     """Accounts that are new, where something else goes at the same time."""
     if all(rule.only_adds for rule in rules):
         return
@@ -161,7 +161,7 @@ def in_two_steps(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
             )
 
 
-def half_moved(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
+def block_half_moved_streams(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
     """Streams of a layout that clients have not left yet, or that would be cut off by something else that changes."""
     if all(rule.only_removes for rule in rules):
         return
@@ -183,7 +183,7 @@ def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> boo
     return any(lists_more(one.before, one.after) and lists_more(one.after, one.before) for one in changed)
 
 
-def taken_twice(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> Iterator[Note]:
+def note_duplicate_imports(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> Iterator[Note]:
     """
     What publishers notice of another token for an account whose publishes are imported by hidden ones.
 
@@ -221,7 +221,7 @@ _TAKEN_OUT = (
 _BACK = "notice nothing of this step: they have not left the layout that stays"
 
 
-def noticed(
+def note_profile_change(
     desired: Sequence[RenderedStream], gone: Mapping[str, ObservedStream], unlike: Sequence[RuleChange]
 ) -> Iterator[Note]:
     """What clients notice of the step that is planned, where a topology moves to `accounts` (docs/changes.md)."""

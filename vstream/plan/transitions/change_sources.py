@@ -33,12 +33,12 @@ _BACK = (
 )
 
 
-def changed(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+def reconfigured_sources(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     """The sources among *fields* that change, in contrast to those that come or go."""
     return tuple(one for one in fields if _is_source(one) and one.before is not None and one.after is not None)
 
 
-def drops(fields: Sequence[FieldChange]) -> bool:
+def drops_source(fields: Sequence[FieldChange]) -> bool:
     """Whether a source goes with *fields*."""
     return any(_is_source(one) and one.after is None for one in fields)
 
@@ -48,11 +48,11 @@ def is_stopped(found: ObservedStream) -> bool:
     return bool(seed_region.positions(found.config.metadata)) and not seed_region.is_copy(found)
 
 
-def leaves_out(
+def subject_left_out(
     taker: str, fields: Sequence[FieldChange], observed: Mapping[str, ObservedStream]
 ) -> tuple[str, str] | None:
     """The write stream, and the subjects in it, that a source of *taker* takes and will not take any more."""
-    for one in changed(fields):
+    for one in reconfigured_sources(fields):
         if not (isinstance(one.before, dict) and isinstance(one.after, dict)):
             continue
         origin = source_name(one.before, taker)
@@ -85,9 +85,11 @@ def _is_extended(change: FieldChange) -> bool:
     return len(after) > len(before) > 0 and all(one in after for one in before)
 
 
-def stop(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool) -> Update:
+def stop_sources(
+    stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
+) -> Update:
     """*found* without the sources that change. It becomes vstream's, so that whatever happens, the next run goes on."""
-    going = changed(fields)
+    going = reconfigured_sources(fields)
     names = {source_name(one.before, found.config.name) for one in going if isinstance(one.before, dict)}
     sources = found.config.fields.get("sources")
     kept = (
@@ -114,7 +116,7 @@ def stop(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldCh
     )
 
 
-def source(update: Update) -> Update:
+def start_sources(update: Update) -> Update:
     """
     *update*, which changes sources of a stream that has stopped, or will have.
 

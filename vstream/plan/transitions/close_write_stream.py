@@ -30,7 +30,7 @@ CLOSED = f"{PHYSICAL_PREFIX}.closed"
 """What a closed write stream listens on begins with this. Users may not publish there."""
 
 
-def closed(
+def close_before_delete(
     deletes: Sequence[Delete], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
 ) -> Iterator[Update]:
     """Of *deletes*, the streams that others read, that clients can reach, and that are open."""

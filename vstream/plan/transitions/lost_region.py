@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
+class DeadStream:
     """A stream that was in a region which is given up. Its name is all that is left of it."""
 
     name: str
@@ -32,7 +32,7 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class RegionLoss:
     """A write stream that is given up, and how far each stream that sources it has come in it; None where that is not known."""
 
     stream: str
@@ -58,10 +58,10 @@ class Loss:
         return text
 
 
-def streams_of(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[Dead, ...]:
+def dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
     """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
     return tuple(
-        Dead(name=name, region=region, role=role)
+        DeadStream(name=name, region=region, role=role)
         for stream in topology.streams
         for region in sorted(regions)
         for role in (Role.READ, Role.WRITE)
@@ -69,7 +69,7 @@ def streams_of(topology: Topology, regions: Collection[str], missing: Collection
     )
 
 
-def given_up(plan: Plan, dead: Sequence[Dead], losses: Sequence[Loss], servers: Collection[str]) -> Plan:
+def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
     """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
     names = {one.name for one in dead} | {one.stream for one in losses}
     deletes = [

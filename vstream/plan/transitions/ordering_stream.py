@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def created(change: Create) -> Iterator[Create | Update]:
+def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
     """*change*, which makes an ordering stream; in two steps if it lists subjects."""
     listed = change.config.fields.get("subjects")
     if not listed:

@@ -83,7 +83,7 @@ def is_copy(found: ObservedStream) -> bool:
     return COPY_KEY in found.config.metadata
 
 
-def begun(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
+def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     """The changes that make *stream*, which does not exist, out of *donor*."""
     copy = _copy_config(stream, donor)
     yield Create(config=copy, region=stream.region, role=stream.role)
@@ -91,7 +91,7 @@ def begun(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     yield _source(stream, ())
 
 
-def resumed(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
+def resume_copy(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
     """What is left to do for a copy that exists; *fields* is how it differs from what *stream* shall be."""
     if found.config.mirror_name is not None:
         yield _stop(stream, found.config.mirror_name)
@@ -107,13 +107,13 @@ def positions(metadata: Mapping[str, str]) -> Mapping[str, int]:
     }
 
 
-def noted(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
+def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     """*config* of a copy that stops, with the sequences *starts* that each source goes on with."""
     written = {f"{FROM_KEY}{name}": str(seq) for name, seq in sorted(starts.items())}
     return StreamConfig(name=config.name, fields={**config.fields, "metadata": {**config.metadata, **written}})
 
 
-def started(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
+def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
     """*config* with each source that *starts* names beginning there, unless its first message is meant."""
     sources = config.fields.get("sources")
     assert isinstance(sources, list)

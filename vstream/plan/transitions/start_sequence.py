@@ -29,7 +29,7 @@ _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
 
 
-def following(
+def attach_readers(
     changes: Sequence[Change],
     desired: Sequence[RenderedStream],
     observed: Mapping[str, ObservedStream],
@@ -53,12 +53,12 @@ def following(
     ]
 
 
-def begun(config: StreamConfig, first_seq: int) -> StreamConfig:
+def with_first_seq(config: StreamConfig, first_seq: int) -> StreamConfig:
     """*config* of a stream whose first message gets *first_seq*."""
     return StreamConfig(name=config.name, fields={**config.fields, "first_seq": first_seq}) if first_seq > 1 else config
 
 
-def kept(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
+def preserve_start_sequences(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
     """
     *desired*, beginning where the stream *before* says that it began, itself and each source of that name.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.topology.stream_config import ObservedStream
 
 
-def problems(desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
+def block_takeovers(desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
     """Read streams whose plain stream is not there, or holds what the virtual stream does not have."""
     for stream in desired:
         plain = stream.takes_over
@@ -53,12 +53,12 @@ def problems(desired: Sequence[RenderedStream], observed: Mapping[str, ObservedS
             )
 
 
-def taken(desired: Sequence[RenderedStream]) -> set[str]:
+def streams_taken_over(desired: Sequence[RenderedStream]) -> set[str]:
     """The plain streams that are taken over, which stay until the topology does not name them any more."""
     return {stream.takes_over for stream in desired if stream.takes_over is not None}
 
 
-def gates(
+def takeover_gates(
     desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream], *, is_mapping: bool
 ) -> Iterator[Gate]:
     """Before clients are sent to the read streams, these hold what the plain stream holds."""
@@ -67,6 +67,6 @@ def gates(
             yield Gate(kind=GateKind.FED, stream=stream.config.name, others=(stream.takes_over,))
 
 
-def existing(gates: Sequence[Gate], known: Collection[str]) -> Iterator[Gate]:
+def without_missing_streams(gates: Sequence[Gate], known: Collection[str]) -> Iterator[Gate]:
     """*gates* but for those that would wait until a stream is drained that does not exist any more."""
     return (gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in known)
