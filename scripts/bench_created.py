@@ -56,7 +56,7 @@ class Found:
 @contextmanager
 def cluster(version: str, directory: Path) -> Iterator[tuple[dict[str, str], str]]:
     """Three servers: where clients reach each, and the monitor of one."""
-    first = ports.choose(len(SERVERS))
+    first = ports.choose_block(len(SERVERS))
     listening = {name: range(first + 4 * number, first + 4 * number + 3) for number, name in enumerate(SERVERS)}
     routes = ", ".join(f"nats-route://{ports.HOST}:{route}" for _, _, route in listening.values())
     with ExitStack() as stack:

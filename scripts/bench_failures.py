@@ -24,7 +24,7 @@ from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.lint.load_scenario import load
 from vstream.runner.runner import run
-from vstream.scenario.model import Trial
+from vstream.scenario.model import ClientOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -93,7 +93,7 @@ class Round:
         """Take in one operation of a client."""
         is_ok, is_here = operation.outcome is Outcome.OK, operation.region == self.region
         if self.tried is not None and is_here and operation.kind is Kind.TRY and _within(self.tried, operation.sent):
-            if operation.subject == Trial.CREATE_CONSUMER.value:
+            if operation.subject == ClientOperation.CREATE_CONSUMER.value:
                 self.created = is_ok and operation.count > 0
         elif not _within(self.window, operation.due):
             return

@@ -165,7 +165,7 @@ class Held:
             with suppress(VstreamError):
                 if record := directory.read():
                     for address in record.servers:
-                        self.ports |= {*ports.of(address), *ports.fronts_of(address)}
+                        self.ports |= {*ports.server_ports(address), *ports.front_ports(address)}
         mine = network(os.getpid())
         self.networks |= {net for one in ours() if (net := network(one.pid)) not in {None, mine} and net is not None}
 
@@ -257,7 +257,7 @@ async def streams_placed(up: subprocess.Popen[str]) -> float | None:
 def first_server() -> float | None:
     """When the first server of the lab was started, as the time of the day."""
     directory = lab_directory(NAME)
-    found = [records.read(directory, server) for server in records.recorded(directory)]
+    found = [records.read(directory, server) for server in records.recorded_servers(directory)]
     times = [one.create_time for one in found if one is not None and one.create_time is not None]
     return min(times, default=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vstream.chaos.blast_radius import Blast, GroupEffect, Quorum, blast
+from vstream.chaos.blast_radius import GroupEffect, Impact, Quorum, assess_impact
 from vstream.cli.views import chaos as view
 from vstream.lint import load_topology
 from vstream.topology.model import Topology
@@ -59,7 +59,7 @@ def test_what_is_left(
     majority: bool,
     refusals: int,
 ) -> None:
-    effects = blast(topology(servers, replicas=replicas), lost=lost, taken=taken)
+    effects = assess_impact(topology(servers, replicas=replicas), lost=lost, taken=taken)
     assert tuple(one.quorum for one in effects.regions) == quorums
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
@@ -67,19 +67,19 @@ def test_what_is_left(
 
 
 def test_of_two_servers_neither_can_be_missed() -> None:
-    effects = blast(topology(1, regions=2), lost=(), taken=("west-1",))
+    effects = assess_impact(topology(1, regions=2), lost=(), taken=("west-1",))
     assert effects.refusals == (
         "the JetStream meta group would have 1 of its 2 servers: no majority, so no leader anywhere",
     )
 
 
 def test_a_refusal_names_every_region_that_would_be_without() -> None:
-    effects = blast(topology(3, replicas=3), lost=WEST[:2], taken=CENTRAL[:2])
+    effects = assess_impact(topology(3, replicas=3), lost=WEST[:2], taken=CENTRAL[:2])
     assert effects.refusals == ("regions `central` and `west` would be without a write quorum at the same time",)
 
 
 def test_a_server_that_is_lost_already_is_not_counted_twice() -> None:
-    effects = blast(topology(3, replicas=3), lost=("west-1",), taken=("west-1", "west-2"))
+    effects = assess_impact(topology(3, replicas=3), lost=("west-1",), taken=("west-1", "west-2"))
     assert effects.meta is not None
     assert (effects.regions[0].left, effects.meta.left, effects.meta.peers) == (1, 7, 9)
 
@@ -91,13 +91,13 @@ def test_the_stretch_cluster_loses_its_member_with_the_region() -> None:
     )
     stretched = load_topology.load(text.encode(), "acme.yaml").require()
     west = (*WEST, "stretch-west")
-    one = blast(stretched, lost=(), taken=west)
+    one = assess_impact(stretched, lost=(), taken=west)
     assert one.stretch == GroupEffect(peers=3, left=2)
     assert one.meta == GroupEffect(peers=12, left=8)
     assert one.refusals == ()
-    two = blast(stretched, lost=west, taken=("stretch-east",))
+    two = assess_impact(stretched, lost=west, taken=("stretch-east",))
     assert two.refusals == ("the stretch cluster would have 1 of its 3 servers: no majority",)
-    assert blast(stretched, lost=(), taken=("west-1",)).stretch == GroupEffect(peers=3, left=3)
+    assert assess_impact(stretched, lost=(), taken=("west-1",)).stretch == GroupEffect(peers=3, left=3)
 
 
 def cut(*pairs: str) -> tuple[tuple[str, str], ...]:
@@ -126,7 +126,7 @@ def test_cut_links_leave_sides(
     majority: bool,
     refusals: int,
 ) -> None:
-    effects = blast(topology(3, replicas=3), lost=(), taken=(), silent=silent, cut=broken)
+    effects = assess_impact(topology(3, replicas=3), lost=(), taken=(), silent=silent, cut=broken)
     assert tuple(one.regions for one in effects.sides) == sides
     assert effects.meta is not None
     assert effects.meta.has_majority is majority
@@ -135,14 +135,14 @@ def test_cut_links_leave_sides(
 
 
 def test_lost_servers_and_cut_links_add_up() -> None:
-    effects = blast(topology(3, replicas=3), lost=(), taken=CENTRAL[:2], silent=WEST_ALONE)
+    effects = assess_impact(topology(3, replicas=3), lost=(), taken=CENTRAL[:2], silent=WEST_ALONE)
     assert effects.meta == GroupEffect(peers=9, left=4)
     assert [(one.servers, one.has_meta_majority) for one in effects.sides] == [(3, False), (4, False)]
     assert len(effects.refusals) == 1
 
 
 def test_what_is_lost_for_good_is_always_more_than_was_asked_for() -> None:
-    effects = blast(topology(3, replicas=3), lost=(), taken=("west-1",), losses=("5 seconds are gone",))
+    effects = assess_impact(topology(3, replicas=3), lost=(), taken=("west-1",), losses=("5 seconds are gone",))
     assert effects.refusals == ("5 seconds are gone",)
 
 
@@ -153,18 +153,18 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
         "streams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
     domains = load_topology.load(text.encode(), "acme.yaml").require()
-    assert said(blast(domains, lost=(), taken=("hub-west",))) == [
+    assert said(assess_impact(domains, lost=(), taken=("hub-west",))) == [
         "west: no hub, nothing is copied from there or to there"
     ]
-    assert said(blast(domains, lost=("hub-west",), taken=("west-1",))) == [
+    assert said(assess_impact(domains, lost=("hub-west",), taken=("west-1",))) == [
         "west: 0 of 1 servers left, 1 of 1 write stream cannot store"
     ]
-    assert said(blast(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
+    assert said(assess_impact(domains, lost=(), taken=(), cut=WEST_ALONE)) == [
         "on one side: west, 1 server, a meta leader in each region",
         "on one side: central, east, 2 servers, a meta leader in each region",
     ]
-    assert said(blast(domains, lost=(), taken=())) == ["every server, and every link"]
+    assert said(assess_impact(domains, lost=(), taken=())) == ["every server, and every link"]
 
 
-def said(effects: Blast) -> list[str]:
+def said(effects: Impact) -> list[str]:
     return [line.plain.strip() for line in view.blast(effects)]

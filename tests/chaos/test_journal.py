@@ -18,8 +18,8 @@ from vstream.chaos import journal
 from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Kill, Pause, Restart
 from vstream.chaos.journal import Journal
-from vstream.chaos.links import Partition, Shape
-from vstream.chaos.target_servers import Site
+from vstream.chaos.links import LinkShape, Partition
+from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.lab import ports
 from vstream.lab.binaries import Program
@@ -27,14 +27,14 @@ from vstream.lab.links.state import Cut, LinkState
 from vstream.lab.state import LabDirectory, LabRecord
 
 
-def site(directory: Path) -> Site:
+def site(directory: Path) -> TargetServers:
     """A lab of three servers of which none runs."""
     place = LabDirectory("a", directory)
     place.create()
     addresses = ports.allocate(topology(3, 1).seats, 14000, place)
     programs = {one.server.name: Program(Path("nats-server"), "2.15.1") for one in addresses}
     record = LabRecord(topology="test", servers=addresses, programs=programs)
-    return Site(
+    return TargetServers(
         servers={one.server.name: one.region for one in addresses},
         clusters={one.server.name: one.cluster_name for one in addresses},
         endpoints={},
@@ -43,8 +43,8 @@ def site(directory: Path) -> Site:
     )
 
 
-def order(where: Site, *, is_forced: bool = False) -> drill.Order:
-    return drill.Order(
+def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
+    return drill.InjectionRequest(
         site=where, topology=topology(3, 1), asked="kill-server r0-0", is_forced=is_forced, on_blast=lambda _: None
     )
 
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     book, first = Journal().opened("kill-region r0", Kill(servers=("r0-0",)))
     book, second = book.opened("pause r1-0", Pause(servers=("r1-0",)))
     slow = {("r0", "r1"): LinkState(delay=0.07, loss=0.05), ("r1", "r0"): LinkState(cut=Cut.DROP)}
-    for fault in (Shape(states=slow), Partition(states=slow), Restart(servers=("r0-0",))):
+    for fault in (LinkShape(states=slow), Partition(states=slow), Restart(servers=("r0-0",))):
         book, _ = book.opened("more", fault)
     book = book.confirmed(second.id)
     journal.write(directory, book)
@@ -105,7 +105,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 ) -> None:
     where = site(tmp_path)
 
-    async def inject(self: Kill, at: Site, name: str) -> str:
+    async def inject(self: Kill, at: TargetServers, name: str) -> str:
         raise LabError("it does not bite")
 
     monkeypatch.setattr(Kill, "inject", inject)
@@ -129,7 +129,7 @@ def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> N
     book, _ = Journal().opened("kill-server r0-0", Kill(servers=("r0-0",)))
     book, _ = book.opened("pause r1-0", Pause(servers=("r1-0",)))
     journal.write(where.directory, book)
-    assert drill.settled(where).faults == ()
+    assert drill.prune_journal(where).faults == ()
 
 
 async def test_healing_nothing_writes_nothing(tmp_path: Path) -> None:

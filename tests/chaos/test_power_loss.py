@@ -56,7 +56,7 @@ async def test_what_was_begun_is_ended_wherever_it_was_cut_off(
         put(place / server, kept="old", grown="more")
     (place / "dead").write_text(json.dumps(dict.fromkeys(FAULT.servers, NOBODY)))
     ran(where.directory, NOBODY)
-    monkeypatch.setattr(start, "spawn", lambda *_: lambda: None)
+    monkeypatch.setattr(start, "start_servers", lambda *_: lambda: None)
     if crash in {"one is next", "one is away", "one is back"}:
         (place / "r0-0").rename(where.directory.next_store("r0-0"))
     if crash in {"one is away", "one is back"}:
@@ -120,5 +120,5 @@ def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     kept = journal.read(where.directory)
     assert kept is not None
     assert kept.faults[0].fault == FAULT
-    assert inject.settled(where).faults == ()
+    assert inject.prune_journal(where).faults == ()
     assert os.listdir(where.directory.faults) == []  # noqa: PTH208

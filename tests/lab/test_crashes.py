@@ -18,18 +18,20 @@ from tests.support.labs import eventually, pids, running_in, silent, states
 from tests.support.paths import ROOT
 from vstream.errors import LabError
 from vstream.lab import lab, records
-from vstream.lab.lab import Progress, Stage
+from vstream.lab.lab import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 
-@pytest.mark.parametrize("stage", [Stage.CONFIGS, Stage.ACCEPTING, Stage.LINKED, Stage.LED])
-async def test_an_interrupted_up_stops_what_it_started(stage: Stage, state: Path, binary: Path) -> None:
+@pytest.mark.parametrize(
+    "stage", [ReadinessStage.CONFIGS, ReadinessStage.ACCEPTING, ReadinessStage.LINKED, ReadinessStage.LED]
+)
+async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, state: Path, binary: Path) -> None:
     reached = asyncio.Event()
 
-    def report(progress: Progress) -> None:
+    def report(progress: ReadinessProgress) -> None:
         if progress.stage is stage:
             reached.set()
 

@@ -16,7 +16,7 @@ from tests.support.labs import eventually, pids, running_in, silent, states
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import binaries, lab, ports
-from vstream.lab.lab import Progress, Stage
+from vstream.lab.lab import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 from vstream.topology.bundle import Artifact, Bundle, ServerAddress
@@ -25,16 +25,16 @@ pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 
 async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Path, binary: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[ReadinessProgress] = []
     status = await lab.up("a", topology(3, 1, name="acme"), render, binary=binary, on_progress=seen.append)
 
-    assert [stage for stage in Stage if Progress(stage, 3, 3) in seen] == [
-        Stage.CONFIGS,
-        Stage.ACCEPTING,
-        Stage.LINKED,
-        Stage.LED,
+    assert [stage for stage in ReadinessStage if ReadinessProgress(stage, 3, 3) in seen] == [
+        ReadinessStage.CONFIGS,
+        ReadinessStage.ACCEPTING,
+        ReadinessStage.LINKED,
+        ReadinessStage.LED,
     ]
-    assert seen == sorted(seen, key=lambda progress: (list(Stage).index(progress.stage), progress.done))
+    assert seen == sorted(seen, key=lambda progress: (list(ReadinessStage).index(progress.stage), progress.done))
     assert (status.name, status.topology, status.running) == ("a", "acme", 3)
     assert [(server.name, server.region) for server in status.servers] == [
         ("r0-0", "r0"),
@@ -42,7 +42,9 @@ async def test_three_regions_come_up_ready_and_go_down_within_a_second(state: Pa
         ("r2-0", "r2"),
     ]
     assert {server.version for server in status.servers} == {binaries.version_of(binary)}
-    assert all(ports.FIRST <= port < ports.END for server in status.servers for port in ports.of(server.address))
+    assert all(
+        ports.FIRST <= port < ports.END for server in status.servers for port in ports.server_ports(server.address)
+    )
     for region, endpoint in lab.endpoints("a").items():
         meta = await monitoring.meta(endpoint.monitor[0])
         assert meta is not None
@@ -97,7 +99,7 @@ async def test_two_labs_live_side_by_side(state: Path, binary: Path) -> None:
         lab.up("b", topology(1, 1), render, binary=binary, on_progress=silent),
     )
     assert [(status.name, status.running) for status in lab.list_labs()] == [("a", 2), ("b", 1)]
-    used = [port for name in ("a", "b") for address in lab.addresses(name) for port in ports.of(address)]
+    used = [port for name in ("a", "b") for address in lab.addresses(name) for port in ports.server_ports(address)]
     assert len(used) == len(set(used)) == 12
     await lab.down("a")
     assert [(status.name, status.running) for status in lab.list_labs()] == [("a", 0), ("b", 1)]
@@ -150,7 +152,7 @@ async def test_a_taken_port_moves_the_lab_to_another_block(binary: Path) -> None
     with socket.create_server(("127.0.0.1", before.gateway)):
         await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
     (after,) = lab.addresses("a")
-    assert before.gateway not in ports.of(after)
+    assert before.gateway not in ports.server_ports(after)
     await lab.down("a")
 
 
@@ -166,7 +168,7 @@ async def test_a_port_that_is_taken_after_it_was_chosen_costs_one_more_attempt(b
     stolen = thieves[0].getsockname()[1]
     thieves[0].close()
     assert status.running == 2
-    assert stolen not in {port for address in lab.addresses("a") for port in ports.of(address)}
+    assert stolen not in {port for address in lab.addresses("a") for port in ports.server_ports(address)}
     await lab.down("a")
 
 

@@ -32,32 +32,32 @@ def listener() -> Iterator[socket.socket]:
 
 
 def test_the_first_lab_starts_at_14000(all_free: None) -> None:
-    assert ports.choose(9) == 14000
+    assert ports.choose_block(9) == 14000
 
 
 def test_ports_of_other_labs_are_left_to_them(all_free: None) -> None:
-    assert ports.choose(9, reserved={14003}) == 14100
+    assert ports.choose_block(9, reserved={14003}) == 14100
 
 
 def test_a_lab_with_many_servers_takes_several_blocks(all_free: None) -> None:
-    assert ports.choose(30, reserved={14110}) == 14200
+    assert ports.choose_block(30, reserved={14110}) == 14200
 
 
 def test_a_retry_skips_blocks(all_free: None) -> None:
-    assert ports.choose(9, reserved={14100}, skip=2) == 14300
+    assert ports.choose_block(9, reserved={14100}, skip=2) == 14300
 
 
 def test_a_port_that_somebody_listens_on_moves_the_whole_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "is_free", lambda port: port != 14035)
-    assert ports.choose(9) == 14100
-    assert ports.choose(8) == 14000
+    assert ports.choose_block(9) == 14100
+    assert ports.choose_block(8) == 14000
 
 
 def test_no_port_of_the_ephemeral_range_is_ever_chosen(all_free: None) -> None:
-    assert ports.choose(1, reserved=range(14000, 32700)) == 32700
-    assert ports.choose(17, reserved=range(14000, 32700)) + 17 * 4 == ports.END
+    assert ports.choose_block(1, reserved=range(14000, 32700)) == 32700
+    assert ports.choose_block(17, reserved=range(14000, 32700)) + 17 * 4 == ports.END
     with pytest.raises(LabError, match="no 72 consecutive ports are free between 14000 and 32767"):
-        ports.choose(18, reserved=range(14000, 32700))
+        ports.choose_block(18, reserved=range(14000, 32700))
 
 
 def test_a_listened_port_is_not_free(listener: socket.socket) -> None:
@@ -69,8 +69,8 @@ def test_a_listened_port_is_not_free(listener: socket.socket) -> None:
 
 def test_each_server_gets_four_ports_of_its_own_on_loopback() -> None:
     addresses = ports.allocate(topology(2, 2).seats, 14000, DIRECTORY)
-    assert list(ports.of(addresses[0])) == [14000, 14001, 14002, 14003]
-    assert list(range(14000, 14016)) == [port for address in addresses for port in ports.of(address)]
+    assert list(ports.server_ports(addresses[0])) == [14000, 14001, 14002, 14003]
+    assert list(range(14000, 14016)) == [port for address in addresses for port in ports.server_ports(address)]
     assert {"127.0.0.1"} == {address.host for address in addresses}
     assert [address.server.name for address in addresses] == ["r0-0", "r0-1", "r1-0", "r1-1"]
     assert addresses[3].store_dir == "/state/labs/x/data/r1-1"

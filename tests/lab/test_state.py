@@ -109,11 +109,11 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
 
 
 async def test_only_one_command_changes_a_lab_and_the_other_is_told_which(directory: LabDirectory) -> None:
-    async with directory.locked():
+    async with directory.lock():
         with pytest.raises(LabError, match=f"lab `x` is being changed by process {os.getpid()}"):
-            async with directory.locked():
+            async with directory.lock():
                 pass
-    async with directory.locked():
+    async with directory.lock():
         pass
 
 
@@ -129,7 +129,7 @@ def test_a_killed_holder_leaves_the_lab_to_the_next(directory: LabDirectory) -> 
 
 
 async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: LabDirectory) -> None:
-    async with directory.locked():
+    async with directory.lock():
         directory.write(a_record(directory))
         waiting = asyncio.create_task(_hold(directory))
         await asyncio.sleep(0)
@@ -139,7 +139,7 @@ async def test_who_waited_for_a_lab_that_was_purged_gets_a_whole_one(directory: 
 
 
 async def _hold(directory: LabDirectory) -> None:
-    async with directory.locked():
+    async with directory.lock():
         assert directory.conf.is_dir()
 
 
@@ -166,7 +166,7 @@ def test_a_process_with_other_arguments_is_no_server_although_it_names_the_confi
     assert reader.stdout is not None
     assert reader.stdout.readline() == "up\n"
     assert config in psutil.Process(reader.pid).cmdline()
-    assert not records.scan(directory)
+    assert not records.scan_processes(directory)
     reader.communicate()
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_server_record_is_no_record_but_is_known(directory: LabDirecto
     directory.create()
     (directory.run / "r0-0.json").write_text(text)
     assert records.read(directory, "r0-0") is None
-    assert records.recorded(directory) == ("r0-0",)
+    assert records.recorded_servers(directory) == ("r0-0",)
 
 
 def test_a_bundle_on_disk_is_exactly_the_bundle(directory: LabDirectory) -> None:

@@ -133,14 +133,14 @@ def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
 
 def test_a_lab_has_a_password_for_each_user_of_each_region_and_keeps_it(tmp_path: Path) -> None:
     bundle = regional({"foo": MODELS["foo"]})
-    files = {one.path: one.text for one in passwords.completed(tmp_path, bundle)}
+    files = {one.path: one.text for one in passwords.with_passwords(tmp_path, bundle)}
     assert {"passwords-west.cfg", "passwords-east.cfg", "passwords-south.cfg", "system-password.cfg"} <= files.keys()
     for path, text in files.items():
         if "password" in path:
             (tmp_path / path).write_text(text)
     called, password = passwords.login(tmp_path, "app", "east") or ("", "")
     assert (called, password in files["passwords-east.cfg"]) == ("app-east", True)
-    assert {one.path: one.text for one in passwords.completed(tmp_path, bundle)} == files
+    assert {one.path: one.text for one in passwords.with_passwords(tmp_path, bundle)} == files
 
 
 def test_a_command_logs_in_to_each_region_as_its_own_user(monkeypatch: pytest.MonkeyPatch) -> None:

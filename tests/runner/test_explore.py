@@ -13,12 +13,12 @@ from tests.scenario.test_generate import composed
 from vstream.capture.verdict.verdict import Status
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
-from vstream.runner.explore import Bounds, Exploration, Explored, Outcome, explore, outline, seeds
+from vstream.runner.explore import Bounds, Exploration, ExploredRun, RunOutcome, explore, outline, seeds
 from vstream.scenario.model import FaultKind, Inject, Scenario
 
-PASS = Outcome(status=Status.PASS, acknowledged=100)
-FAIL = Outcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
-OTHER = Outcome(status=Status.FAIL, failed=("converged",), measures=frozenset({"converged"}))
+PASS = RunOutcome(status=Status.PASS, acknowledged=100)
+FAIL = RunOutcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
+OTHER = RunOutcome(status=Status.FAIL, failed=("converged",), measures=frozenset({"converged"}))
 FOREVER = 10_000.0
 
 
@@ -32,7 +32,7 @@ class Silent:
     def shrinks(self, number: int, steps: str) -> None:
         self.said.append(f"shrinks {number} {steps}")
 
-    def ended(self, explored: Explored) -> None:
+    def ended(self, explored: ExploredRun) -> None:
         self.said.append(f"ended {explored.number} {explored.outcome.status.value}")
 
 
@@ -46,9 +46,9 @@ def write_capture(directory: Path) -> None:
 
 
 async def explored(
-    out: Path, judge: Callable[[Scenario], Outcome], *, seed: int = 7, bounds: Bounds, is_kept: bool = False
+    out: Path, judge: Callable[[Scenario], RunOutcome], *, seed: int = 7, bounds: Bounds, is_kept: bool = False
 ) -> Exploration:
-    async def run(scenario: Scenario, capture: Path) -> Outcome:
+    async def run(scenario: Scenario, capture: Path) -> RunOutcome:
         write_capture(capture)
         return judge(scenario)
 
@@ -68,7 +68,7 @@ def test_the_seeds_follow_from_one() -> None:
 
 
 async def test_each_scenario_can_be_replayed_and_a_capture_is_kept_of_what_did_not_pass(tmp_path: Path) -> None:
-    outcomes = iter([PASS, Outcome(status=Status.UNKNOWN), PASS])
+    outcomes = iter([PASS, RunOutcome(status=Status.UNKNOWN), PASS])
     found = await explored(tmp_path, lambda _: next(outcomes), bounds=Bounds(seconds=FOREVER, runs=3))
     assert [one.seed for one in found.runs] == seeds(7)[:3]
     for one in found.runs:
@@ -90,7 +90,7 @@ async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
 
 
 async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
-    def judge(scenario: Scenario) -> Outcome:
+    def judge(scenario: Scenario) -> RunOutcome:
         if FaultKind.KILL_REGION in kinds(scenario):
             return FAIL
         return OTHER if FaultKind.ISOLATE in kinds(scenario) else PASS
@@ -121,7 +121,7 @@ async def test_what_does_not_fail_again_is_kept_as_it_is(tmp_path: Path) -> None
 async def test_what_fails_every_other_time_gets_two_chances(tmp_path: Path) -> None:
     count = 0
 
-    def judge(scenario: Scenario) -> Outcome:
+    def judge(scenario: Scenario) -> RunOutcome:
         nonlocal count
         count += 1
         return FAIL if count % 2 else PASS
@@ -137,7 +137,7 @@ async def test_it_does_not_become_short_if_that_is_not_wanted(tmp_path: Path) ->
 
 
 async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp_path: Path) -> None:
-    def judge(_: Scenario) -> Outcome:
+    def judge(_: Scenario) -> RunOutcome:
         raise LabError("no ports are free")
 
     found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=2))
@@ -147,7 +147,7 @@ async def test_a_run_that_could_not_begin_is_unknown_and_the_next_one_begins(tmp
 
 
 async def test_stopped_in_between_it_has_what_had_ended(tmp_path: Path) -> None:
-    async def run(scenario: Scenario, capture: Path) -> Outcome:
+    async def run(scenario: Scenario, capture: Path) -> RunOutcome:
         if len(found.runs) == 2:
             raise asyncio.CancelledError
         return PASS

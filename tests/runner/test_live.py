@@ -31,8 +31,9 @@ from vstream.capture.store import Capture
 from vstream.capture.verdict.check import check
 from vstream.errors import VstreamError
 from vstream.lab import lab
-from vstream.runner.events import Sampled, StepBegan, StepEnded, Worked
+from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
 from vstream.scenario.model import (
+    ClientOperation,
     Converge,
     FaultKind,
     FaultSpec,
@@ -40,7 +41,6 @@ from vstream.scenario.model import (
     Inject,
     ReaderKind,
     Retry,
-    Trial,
     Try,
     Wait,
 )
@@ -65,7 +65,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert {(one.outcome, one.error) for one in capture.operations()} == {(Outcome.OK, None)}
 
     acked = acknowledged(capture)
-    tried = {one.id or "" for one in operations(capture, Kind.TRY) if one.subject == Trial.PUBLISH.value}
+    tried = {one.id or "" for one in operations(capture, Kind.TRY) if one.subject == ClientOperation.PUBLISH.value}
     assert acked
     for found in stored(capture, "read").values():
         assert set(found) == acked | tried
@@ -78,7 +78,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
     assert {one.region for one in capture.samples()} == set(REGIONS)
     assert any(one.control_plane for one in capture.samples())
     assert any(one.links for one in capture.samples())
-    assert {type(event) for event in seen} >= {StepBegan, StepEnded, Worked, Sampled}
+    assert {type(event) for event in seen} >= {StepBegan, StepEnded, WorkerProgress, Sampled}
     assert lab.names() == ()
 
 
@@ -87,9 +87,9 @@ async def test_every_client_operation_is_tried_once_in_each_region(state: Path, 
     capture, _ = await rehearse(wanted, tmp_path / "capture")
     for region in ("west", "east"):
         tried = [(one.subject, one.outcome, one.error) for one in operations(capture, Kind.TRY, region)]
-        assert tried == [(trial.value, Outcome.OK, None) for trial in Trial]
+        assert tried == [(trial.value, Outcome.OK, None) for trial in ClientOperation]
         counts = {one.subject: one.count for one in operations(capture, Kind.TRY, region)}
-        assert (counts[Trial.FETCH.value], counts[Trial.CREATE_CONSUMER.value]) == (1, 1)
+        assert (counts[ClientOperation.FETCH.value], counts[ClientOperation.CREATE_CONSUMER.value]) == (1, 1)
     assert operations(capture, Kind.TRY, "central") == []
 
 
@@ -376,8 +376,19 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
     for region in REGIONS:
         assert {outcome for outcome, _ in during(capture, "alone", region)} == {Outcome.OK}
     works = {one.subject: one.outcome is Outcome.OK for one in operations(capture, Kind.TRY, "west")}
-    assert [works[one.value] for one in (Trial.PUBLISH, Trial.DIRECT_GET, Trial.FETCH, Trial.ACKNOWLEDGE)] == [True] * 4
-    assert [works[one.value] for one in (Trial.CREATE_STREAM, Trial.CREATE_CONSUMER, Trial.LIST_STREAMS)] == [False] * 3
+    assert [
+        works[one.value]
+        for one in (
+            ClientOperation.PUBLISH,
+            ClientOperation.DIRECT_GET,
+            ClientOperation.FETCH,
+            ClientOperation.ACKNOWLEDGE,
+        )
+    ] == [True] * 4
+    assert [
+        works[one.value]
+        for one in (ClientOperation.CREATE_STREAM, ClientOperation.CREATE_CONSUMER, ClientOperation.LIST_STREAMS)
+    ] == [False] * 3
     assert {one.outcome for one in operations(capture, Kind.TRY, "east")} == {Outcome.OK}
     window = next(one for one in capture.windows() if one.name == "matrix")
     last = {one.region: one for one in capture.samples() if one.at <= window.start}

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.rehearsals import HERE, NS, scenario
 from vstream.lint import load_topology
 from vstream.runner import resolve_faults, worker_specs
-from vstream.runner.environment import Stage, topology_of
+from vstream.runner.environment import Environment, topology_of
 from vstream.runner.workload.spec import WorkerSpec
 from vstream.scenario.model import FaultKind, Publishers, ReaderKind, Readers, Retry, Scenario, Workload
 from vstream.topology.model import Endpoint
@@ -45,13 +45,13 @@ def readers(stream: str, kind: ReaderKind, *regions: str) -> Readers:
     return Readers(stream=stream, kind=kind, regions=regions, rate=5, timeout=NS, span=HERE)
 
 
-def staged(wanted: Scenario) -> Stage:
+def staged(wanted: Scenario) -> Environment:
     topology = topology_of(wanted)
     endpoints = {
         region.name: Endpoint(urls=(f"nats://{region.name}:4222",), monitor=(f"http://{region.name}:8222",))
         for region in topology.regions
     }
-    return Stage(
+    return Environment(
         lab="cast",
         topology=topology,
         bundle=load_topology.render_bundle(topology),

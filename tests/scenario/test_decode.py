@@ -18,6 +18,7 @@ from vstream.lint.load_scenario import load
 from vstream.lint.load_topology import load as load_topology
 from vstream.scenario.actions import FAULTS
 from vstream.scenario.model import (
+    ClientOperation,
     Compare,
     Converge,
     FaultKind,
@@ -27,7 +28,6 @@ from vstream.scenario.model import (
     ReaderKind,
     Resync,
     Retry,
-    Trial,
     Try,
     Wait,
 )
@@ -291,7 +291,7 @@ def test_errors_of_the_topology_and_of_the_scenario_are_said_together() -> None:
 
 
 def test_every_operation_of_a_try_step_can_be_expected() -> None:
-    works = ", ".join(f"{trial.value}: true" for trial in Trial)
+    works = ", ".join(f"{trial.value}: true" for trial in ClientOperation)
     assert problems(f"{HEAD}{NAMED}expect:\n  - in: t\n    works: {{{works}}}\n") == ""
 
 

@@ -19,9 +19,9 @@ from vstream.scenario.document import (
     ScenarioDocument,
     StepDocument,
     WorkloadDocument,
-    spelled,
+    yaml_key,
 )
-from vstream.scenario.model import Trial
+from vstream.scenario.model import ClientOperation
 
 TEXT = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TOPOLOGY, *BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
@@ -46,12 +46,12 @@ def test_every_example_is_valid(block: str) -> None:
     ],
 )
 def test_every_key_of_the_language_is_in_it(model: type[BaseModel]) -> None:
-    missing = {key for name in model.model_fields if f"`{(key := spelled(name))}" not in TEXT}
+    missing = {key for name in model.model_fields if f"`{(key := yaml_key(name))}" not in TEXT}
     assert missing == set()
 
 
 def test_every_operation_is_in_it() -> None:
-    assert [trial.value for trial in Trial if f"`{trial.value}`" not in TEXT] == []
+    assert [trial.value for trial in ClientOperation if f"`{trial.value}`" not in TEXT] == []
 
 
 def test_every_code_is_in_it_as_its_manual_page_begins() -> None:

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
 from vstream.lint.load_topology import load as load_topology
-from vstream.scenario.generate import Data, compose, to_yaml
+from vstream.scenario.generate import ScenarioData, generate, to_yaml
 from vstream.scenario.model import Converge, FaultKind, Inject, Measure, Scenario
 from vstream.topology.model import Topology
 
@@ -33,11 +33,11 @@ def topology(file: Path) -> tuple[Topology, Any]:
     return load_topology(content, file.name).require(), yaml.safe_load(content)
 
 
-def composed(seed: int, file: Path = FILES[0]) -> Data:
-    return compose(*topology(file), seed)
+def composed(seed: int, file: Path = FILES[0]) -> ScenarioData:
+    return generate(*topology(file), seed)
 
 
-def loaded(data: Data) -> Scenario:
+def loaded(data: ScenarioData) -> Scenario:
     def read(name: str) -> bytes:
         raise AssertionError(name)
 
@@ -80,13 +80,13 @@ def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> 
 
 def test_links_are_left_alone_if_nothing_carries_them() -> None:
     for seed in range(100):
-        data = compose(*topology(FILES[0]), seed, has_links=False)
+        data = generate(*topology(FILES[0]), seed, has_links=False)
         assert not {"partition", "isolate", "link"} & {key for step in data["steps"] for key in step}
         loaded({**data, "lab": {"links": "none"}})
 
 
 def test_faults_overlap() -> None:
-    def most_open(data: Data) -> int:
+    def most_open(data: ScenarioData) -> int:
         most = opened = 0
         for step in data["steps"]:
             if "heal" in step:
@@ -103,7 +103,7 @@ def test_links_are_touched_only_while_all_of_them_carry_messages_and_in_one_dire
     None
 ):
     for seed in range(300):
-        opened: dict[str, Data] = {}
+        opened: dict[str, ScenarioData] = {}
         for step in composed(seed)["steps"]:
             cuts = [name for name, one in opened.items() if "partition" in one or "isolate" in one]
             if "heal" in step:

@@ -11,35 +11,35 @@ from hypothesis import strategies as st
 from tests.scenario.test_generate import composed
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
-from vstream.scenario.generate import Data, to_yaml
+from vstream.scenario.generate import ScenarioData, to_yaml
 from vstream.scenario.shrink import action, shrink, with_steps
 
 MOST = 500
 
 
-def is_valid(data: Data) -> bool:
+def is_valid(data: ScenarioData) -> bool:
     return not load(to_yaml(data).encode(), "s.yaml", lambda _: b"").diagnostics
 
 
 class Runs:
     """A run that fails if *is_broken*, and how often it was asked."""
 
-    def __init__(self, is_broken: Callable[[Data], bool]) -> None:
+    def __init__(self, is_broken: Callable[[ScenarioData], bool]) -> None:
         self.is_broken = is_broken
-        self.asked: list[Data] = []
+        self.asked: list[ScenarioData] = []
 
-    async def fails(self, data: Data) -> bool:
+    async def fails(self, data: ScenarioData) -> bool:
         self.asked.append(data)
         return self.is_broken(data)
 
 
-def has(data: Data, *words: str) -> bool:
+def has(data: ScenarioData, *words: str) -> bool:
     """Whether *words* are among the actions of *data*, in this order."""
     actions = iter([action(step) for step in data["steps"]])
     return all(any(word == one for one in actions) for word in words)
 
 
-def with_words(*words: str) -> Data:
+def with_words(*words: str) -> ScenarioData:
     """The first composed scenario that has *words*."""
     return next(data for seed in range(10_000) if has(data := composed(seed), *words))
 
@@ -73,7 +73,7 @@ async def test_what_the_failure_needs_of_the_load_stays() -> None:
     data = with_words("kill-region")
     data["workload"]["rate"] = "200/s"
 
-    def is_broken(one: Data) -> bool:
+    def is_broken(one: ScenarioData) -> bool:
         return has(one, "kill-region") and int(one["workload"]["rate"].removesuffix("/s")) >= 50
 
     found = await shrink(data, Runs(is_broken).fails, is_valid=is_valid, most=MOST)
@@ -108,11 +108,11 @@ async def test_a_failure_that_does_not_come_again_leaves_the_scenario_as_it_was(
 
 
 def test_steps_without_what_they_are_about_are_left_out() -> None:
-    data: Data = {
+    data: ScenarioData = {
         "steps": [],
         "expect": [{"in": "b", "converged": "<= 60s"}, {"lost": 0}, {"in": "c", "published": "100%"}],
     }
-    steps: list[Data] = [
+    steps: list[ScenarioData] = [
         {"wait": "1s"},
         {"wait": "2s"},
         {"heal": "a"},

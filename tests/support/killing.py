@@ -8,7 +8,7 @@ from vstream.cli.plan import compare
 from vstream.cli.servers import build_bundle, find_servers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.mappings import LabMappings
-from vstream.lab.remove_servers import LabServers
+from vstream.lab.remove_servers import LabServerAdmin
 from vstream.plan import apply as module
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
@@ -28,7 +28,7 @@ class KilledError(Exception):
 class Mortal:
     """What apply changes the world through: the first request has its effect, and then everything ends."""
 
-    def __init__(self, admin: JetStreamAdmin, mappings: LabMappings, servers: LabServers, done: list[str]) -> None:
+    def __init__(self, admin: JetStreamAdmin, mappings: LabMappings, servers: LabServerAdmin, done: list[str]) -> None:
         self._admin = admin
         self._mappings = mappings
         self._servers = servers
@@ -99,7 +99,7 @@ async def run(
     async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
         admin, mappings = JetStreamAdmin(connection), LabMappings(lab, rendered, lost=lost)
-        servers = LabServers(lab)
+        servers = LabServerAdmin(lab)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)
         applied = await module.apply(
             plan,

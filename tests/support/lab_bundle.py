@@ -102,7 +102,7 @@ async def main(regions: str, servers: str, when: str = "") -> None:
     if when == "die-before-record":
         die_before_completing_a_record()
 
-    def report(progress: lab.Progress) -> None:
+    def report(progress: lab.ReadinessProgress) -> None:
         print(progress.stage.name, progress.done, flush=True)  # noqa: T201
 
     await lab.up("killed", topology(int(regions), int(servers)), render, binary=binaries.locate(), on_progress=report)

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 
 from vstream.jetstream.connection import connection_options
 from vstream.lab import lab
-from vstream.lab.lab import Progress
+from vstream.lab.lab import ReadinessProgress
 
 
 def running_in(directory: Path) -> list[psutil.Process]:
@@ -27,7 +27,7 @@ def running_in(directory: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if names(process)]
 
 
-def silent(_: Progress) -> None:
+def silent(_: ReadinessProgress) -> None:
     pass
 
 

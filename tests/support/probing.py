@@ -56,7 +56,7 @@ def physical(role: Role, region: str) -> str:
 
 
 async def start(binary: Path) -> None:
-    def silent(_: lab.Progress) -> None:
+    def silent(_: lab.ReadinessProgress) -> None:
         pass
 
     await lab.up(LAB, topology(), render, binary=binary, on_progress=silent)

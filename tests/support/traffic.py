@@ -107,7 +107,7 @@ async def ears(name: str) -> AsyncIterator[Ears]:
 def direct(name: str) -> list[tuple[str, str]]:
     """The servers of different regions of lab *name* that are connected without a proxy in between."""
     addresses = lab.addresses(name)
-    owner = {port: address for address in addresses for port in ports.of(address)}
+    owner = {port: address for address in addresses for port in ports.server_ports(address)}
     found = []
     for address in addresses:
         process = NatsServer(lab_directory(name), address.server.name).process()

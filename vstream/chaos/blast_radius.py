@@ -67,7 +67,7 @@ class SideEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blast:
+class Impact:
     """Everything that the fault takes, and why it would be more than was asked for."""
 
     regions: tuple[RegionEffect, ...]
@@ -84,7 +84,7 @@ class Blast:
     refusals: tuple[str, ...]
 
 
-def blast(
+def assess_impact(
     topology: Topology,
     *,
     lost: Collection[str],
@@ -92,7 +92,7 @@ def blast(
     silent: Collection[Pair] = (),
     cut: Collection[Pair] = (),
     losses: Sequence[str] = (),
-) -> Blast:
+) -> Impact:
     """
     What it means to take the servers *taken* and the links *cut* from *topology*, where *lost* and *silent* are missing.
 
@@ -102,7 +102,7 @@ def blast(
     that is lost already. What is lost for good is always more than was asked for.
     """
     effects = tuple(_region(topology, region, lost, taken) for region in topology.regions)
-    parts = sides([region.name for region in topology.regions], {*silent, *cut})
+    parts = connected_sides([region.name for region in topology.regions], {*silent, *cut})
     present = {seat.server.name: seat.region for seat in topology.seats if seat.server.name not in {*lost, *taken}}
     everyone = [seat.server.name for seat in topology.seats]
     members = [seat.server.name for seat in topology.seats if seat.is_stretch]
@@ -123,7 +123,7 @@ def blast(
     refusals += losses
     hubs = topology.hubs.members if topology.hubs else {}
     counted = [(side, sum(region in side for region in present.values())) for side in parts]
-    return Blast(
+    return Impact(
         regions=effects,
         meta=meta,
         stretch=stretch,
@@ -146,7 +146,7 @@ def _group(names: Collection[str], present: Mapping[str, str], parts: Sequence[C
     return GroupEffect(peers=len(names), left=max(sum(present.get(name) in side for name in names) for side in parts))
 
 
-def sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
+def connected_sides(regions: Sequence[str], cut: Collection[Pair]) -> tuple[tuple[str, ...], ...]:
     """*regions* in groups that hear each other, if only by others between them: a link in one direction is none."""
     found: list[tuple[str, ...]] = []
     left = list(regions)

@@ -16,7 +16,7 @@ from vstream.lab.identity import OwnServers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.reconnecting import ReconnectingConnection
     from vstream.lab.links.state import Pair
@@ -29,7 +29,7 @@ _PAYLOAD = 2**18
 """Bytes of a message: servers take four times as many."""
 
 
-class Hearing:
+class ConnectivityProbe:
     """One client in each region that serves. Made by `hearing`; *patience* is how many seconds a message may take."""
 
     def __init__(self, clients: Mapping[str, ReconnectingConnection], *, patience: float) -> None:
@@ -101,7 +101,7 @@ class Hearing:
 
 
 @asynccontextmanager
-async def hearing(site: Site, *, patience: float) -> AsyncIterator[Hearing]:
+async def probe_connectivity(site: TargetServers, *, patience: float) -> AsyncIterator[ConnectivityProbe]:
     """Clients of the system account in every region of the lab that serves."""
     clients: dict[str, ReconnectingConnection] = {}
     try:
@@ -115,7 +115,7 @@ async def hearing(site: Site, *, patience: float) -> AsyncIterator[Hearing]:
                 )
             except NotReachableError:
                 continue  # as a region that does not serve
-        found = Hearing(clients, patience=patience)
+        found = ConnectivityProbe(clients, patience=patience)
         await found.listen()
         yield found
     finally:

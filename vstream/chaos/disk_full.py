@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from vstream.chaos.process import Taken, are, read_pids, require_awake, start_missing, until
+from vstream.chaos.process import ServerFault, are, read_pids, require_awake, start_missing, wait_until
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_atomically
 from vstream.lab import records
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
 
 _HEARS_WITHIN = 0.5
 """Seconds in which a server has handled a signal. It takes a millisecond."""
@@ -34,13 +34,13 @@ _REOPENED = "File log re-opened"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFull(Taken):
+class DiskFull(ServerFault):
     """The servers run, and cannot write. What could not be written makes them refuse until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
     servers: tuple[str, ...]
 
-    async def inject(self, site: Site, name: str) -> str:
+    async def inject(self, site: TargetServers, name: str) -> str:
         """Limit them. Then each has the limit, and cannot write the line into its log that it was asked for."""
         if not hasattr(psutil.Process, "rlimit"):
             raise UnsupportedError(
@@ -58,7 +58,7 @@ class DiskFull(Taken):
                 raise LabError(f"server `{server}` still writes to its disk")
         return f"{are(self.servers)} not able to write: nothing more arrives in the log"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
         Lift the limit and restart: what could not be written stays refused otherwise.
 
@@ -71,10 +71,10 @@ class DiskFull(Taken):
             if process is not None:
                 _limit(process, psutil.RLIM_INFINITY)
             site.process(server).signal(signal.SIGINT)
-            await until((server,), lambda one: not site.process(one).is_running(), "does not end", within=_GRACE)
+            await wait_until((server,), lambda one: not site.process(one).is_running(), "does not end", within=_GRACE)
         return start_missing(site, self.servers)
 
-    def is_over(self, site: Site, name: str) -> bool:
+    def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether all its servers were restarted since, or nobody wants them to run."""
         if self._limited(site, name):
             return False
@@ -82,7 +82,7 @@ class DiskFull(Taken):
             site.process(server).is_running() or records.read(site.directory, server) is None for server in self.servers
         )
 
-    def _limited(self, site: Site, name: str) -> tuple[str, ...]:
+    def _limited(self, site: TargetServers, name: str) -> tuple[str, ...]:
         """Those of the servers that are still the processes that were limited."""
         pids = read_pids(_place(site, name))
         return tuple(
@@ -90,7 +90,7 @@ class DiskFull(Taken):
         )
 
 
-def _place(site: Site, name: str) -> Path:
+def _place(site: TargetServers, name: str) -> Path:
     return site.directory.faults / name / "limited"
 
 
@@ -104,7 +104,7 @@ def _limit(process: psutil.Process, size: int) -> None:
         raise UnsupportedError(f"the system does not let vstream limit what process {process.pid} writes") from error
 
 
-async def _writes(site: Site, server: str) -> bool:
+async def _writes(site: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
     one = site.process(server)
     mark = one.log_mark()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from vstream.chaos import leaders
 from vstream.chaos.disk_full import DiskFull
-from vstream.chaos.links import Partition, Shape
+from vstream.chaos.links import LinkShape, Partition
 from vstream.chaos.power_loss import PowerLoss
-from vstream.chaos.process import Taken, are, require_awake, start_missing, until, until_silent
+from vstream.chaos.process import ServerFault, are, require_awake, start_missing, wait_until, wait_until_silent
 from vstream.errors import LabError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import records
@@ -18,7 +18,7 @@ from vstream.lab import records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
 
 _GRACE = 30.0
 _LAME_DUCK_GRACE = 180.0
@@ -30,49 +30,51 @@ class Fault(Protocol):
 
     kind: ClassVar[str]
 
-    async def inject(self, site: Site, name: str) -> str:
+    async def inject(self, site: TargetServers, name: str) -> str:
         """Do it, and give what shows that it bites. Raises LabError if nothing does."""
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """Undo it. What it returns raises LabError if that has failed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kill(Taken):
+class Kill(ServerFault):
     """The processes are gone, as by `kill -9`: their files stay."""
 
     kind: ClassVar[str] = "kill"
     servers: tuple[str, ...]
 
-    async def inject(self, site: Site, name: str) -> str:  # noqa: ARG002 - as every fault
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
         """SIGKILL to each server that runs. Then no process is left, and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGKILL)
-        await until(self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
-        await until_silent(site, self.servers)
+        await wait_until(self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
+        await wait_until_silent(site, self.servers)
         return f"{are(self.servers)} gone, and silent on the monitoring port"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
         """Start those that do not run."""
         return start_missing(site, self.servers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause(Taken):
+class Pause(ServerFault):
     """The processes are stopped, as by a machine that hangs: connections stay open, and nothing answers."""
 
     kind: ClassVar[str] = "pause"
     servers: tuple[str, ...]
 
-    async def inject(self, site: Site, name: str) -> str:  # noqa: ARG002
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
         """SIGSTOP to each server that runs. Then every process is stopped, and no monitoring port answers."""
         for server in self.servers:
             site.process(server).signal(signal.SIGSTOP)
-        await until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped after SIGSTOP")
-        await until_silent(site, self.servers)
+        await wait_until(
+            self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped after SIGSTOP"
+        )
+        await wait_until_silent(site, self.servers)
         return f"{are(self.servers)} stopped, and silent on the monitoring port"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
         """SIGCONT to each server that runs."""
         for server in self.servers:
             site.process(server).signal(signal.SIGCONT)
@@ -80,7 +82,7 @@ class Pause(Taken):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart(Taken):
+class Restart(ServerFault):
     """The processes end as they do when they are asked to, and are started again."""
 
     kind: ClassVar[str] = "restart"
@@ -88,14 +90,14 @@ class Restart(Taken):
     is_lame_duck: bool = False
     """Clients are sent away first. Only how it begins depends on it, so the journal need not know."""
 
-    async def inject(self, site: Site, name: str) -> str:  # noqa: ARG002
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
         """SIGTERM, or SIGUSR2, to each server that runs. Then no process is left."""
         for server in self.servers:
             site.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
         return await self._gone(site, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
 
-    async def _gone(self, site: Site, within: float) -> str:
-        await until(
+    async def _gone(self, site: TargetServers, within: float) -> str:
+        await wait_until(
             self.servers,
             lambda server: not site.process(server).is_running(),
             "still runs after it was told to end",
@@ -103,7 +105,7 @@ class Restart(Taken):
         )
         return f"{are(self.servers)} gone"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
         Start them, as `Kill` does.
 
@@ -125,18 +127,18 @@ class StepDown:
     stream: str
     leader: str
 
-    async def inject(self, site: Site, name: str) -> str:  # noqa: ARG002
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
         """Ask the leader. Then another server leads."""
         async with site.connected() as connection:
             await JetStreamAdmin(connection).step_down(self.stream)
-            new, seconds = await leaders.successor(
+            new, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION
             )
         if new is None:
             raise LabError(f"stream `{self.stream}` has no other leader than `{self.leader}` after {seconds:.0f} s")
         return f"{self.stream} is led by {new} instead of {self.leader}, seen after {seconds:.1f} s"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
         """Nothing."""
         return _nothing
 
@@ -148,27 +150,27 @@ class MetaStepDown:
     kind: ClassVar[str] = "step-down-meta"
     leader: str
 
-    async def inject(self, site: Site, name: str) -> str:  # noqa: ARG002
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
         """Ask the leader, in the system account. Then another server leads."""
-        async with site.connected_to_system() as connection:
+        async with site.connect_to_system() as connection:
             await JetStreamAdmin(connection).step_down_meta()
-        new, seconds = await leaders.successor(
+        new, seconds = await leaders.wait_for_successor(
             lambda: leaders.meta_leader(site.monitors()), self.leader, within=leaders.ELECTION
         )
         if new is None:
             raise LabError(f"the meta group has no other leader than `{self.leader}` after {seconds:.0f} s")
         return f"the meta group is led by {new} instead of {self.leader}, seen after {seconds:.1f} s"
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:  # noqa: ARG002
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
         """Nothing."""
         return _nothing
 
 
-LabFault = Kill | Pause | Restart | Partition | Shape | PowerLoss | DiskFull
+LabFault = Kill | Pause | Restart | Partition | LinkShape | PowerLoss | DiskFull
 """Faults that stay until they are healed, so they are journalled."""
 
 
-def is_over(fault: LabFault, name: str, site: Site) -> bool:
+def is_over(fault: LabFault, name: str, site: TargetServers) -> bool:
     """Whether nothing of *fault* is left: `lab up` has started its servers since, or `lab down` has ended the lab."""
     match fault:
         case Kill() | PowerLoss():
@@ -178,7 +180,7 @@ def is_over(fault: LabFault, name: str, site: Site) -> bool:
             )
         case Pause():
             return not any(site.is_alive(server, stopped=True) for server in fault.servers)
-        case Partition() | Shape():
+        case Partition() | LinkShape():
             return not fault.is_open(site, name)
         case DiskFull():
             return fault.is_over(site, name)

@@ -14,41 +14,41 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
-from vstream.chaos.blast_radius import blast
+from vstream.chaos.blast_radius import assess_impact
 from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Fault, Kill, LabFault, is_over
 from vstream.chaos.journal import Journal, OpenFault
 from vstream.chaos.power_loss import PowerLoss
-from vstream.chaos.recovery import healthy
+from vstream.chaos.recovery import wait_until_healthy
 from vstream.errors import RefusedError, UnknownNameError
-from vstream.lab.start import uninterrupted
+from vstream.lab.start import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from vstream.chaos.blast_radius import Blast
-    from vstream.chaos.target_servers import Site
-    from vstream.lab.lab import Progress
+    from vstream.chaos.blast_radius import Impact
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.lab.lab import ReadinessProgress
     from vstream.lab.links.state import Pair
     from vstream.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class InjectionRequest:
     """What is to be done. *asked* is the command, as people know it."""
 
-    site: Site
+    site: TargetServers
     topology: Topology
     asked: str
     is_forced: bool
-    on_blast: Callable[[Blast], None]
+    on_blast: Callable[[Impact], None]
     """Called before anything happens."""
     also_confirm: Callable[[], Awaitable[str]] | None = None
     """What else must be seen before the fault counts as confirmed, such as that another server leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Injected:
+class InjectionResult:
     """A fault that bites: *evidence* shows it. *entry* is None for one that leaves nothing to undo."""
 
     entry: OpenFault | None
@@ -56,7 +56,7 @@ class Injected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Healed:
+class HealResult:
     """What was undone, and how many seconds it took until all was healthy."""
 
     faults: tuple[OpenFault, ...]
@@ -64,7 +64,7 @@ class Healed:
     """None where no server of the lab runs, nor is meant to: nothing is healthy there."""
 
 
-async def inject(order: Order, fault: LabFault) -> Injected:
+async def inject(order: InjectionRequest, fault: LabFault) -> InjectionResult:
     """
     Take servers or links away until `heal`.
 
@@ -72,8 +72,8 @@ async def inject(order: Order, fault: LabFault) -> Injected:
     for; LabError, with all of it undone, where it does not bite. Undone as well if cancelled.
     """
     site = order.site
-    async with site.directory.locked():
-        book = settled(site)
+    async with site.directory.lock():
+        book = prune_journal(site)
         require_allowed(order, book, servers=fault.servers, cuts=fault.cuts, losses=fault.losses)
         book, entry = book.opened(order.asked, fault)
         journal.write(site.directory, book)  # before the first signal: from here on a crash can be healed
@@ -82,28 +82,28 @@ async def inject(order: Order, fault: LabFault) -> Injected:
             if order.also_confirm is not None:
                 evidence = f"{evidence}; {await order.also_confirm()}"
         except BaseException:
-            await uninterrupted(_undone(site, book, entry))
+            await run_to_completion(_undone(site, book, entry))
             raise
         book = book.confirmed(entry.id)
         journal.write(site.directory, book)
-    return Injected(entry=book.get(entry.id), evidence=evidence)
+    return InjectionResult(entry=book.get(entry.id), evidence=evidence)
 
 
-async def _undone(site: Site, book: Journal, entry: OpenFault) -> None:
+async def _undone(site: TargetServers, book: Journal, entry: OpenFault) -> None:
     watch = await entry.fault.heal(site, entry.id)
     watch()
     journal.write(site.directory, _closed(site, book, entry))
 
 
-async def during(
-    order: Order,
+async def inject_for(
+    order: InjectionRequest,
     fault: LabFault,
     *,
     seconds: float,
     timeout: float,
-    on_injected: Callable[[Injected], None],
-    on_healed: Callable[[Healed], None],
-    on_progress: Callable[[Progress], None],
+    on_injected: Callable[[InjectionResult], None],
+    on_healed: Callable[[HealResult], None],
+    on_progress: Callable[[ReadinessProgress], None],
 ) -> None:
     """
     Inject *fault*, wait *seconds*, heal it, and return once all is healthy.
@@ -116,20 +116,20 @@ async def during(
         on_injected(injected)
         await asyncio.sleep(seconds)
     finally:
-        healed = await uninterrupted(
+        healed = await run_to_completion(
             heal(order.site, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
         )
         on_healed(healed)
 
 
 async def heal(
-    site: Site,
+    site: TargetServers,
     ids: Sequence[str] | None,
     *,
     timeout: float,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ReadinessProgress], None],
     is_known: bool = True,
-) -> Healed:
+) -> HealResult:
     """
     Undo the open faults *ids*, or all, and return once all servers that shall run are healthy.
 
@@ -139,7 +139,7 @@ async def heal(
     *is_known* is False: then it was healed before.
     """
     began = time.monotonic()
-    async with site.directory.locked(patience=timeout):
+    async with site.directory.lock(patience=timeout):
         book = journal.read(site.directory) or Journal()
         if is_known:
             _require_known(ids, book)
@@ -153,7 +153,7 @@ async def heal(
             one()
 
     if not chosen:
-        return Healed(faults=(), seconds=None)
+        return HealResult(faults=(), seconds=None)
     # They run, and are never well: their disks are full.
     ill = {
         server
@@ -162,21 +162,21 @@ async def heal(
         for server in one.fault.servers
     }
     is_up = any(site.serves(server) for server in site.servers)
-    await healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=ill)
-    async with site.directory.locked(patience=timeout):
+    await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=ill)
+    async with site.directory.lock(patience=timeout):
         book = journal.read(site.directory) or book
         for one in chosen:
             book = _closed(site, book, one)
         journal.write(site.directory, book)
-    return Healed(faults=chosen, seconds=time.monotonic() - began if is_up else None)
+    return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
-async def hand_over(order: Order, fault: Fault) -> Injected:
+async def hand_over(order: InjectionRequest, fault: Fault) -> InjectionResult:
     """Make a leader step down, and see that another leads."""
-    return Injected(entry=None, evidence=await fault.inject(order.site, ""))
+    return InjectionResult(entry=None, evidence=await fault.inject(order.site, ""))
 
 
-def settled(site: Site) -> Journal:
+def prune_journal(site: TargetServers) -> Journal:
     """The journal without faults of which nothing is left. Call it with the lab's lock held."""
     book = journal.read(site.directory) or Journal()
     for one in book.faults:
@@ -185,14 +185,14 @@ def settled(site: Site) -> Journal:
     return book
 
 
-def _closed(site: Site, book: Journal, entry: OpenFault) -> Journal:
+def _closed(site: TargetServers, book: Journal, entry: OpenFault) -> Journal:
     """*book* without *entry*, and without what that has kept."""
     shutil.rmtree(site.directory.faults / entry.id, ignore_errors=True)
     return book.closed(entry.id)
 
 
 def require_allowed(
-    order: Order,
+    order: InjectionRequest,
     book: Journal,
     *,
     servers: Collection[str] = (),
@@ -201,7 +201,7 @@ def require_allowed(
 ) -> None:
     """Say what taking *servers* and *cuts* will do. Raises RefusedError if that is too much, unless it was forced."""
     lost = order.site.lost() | {server for one in book.faults for server in one.fault.servers}
-    effects = blast(order.topology, lost=lost, taken=servers, silent=order.site.cuts(), cut=cuts, losses=losses)
+    effects = assess_impact(order.topology, lost=lost, taken=servers, silent=order.site.cuts(), cut=cuts, losses=losses)
     order.on_blast(effects)
     if effects.refusals and not order.is_forced:
         raise RefusedError(
@@ -212,7 +212,7 @@ def require_allowed(
         )
 
 
-def _held(site: Site, others: Sequence[OpenFault]) -> frozenset[str]:
+def _held(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
     """The servers that *others*, which stay open, have taken down."""
     return frozenset(
         server

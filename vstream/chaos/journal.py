@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Kill, LabFault, Pause, Restart
-from vstream.chaos.links import Partition, Shape
+from vstream.chaos.links import LinkShape, Partition
 from vstream.chaos.power_loss import PowerLoss
 from vstream.errors import LabError
 from vstream.files import write_atomically
-from vstream.lab.links.state import read_states, written_states
+from vstream.lab.links.state import decode_states, encode_states
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ _FORMAT = 2
 _ON_SERVERS: Mapping[str, type[Kill | Pause | Restart | DiskFull]] = {
     one.kind: one for one in (Kill, Pause, Restart, DiskFull)
 }
-_ON_LINKS: Mapping[str, type[Partition | Shape]] = {one.kind: one for one in (Partition, Shape)}
+_ON_LINKS: Mapping[str, type[Partition | LinkShape]] = {one.kind: one for one in (Partition, LinkShape)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _entry(one: OpenFault) -> dict[str, Any]:
         "kind": one.fault.kind,
         "servers": list(one.fault.servers),
         **({"seconds": one.fault.seconds} if isinstance(one.fault, PowerLoss) else {}),
-        **({"links": list(written_states(one.fault.states))} if isinstance(one.fault, Partition | Shape) else {}),
+        **({"links": list(encode_states(one.fault.states))} if isinstance(one.fault, Partition | LinkShape) else {}),
         "since": one.since.isoformat(),
         "confirmed": one.is_confirmed,
     }
@@ -137,7 +137,7 @@ def _journal(document: Mapping[str, Any]) -> Journal:
 def _fault(entry: Mapping[str, Any]) -> LabFault:
     kind = entry["kind"]
     if kind in _ON_LINKS:
-        return _ON_LINKS[kind](states=read_states(entry["links"]))
+        return _ON_LINKS[kind](states=decode_states(entry["links"]))
     if kind == PowerLoss.kind:
         return PowerLoss(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
     return _ON_SERVERS[kind](servers=tuple(entry["servers"]))

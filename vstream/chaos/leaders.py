@@ -15,7 +15,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Connection
 
 POLL = 0.05
@@ -26,7 +26,7 @@ _PATIENCE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRole:
+class StreamLeadership:
     """Who holds a stream. *leader* is None while it has none; *followers* are those that have everything."""
 
     stream: str
@@ -42,7 +42,7 @@ class StreamRole:
         return len(self.followers) + 1 > self.replicas // 2 and bool(self.followers)
 
 
-async def stream_role(connection: Connection, stream: str) -> StreamRole:
+async def stream_leadership(connection: Connection, stream: str) -> StreamLeadership:
     """
     Who holds *stream*, as its leader says.
 
@@ -58,7 +58,7 @@ async def stream_role(connection: Connection, stream: str) -> StreamRole:
         raise NotReachableError(f"stream `{stream}` has no leader: {error.message}") from error
     cluster = info.get("cluster") or {}
     others = cluster.get("replicas") or ()
-    return StreamRole(
+    return StreamLeadership(
         stream=stream,
         leader=str(cluster["leader"]) if cluster.get("leader") else None,
         replicas=len(others) + 1,
@@ -72,7 +72,7 @@ async def stream_role(connection: Connection, stream: str) -> StreamRole:
 async def stream_leader(connection: Connection, stream: str) -> str | None:
     """The server that leads *stream*, None while nobody answers for it."""
     try:
-        return (await stream_role(connection, stream)).leader
+        return (await stream_leadership(connection, stream)).leader
     except NotReachableError:
         return None
 
@@ -91,7 +91,7 @@ async def meta_leader(monitors: Iterable[str]) -> str | None:
     return max(sorted(named), key=lambda leader: named[leader], default=None)
 
 
-async def required_meta_leader(site: Site) -> str:
+async def require_meta_leader(site: TargetServers) -> str:
     """The meta leader. Raises LabError while there is none, or nothing says where to ask."""
     site.require_one_meta_group()
     monitors = site.monitors()
@@ -108,7 +108,9 @@ async def required_meta_leader(site: Site) -> str:
     return leader
 
 
-async def successor(find: Callable[[], Awaitable[str | None]], old: str, *, within: float) -> tuple[str | None, float]:
+async def wait_for_successor(
+    find: Callable[[], Awaitable[str | None]], old: str, *, within: float
+) -> tuple[str | None, float]:
     """The leader that *find* names instead of *old*, and after how many seconds; None if that takes longer than *within*."""
     began = time.monotonic()
     while True:

@@ -10,7 +10,7 @@ from vstream.errors import LabError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from vstream.chaos.connectivity import Hearing
+    from vstream.chaos.connectivity import ConnectivityProbe
     from vstream.lab.links.state import LinkState, Pair
 
 ROUNDS = 5
@@ -32,14 +32,16 @@ _CERTAIN = 0.001
 """The chance that so many messages all arrive in time although the link is lossy: below it the fault does not bite."""
 
 
-async def times(ears: Hearing, pairs: Collection[Pair], rounds: int = ROUNDS) -> Mapping[Pair, Sequence[float]]:
+async def measure_latency(
+    ears: ConnectivityProbe, pairs: Collection[Pair], rounds: int = ROUNDS
+) -> Mapping[Pair, Sequence[float]]:
     """How many seconds a few messages took over each of *pairs*: those that arrived."""
     found = [await ears.once(pairs) for _ in range(rounds)]
     return {pair: tuple(one[pair] for one in found if pair in one) for pair in pairs}
 
 
-async def felt(
-    ears: Hearing,
+async def verify_shaping(
+    ears: ConnectivityProbe,
     asked: Mapping[Pair, LinkState],
     now: Mapping[Pair, LinkState],
     before: Mapping[Pair, Sequence[float]],
@@ -50,7 +52,7 @@ async def felt(
     Raises LabError for one that is not.
     """
     rounds = _UNEVEN_ROUNDS if any(state.jitter for state in asked.values()) else ROUNDS
-    after = await times(ears, asked, rounds)
+    after = await measure_latency(ears, asked, rounds)
     said = []
     for pair, state in sorted(asked.items()):
         way = f"over {pair[0]} → {pair[1]}"
@@ -84,7 +86,7 @@ def _uneven(after: Sequence[float], jitter: float, way: str) -> float:
     return spread
 
 
-async def _narrow(ears: Hearing, pair: Pair, rate: int, way: str) -> str:
+async def _narrow(ears: ConnectivityProbe, pair: Pair, rate: int, way: str) -> str:
     size = min(_MOST, max(_LEAST, int(rate / 8 * _BULK)))
     least = size * 8 / rate
     took = await ears.bulk(pair, size, within=10 * least + 10)
@@ -93,7 +95,9 @@ async def _narrow(ears: Hearing, pair: Pair, rate: int, way: str) -> str:
     return f"{size} bytes take {'very long' if took is None else _ms(took)} {way}"
 
 
-async def _lossy(ears: Hearing, losses: Mapping[Pair, float], after: Mapping[Pair, Sequence[float]]) -> Sequence[str]:
+async def _lossy(
+    ears: ConnectivityProbe, losses: Mapping[Pair, float], after: Mapping[Pair, Sequence[float]]
+) -> Sequence[str]:
     """What shows that links lose packets: single messages, one after the other, of which some come late."""
     late: dict[Pair, int] = {}
     sent, deadline = 0, time.monotonic() + _LOSSY

@@ -21,21 +21,21 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vstream.chaos.process import Taken, are, read_pids, start_missing, until, until_silent
+from vstream.chaos.process import ServerFault, are, read_pids, start_missing, wait_until, wait_until_silent
 from vstream.errors import LabError
 from vstream.files import write_atomically
 from vstream.lab import records
-from vstream.lab.start import uninterrupted
+from vstream.lab.start import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerLoss(Taken):
+class PowerLoss(ServerFault):
     """The servers are gone, and their stores are as they were *seconds* before."""
 
     kind: ClassVar[str] = "power-loss"
@@ -48,7 +48,7 @@ class PowerLoss(Taken):
         span = f"in the last {self.seconds:g} s"
         return (f"what {self.where} stored and acknowledged {span} will be lost, unless servers elsewhere have it",)
 
-    async def inject(self, site: Site, name: str) -> str:
+    async def inject(self, site: TargetServers, name: str) -> str:
         """
         Copy the stores, wait, kill, and put the copies back.
 
@@ -63,8 +63,10 @@ class PowerLoss(Taken):
             write_atomically(place / "dead", json.dumps(pids))
             for server in self.servers:
                 site.process(server).signal(signal.SIGKILL)
-            await until(self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
-            await until_silent(site, self.servers)
+            await wait_until(
+                self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL"
+            )
+            await wait_until_silent(site, self.servers)
             changed = await asyncio.to_thread(self._put_back, site, place, self.servers)
         except OSError as error:
             raise self._failed(error) from error
@@ -73,7 +75,7 @@ class PowerLoss(Taken):
             f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
         )
 
-    async def heal(self, site: Site, name: str) -> Callable[[], None]:
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
         Start those that do not run, on the stores that were put back.
 
@@ -88,7 +90,7 @@ class PowerLoss(Taken):
         if len(alive) < len(dead):
             for server in alive:
                 site.process(server).signal(signal.SIGKILL)
-            await until(alive, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
+            await wait_until(alive, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
             try:
                 await asyncio.to_thread(self._put_back, site, place, _not_started_since(site, dead))
             except OSError as error:
@@ -98,26 +100,28 @@ class PowerLoss(Taken):
     def _failed(self, error: OSError) -> LabError:
         return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
 
-    async def _copied(self, site: Site, place: Path) -> None:
+    async def _copied(self, site: TargetServers, place: Path) -> None:
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
         try:
             for server in self.servers:
                 site.process(server).signal(signal.SIGSTOP)
-            await until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP")
+            await wait_until(
+                self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP"
+            )
             copying = asyncio.ensure_future(asyncio.to_thread(self._copy, site, place))
-            await uninterrupted(copying)  # a thread cannot be stopped half way
+            await run_to_completion(copying)  # a thread cannot be stopped half way
         finally:
             for server in self.servers:
                 site.process(server).signal(signal.SIGCONT)
         write_atomically(place / "copied", "")
 
-    def _copy(self, site: Site, place: Path) -> None:
+    def _copy(self, site: TargetServers, place: Path) -> None:
         for server in self.servers:
             store = site.directory.data / server
             if store.exists():
                 shutil.copytree(store, place / server, symlinks=True)
 
-    def _put_back(self, site: Site, place: Path, servers: Collection[str]) -> int:
+    def _put_back(self, site: TargetServers, place: Path, servers: Collection[str]) -> int:
         """
         Put back every copy of *servers* that is still there, and count the files that differed. May be repeated after a crash.
 
@@ -142,7 +146,7 @@ class PowerLoss(Taken):
         return changed
 
 
-def _not_started_since(site: Site, dead: Mapping[str, int]) -> Collection[str]:
+def _not_started_since(site: TargetServers, dead: Mapping[str, int]) -> Collection[str]:
     """The servers whose last process was that one of *dead*, which was to be killed."""
     last = {server: records.read(site.directory, server) for server in dead}
     return [server for server, record in last.items() if record is not None and record.pid == dead[server]]

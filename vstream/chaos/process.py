@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair
 
 _BITES_WITHIN = 10.0
@@ -26,7 +26,7 @@ _SILENCE = 0.3
 """Seconds without an answer on a port that answers within one millisecond."""
 
 
-class Taken:
+class ServerFault:
     """A fault that takes *servers* and no links."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Taken:
         return ", ".join(self.servers)
 
 
-async def until(
+async def wait_until(
     servers: Sequence[str], holds: Callable[[str], bool], otherwise: str, *, within: float = _BITES_WITHIN
 ) -> None:
     """Return once it *holds* of all *servers*. Raises LabError that says *otherwise* of the one that it does not."""
@@ -60,7 +60,7 @@ async def until(
             await asyncio.sleep(POLL)
 
 
-def require_awake(site: Site, servers: Sequence[str]) -> None:
+def require_awake(site: TargetServers, servers: Sequence[str]) -> None:
     """Raises LabError if one of *servers* is stopped by a signal: another would wait until it goes on."""
     for server in servers:
         if site.is_alive(server, stopped=True):
@@ -70,7 +70,7 @@ def require_awake(site: Site, servers: Sequence[str]) -> None:
             )
 
 
-async def until_silent(site: Site, servers: Sequence[str]) -> None:
+async def wait_until_silent(site: TargetServers, servers: Sequence[str]) -> None:
     """What the process table says is not enough: nobody may be served any more. Raises LabError if somebody is."""
     deadline = time.monotonic() + _BITES_WITHIN
     for server in servers:
@@ -86,7 +86,7 @@ def are(servers: Sequence[str]) -> str:
     return f"{', '.join(servers)} {'is' if len(servers) == 1 else 'are'}"
 
 
-def start_missing(site: Site, servers: Sequence[str]) -> Callable[[], None]:
+def start_missing(site: TargetServers, servers: Sequence[str]) -> Callable[[], None]:
     """
     Start those of *servers* that do not run. What it returns raises LabError if one of them has died since.
 
@@ -100,7 +100,7 @@ def start_missing(site: Site, servers: Sequence[str]) -> Callable[[], None]:
         and not site.process(server).is_running()
         and records.read(site.directory, server) is not None
     ]
-    return start.spawn(site.directory, missing, site.latest_record().programs)
+    return start.start_servers(site.directory, missing, site.latest_record().programs)
 
 
 def read_pids(path: Path) -> dict[str, int]:

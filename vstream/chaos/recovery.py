@@ -6,19 +6,19 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from vstream.chaos.blast_radius import sides
-from vstream.chaos.connectivity import hearing
+from vstream.chaos.blast_radius import connected_sides
+from vstream.chaos.connectivity import probe_connectivity
 from vstream.chaos.leaders import POLL
-from vstream.chaos.links import written
+from vstream.chaos.links import format_pairs
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
-from vstream.lab.readiness import Progress, Stage, monitor_url
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage, monitor_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair
     from vstream.lab.readiness import Member
 
@@ -26,12 +26,12 @@ _PATIENCE = 1.0
 """Seconds for a message before it is sent again."""
 
 
-async def healthy(
-    site: Site,
+async def wait_until_healthy(
+    site: TargetServers,
     *,
     timeout: float,
     watch: Callable[[], None],
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ReadinessProgress], None],
     without: Collection[str] = (),
 ) -> None:
     """
@@ -49,36 +49,38 @@ async def healthy(
     led = [
         member
         for group in site.meta_groups
-        for side in sides(site.regions, cuts)
+        for side in connected_sides(site.regions, cuts)
         if len(names := [one.server.name for one in serving if one.region in side and one.server.name in group])
         > len(group) // 2
         for member in everyone
         if member.name in names
     ]
-    checks: list[tuple[Stage, Sequence[Member], Callable[[Member], Awaitable[str | None]]]] = [
-        (Stage.ACCEPTING, everyone, readiness.accepting),
-        (Stage.LINKED, everyone, readiness.linked),
-        (Stage.LED, led, readiness.led),
+    checks: list[tuple[ReadinessStage, Sequence[Member], Callable[[Member], Awaitable[str | None]]]] = [
+        (ReadinessStage.ACCEPTING, everyone, readiness.check_clients),
+        (ReadinessStage.LINKED, everyone, readiness.check_links),
+        (ReadinessStage.LED, led, readiness.check_meta_leader),
     ]
     for stage, members, check in checks:
-        await readiness.reach(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)
+        await readiness.wait_for_stage(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)
     if len(site.regions) > 1:
         await _heard(site, cuts, deadline, on_progress)
 
 
-async def _heard(site: Site, cuts: Collection[Pair], deadline: float, on_progress: Callable[[Progress], None]) -> None:
-    async with hearing(site, patience=_PATIENCE) as ears:
+async def _heard(
+    site: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
+) -> None:
+    async with probe_connectivity(site, patience=_PATIENCE) as ears:
         wanted = ears.pairs - set(cuts)
-        on_progress(Progress(Stage.HEARD, 0, len(wanted)))
+        on_progress(ReadinessProgress(ReadinessStage.HEARD, 0, len(wanted)))
         if missing := await ears.until(wanted, within=deadline - time.monotonic()):
             raise LabError(
-                f"no message gets over {written(missing)}",
+                f"no message gets over {format_pairs(missing)}",
                 hint="where packets were dropped for long, TCP tries again late: `vstream chaos heal` waits on",
             )
-        on_progress(Progress(Stage.HEARD, len(wanted), len(wanted)))
+        on_progress(ReadinessProgress(ReadinessStage.HEARD, len(wanted), len(wanted)))
 
 
-async def caught_up(site: Site, *, timeout: float) -> None:
+async def wait_until_caught_up(site: TargetServers, *, timeout: float) -> None:
     """Return once every server says that its streams and consumers have everything. Raises LabError with who lags."""
     deadline = time.monotonic() + timeout
     for server in site.servers:

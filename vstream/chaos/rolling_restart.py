@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
 from vstream.chaos.faults import Restart
-from vstream.chaos.inject import Order, require_allowed, settled
-from vstream.chaos.recovery import caught_up, healthy
+from vstream.chaos.inject import InjectionRequest, prune_journal, require_allowed
+from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
 from vstream.jetstream import monitoring
 from vstream.lab import conf
 from vstream.lab.readiness import monitor_url
-from vstream.lab.start import uninterrupted
+from vstream.lab.start import run_to_completion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vstream.lab.binaries import Program
-    from vstream.lab.lab import Progress
+    from vstream.lab.lab import ReadinessProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restarted:
+class RestartResult:
     """One server: how many seconds it took to end, and from then on until all were healthy."""
 
     server: str
@@ -36,15 +36,15 @@ class Restarted:
 
 
 async def restart(
-    order: Order,
+    order: InjectionRequest,
     servers: Sequence[str],
     *,
     is_lame_duck: bool = False,
     program: Program | None = None,
     timeout: float,
-    on_restarted: Callable[[Restarted], None],
-    on_progress: Callable[[Progress], None],
-) -> tuple[Restarted, ...]:
+    on_restarted: Callable[[RestartResult], None],
+    on_progress: Callable[[ReadinessProgress], None],
+) -> tuple[RestartResult, ...]:
     """
     End and start *servers* in turn. The next one waits until every server is healthy and every stream has caught up.
 
@@ -57,8 +57,8 @@ async def restart(
     site = order.site
     if program is not None:
         await conf.check(dict.fromkeys(servers, program.binary), site.directory.conf)
-    async with site.directory.locked():
-        book = settled(site)
+    async with site.directory.lock():
+        book = prune_journal(site)
     for server in servers:
         require_allowed(replace(order, asked=f"{order.asked}: {server}"), book, servers=(server,))
     done = []
@@ -68,27 +68,31 @@ async def restart(
         try:
             watch = await asyncio.shield(step)
         except asyncio.CancelledError:
-            await uninterrupted(step)
+            await run_to_completion(step)
             raise
         stopped = time.monotonic()
-        await healthy(site, timeout=timeout, watch=watch, on_progress=on_progress)
-        await caught_up(site, timeout=timeout)
+        await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress)
+        await wait_until_caught_up(site, timeout=timeout)
         version = (await monitoring.varz(monitor_url(site.address(server)))).version
         if program is not None and version != program.version:
             raise LabError(f"server `{server}` runs nats-server {version}, not {program.version}")
-        one = Restarted(server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped)
+        one = RestartResult(
+            server=server, version=version, stopping=stopped - began, recovering=time.monotonic() - stopped
+        )
         on_restarted(one)
         done.append(one)
     return tuple(done)
 
 
-async def _bounce(order: Order, server: str, *, is_lame_duck: bool, program: Program | None) -> Callable[[], None]:
+async def _bounce(
+    order: InjectionRequest, server: str, *, is_lame_duck: bool, program: Program | None
+) -> Callable[[], None]:
     """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""
     site, fault = order.site, Restart(servers=(server,), is_lame_duck=is_lame_duck)
-    async with site.directory.locked():
+    async with site.directory.lock():
         if not site.serves(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
-        book, entry = settled(site).opened(f"{order.asked}: {server}", fault)
+        book, entry = prune_journal(site).opened(f"{order.asked}: {server}", fault)
         journal.write(site.directory, book)
         await fault.inject(site, entry.id)
         if program is not None:

@@ -12,15 +12,15 @@ from vstream.topology.model import Role
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from vstream.chaos.leaders import StreamRole
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.leaders import StreamLeadership
+    from vstream.chaos.target_servers import TargetServers
     from vstream.lab.links.state import Pair
     from vstream.topology.model import Topology
 
 _SIDES = 'write `"west | central,east"`: sides with `|`, regions with commas'
 
 
-def servers_of_region(site: Site, region: str) -> tuple[str, ...]:
+def servers_of_region(site: TargetServers, region: str) -> tuple[str, ...]:
     """The servers of *region* that run. Raises UnknownNameError if there is no such region, LabError if none runs."""
     _require_region(site, region)
     running = tuple(server for server in site.in_region(region) if site.process(server).is_running())
@@ -29,7 +29,7 @@ def servers_of_region(site: Site, region: str) -> tuple[str, ...]:
     return running
 
 
-def server(site: Site, name: str) -> tuple[str, ...]:
+def server(site: TargetServers, name: str) -> tuple[str, ...]:
     """The server *name*. Raises UnknownNameError if there is none, LabError if it does not run."""
     if name not in site.servers:
         raise UnknownNameError(f"there is no server `{name}`", hint=f"servers: {', '.join(site.servers)}")
@@ -38,7 +38,7 @@ def server(site: Site, name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def region_or_server(site: Site, name: str) -> tuple[str, ...]:
+def region_or_server(site: TargetServers, name: str) -> tuple[str, ...]:
     """The servers that serve of the region, or the server, called *name*. Raises UnknownNameError if it is neither."""
     if name in site.regions and name in site.servers:
         raise UnknownNameError(
@@ -56,7 +56,7 @@ def region_or_server(site: Site, name: str) -> tuple[str, ...]:
     return serving
 
 
-def sides(site: Site, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def sides(site: TargetServers, texts: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """
     The sides of a partition: in each of *texts*, regions with commas between them.
 
@@ -79,7 +79,7 @@ def between(parts: Sequence[Sequence[str]], *, one_way: bool = False) -> tuple[P
     return tuple((one, other) for side in senders for far in parts if far is not side for one in side for other in far)
 
 
-def around(site: Site, regions: Sequence[str]) -> tuple[Pair, ...]:
+def around(site: TargetServers, regions: Sequence[str]) -> tuple[Pair, ...]:
     """The links of each of *regions* to all others. Raises UnknownNameError for an unknown one, and where it is the only one."""
     for name in regions:
         _require_region(site, name)
@@ -93,7 +93,7 @@ def around(site: Site, regions: Sequence[str]) -> tuple[Pair, ...]:
     )
 
 
-def link(site: Site, one: str, other: str) -> tuple[Pair, Pair]:
+def link(site: TargetServers, one: str, other: str) -> tuple[Pair, Pair]:
     """The link between two regions, both directions. Raises UnknownNameError for an unknown one, or one with itself."""
     for name in (one, other):
         _require_region(site, name)
@@ -102,14 +102,14 @@ def link(site: Site, one: str, other: str) -> tuple[Pair, Pair]:
     return (one, other), (other, one)
 
 
-def _require_region(site: Site, name: str) -> None:
+def _require_region(site: TargetServers, name: str) -> None:
     if name not in site.regions:
         raise UnknownNameError(
             f"there is no region `{name}`", hint=f"regions: {', '.join(site.regions)}{_instead(site, name)}"
         )
 
 
-def _instead(site: Site, name: str) -> str:
+def _instead(site: TargetServers, name: str) -> str:
     """What *name* is, which is no region: the end of a hint."""
     if name in site.servers:
         return f"; `{name}` is a server in region `{site.servers[name]}`: `kill-server` and `pause` take it alone"
@@ -147,10 +147,10 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     return naming.physical_name(virtual, Role.WRITE, region)
 
 
-async def led_stream(site: Site, name: str) -> tuple[StreamRole, str]:
+async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, str]:
     """Who holds stream *name*, and who leads it. Raises LabError if there is no such stream or nobody leads it."""
     async with site.connected() as connection:
-        role = await leaders.stream_role(connection, name)
+        role = await leaders.stream_leadership(connection, name)
     if role.leader is None or role.leader not in site.servers:
         raise LabError(
             f"stream `{name}` is led by `{role.leader}`, which is no server of this topology"
@@ -161,7 +161,7 @@ async def led_stream(site: Site, name: str) -> tuple[StreamRole, str]:
     return role, role.leader
 
 
-def require_elector(role: StreamRole) -> None:
+def require_elector(role: StreamLeadership) -> None:
     """Raises RefusedError if nobody could lead after the present leader of *role*."""
     if role.replicas == 1:
         raise RefusedError(
@@ -176,14 +176,14 @@ def require_elector(role: StreamRole) -> None:
         )
 
 
-def new_stream_leader(site: Site, role: StreamRole, old: str) -> Callable[[], Awaitable[str]]:
+def new_stream_leader(site: TargetServers, role: StreamLeadership, old: str) -> Callable[[], Awaitable[str]]:
     """What sees, after *old* was killed, that another server leads the stream of *role*."""
 
     async def see() -> str:
         if not role.can_elect:
             return f"{role.stream} has no leader: no other replica could be one"
         async with site.connected(site.servers[old]) as connection:
-            new, seconds = await leaders.successor(
+            new, seconds = await leaders.wait_for_successor(
                 lambda: leaders.stream_leader(connection, role.stream), old, within=leaders.ELECTION
             )
         return _succession(role.stream, old, new, seconds)
@@ -191,14 +191,14 @@ def new_stream_leader(site: Site, role: StreamRole, old: str) -> Callable[[], Aw
     return see
 
 
-def new_meta_leader(site: Site, old: str) -> Callable[[], Awaitable[str]]:
+def new_meta_leader(site: TargetServers, old: str) -> Callable[[], Awaitable[str]]:
     """What sees, after *old* was killed, that another server leads the meta group."""
 
     async def see() -> str:
         serving = len(site.servers) - len(site.lost())
         if serving <= len(site.servers) // 2:
             return "the meta group has no leader: the majority is missing"
-        new, seconds = await leaders.successor(
+        new, seconds = await leaders.wait_for_successor(
             lambda: leaders.meta_leader(site.monitors()), old, within=leaders.ELECTION
         )
         return _succession("the meta group", old, new, seconds)

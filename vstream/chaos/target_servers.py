@@ -12,7 +12,7 @@ import psutil
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab.lab import endpoints as lab_endpoints
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
 from vstream.lab.status import recorded_lab, system_endpoint
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class TargetServers:
     """Where faults happen. *lab* is None for servers that vstream did not start."""
 
     servers: Mapping[str, str]
@@ -115,7 +115,7 @@ class Site:
         """A connection to region *first*, or to any other that can be reached. Raises NotReachableError if none can."""
         regions = sorted(self.endpoints, key=lambda region: region != first)
         if self.hubs:
-            async with self._connected_to_each(regions) as connection:
+            async with self._connect_to_each(regions) as connection:
                 yield connection
             return
         connection = await self._open([(region, self._serving(region)) for region in regions])
@@ -125,7 +125,7 @@ class Site:
             await connection.close()
 
     @asynccontextmanager
-    async def _connected_to_each(self, regions: Sequence[str]) -> AsyncIterator[Connection]:
+    async def _connect_to_each(self, regions: Sequence[str]) -> AsyncIterator[Connection]:
         """To the first of *regions* that can be reached; what is asked of another domain goes there."""
 
         async def one(region: str) -> Connection | NotReachableError:
@@ -141,7 +141,7 @@ class Site:
             await asyncio.gather(*(one.close() for one in opened.values() if isinstance(one, Connection)))
 
     @asynccontextmanager
-    async def connected_to_system(self) -> AsyncIterator[Connection]:
+    async def connect_to_system(self) -> AsyncIterator[Connection]:
         """A connection to the system account. Raises LabError where nothing says how, or where there are several."""
         self.require_one_meta_group()
         if self.system is None:
@@ -179,7 +179,7 @@ class Site:
 
     def cuts(self) -> frozenset[Pair]:
         """The links of the lab that carry nothing now."""
-        known = Keeper(self.directory).read()
+        known = ProxyProcess(self.directory).read()
         return frozenset(pair for pair in known.pairs if known.state(pair).cut is not None) if known else frozenset()
 
     async def _open(self, choices: Iterable[tuple[str, Endpoint]]) -> Connection:
@@ -217,10 +217,10 @@ class Site:
         return self.lab
 
 
-def of_lab(name: str) -> Site:
+def of_lab(name: str) -> TargetServers:
     """The lab *name*, running or not. Raises LabError if there is none."""
     directory, record = recorded_lab(name)
-    return Site(
+    return TargetServers(
         servers={address.server.name: address.region for address in record.servers},
         clusters={address.server.name: address.cluster_name for address in record.servers},
         endpoints=lab_endpoints(name),
@@ -230,7 +230,7 @@ def of_lab(name: str) -> Site:
     )
 
 
-def of_topology(topology: Topology, name: str) -> Site:
+def of_topology(topology: Topology, name: str) -> TargetServers:
     """The lab *name*, which must be one of *topology*. Raises LabError if it is not."""
     site = of_lab(name)
     wanted = {seat.server.name: seat.region for seat in topology.processes}
@@ -242,9 +242,9 @@ def of_topology(topology: Topology, name: str) -> Site:
     return site
 
 
-def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> Site:
+def of_deployment(topology: Topology, endpoints: Mapping[str, Endpoint], system: Endpoint | None) -> TargetServers:
     """Servers that are reached by `connect`: their API alone can be used."""
-    return Site(
+    return TargetServers(
         servers={seat.server.name: seat.region for seat in topology.processes},
         clusters={seat.server.name: seat.cluster for seat in topology.processes},
         endpoints=endpoints,

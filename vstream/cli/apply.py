@@ -156,7 +156,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult
     """Apply, then plan again: what is left is what counts."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
-    from vstream.lab.remove_servers import LabServers  # noqa: PLC0415
+    from vstream.lab.remove_servers import LabServerAdmin  # noqa: PLC0415
     from vstream.plan.apply import apply  # noqa: PLC0415
     from vstream.plan.live.gate_checks import LiveGateChecker  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
@@ -171,7 +171,7 @@ async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult
                 JetStreamAdmin(connection),
                 _mapping_admin(planned),
                 LiveGateChecker(connection),
-                servers=LabServers(where.lab) if where.lab is not None else None,
+                servers=LabServerAdmin(where.lab) if where.lab is not None else None,
                 on_done=lambda _change: progress.update(task, description="applying", advance=1),
                 on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
                 patience=gate_timeout,
@@ -191,7 +191,7 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
 
     where, topology = planned.where, planned.topology
     if where.lab is not None:
-        return mappings.admin(where.lab, planned.bundle, lost=planned.lost)
+        return mappings.mapping_admin(where.lab, planned.bundle, lost=planned.lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return None

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 
-def joining(topology: Topology, record: LabRecord) -> frozenset[str]:
+def new_regions(topology: Topology, record: LabRecord) -> frozenset[str]:
     """The regions of *topology* that have no server in *record*."""
     return frozenset(seat.region for seat in topology.processes) - {address.region for address in record.servers}
 
 
-def grown(
+def add_servers(
     directory: LabDirectory,
     record: LabRecord,
     topology: Topology,
@@ -43,11 +43,11 @@ def grown(
 
     Raises LabError where a region cannot join without a restart.
     """
-    regions = joining(topology, record)
+    regions = new_regions(topology, record)
     _require_possible(directory.name, record, regions, backend)
     seats = [seat for seat in topology.processes if seat.region in regions]
-    own = {port for one in record.servers for port in (*ports.of(one), *ports.fronts_of(one))}
-    first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved={*reserved, *own})
+    own = {port for one in record.servers for port in (*ports.server_ports(one), *ports.front_ports(one))}
+    first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *own})
     by_name = {
         one.server.name: one for one in (*record.servers, *ports.allocate(seats, first, directory, backend=backend))
     }
@@ -58,7 +58,7 @@ def grown(
     )
 
 
-def links_of(links: Links, record: LabRecord, fresh: Links) -> Links:
+def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
     """*links* with what the servers of *record* need that it lacks, as *fresh* has it."""
     if {address.server.name for address in record.servers} == links.servers.keys():
         return links

@@ -19,7 +19,7 @@ import psutil
 from vstream.errors import LabError
 from vstream.lab import binaries, ports
 from vstream.lab.links import proxy
-from vstream.lab.links.proxy.owners import owners
+from vstream.lab.links.proxy.owners import find_owners
 from vstream.lab.state import lab_directory, labs_directory
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _state() -> Finding:
 
 def _free_ports() -> Finding:
     try:
-        first = ports.choose(_NINE, fronts=_NINE)
+        first = ports.choose_block(_NINE, fronts=_NINE)
     except LabError as error:
         return Finding(what="ports", can=False, detail=error.message, way_out=error.hint, is_needed=True)
     return Finding(what="ports", can=True, detail=f"from {first} on", is_needed=True)
@@ -150,7 +150,7 @@ def _proxy() -> Finding:
     """Find ourselves by a socket: that is how a proxy finds out where connections come from."""
     with socket.create_server((ports.HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as dialed:
         end = dialed.getsockname()[1], listener.getsockname()[1]
-        can = owners([end], [os.getpid()]) == {end: os.getpid()}
+        can = find_owners([end], [os.getpid()]) == {end: os.getpid()}
     return Finding(
         what="links: proxy",
         can=can,

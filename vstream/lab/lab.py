@@ -17,9 +17,9 @@ from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, records
 from vstream.lab import start as starting
 from vstream.lab.binaries import locate, program
-from vstream.lab.links.from_topology import shape_of
-from vstream.lab.links.proxy_process import Keeper
-from vstream.lab.readiness import Progress, Stage, monitor_url
+from vstream.lab.links.from_topology import link_states
+from vstream.lab.links.proxy_process import ProxyProcess
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage, monitor_url
 from vstream.lab.server import NatsServer, stop_all
 from vstream.lab.state import lab_directory
 from vstream.lab.status import (
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LabStatus",
-    "Progress",
-    "Reloaded",
+    "ReadinessProgress",
+    "ReadinessStage",
+    "ReloadResult",
     "ServerState",
     "ServerStatus",
-    "Stage",
     "addresses",
     "client_endpoints",
     "down",
@@ -75,7 +75,7 @@ _RELOAD_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
+class ReloadResult:
     """Which servers run with the new configuration, and why the others do not."""
 
     loaded: tuple[str, ...]
@@ -89,7 +89,7 @@ async def up(
     *,
     binary: Path | None = None,
     binaries: Mapping[str, Path] | None = None,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ReadinessProgress], None],
     timeout: float = 60.0,
     links: Backend | None = None,
     shape: Mapping[Pair, LinkState] | None = None,
@@ -116,10 +116,10 @@ async def up(
         on_progress=on_progress,
         deadline=time.monotonic() + timeout,
         backend=links,
-        shape=shape_of(topology.links) if shape is None else shape,
+        shape=link_states(topology.links) if shape is None else shape,
     )
-    async with start.directory.locked():
-        running = frozenset(records.scan(start.directory))
+    async with start.directory.lock():
+        running = frozenset(records.scan_processes(start.directory))
         await (starting.complete(start, running) if running else starting.begin(start))
         return status(name)
 
@@ -146,14 +146,14 @@ async def down(name: str, *, purge: bool = False) -> None:
     directory = lab_directory(name)
     if not directory.path.exists():
         return
-    async with directory.locked():
+    async with directory.lock():
         await stop_all(directory)
-        await Keeper(directory).stop()
+        await ProxyProcess(directory).stop()
         if purge:
             directory.purge()
 
 
-async def reload(name: str, bundle: Bundle) -> Reloaded:
+async def reload(name: str, bundle: Bundle) -> ReloadResult:
     """
     Give *bundle*, rendered with `addresses(name)`, to the running lab *name*.
 
@@ -161,10 +161,10 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
     Raises LabError, with the old files still in place, if a server would refuse its configuration.
     """
     directory, _ = recorded_lab(name)
-    async with directory.locked():
+    async with directory.lock():
         _, record = recorded_lab(name)  # it may have changed while we waited
         binaries = {name: program.binary for name, program in record.programs.items()}
-        await conf.replace(directory, passwords.completed(directory.conf, bundle), binaries=binaries)
+        await conf.replace(directory, passwords.with_passwords(directory.conf, bundle), binaries=binaries)
         outcomes = await asyncio.gather(
             *(
                 _reloaded(directory, address, binaries[address.server.name], bundle.accounts)
@@ -172,13 +172,13 @@ async def reload(name: str, bundle: Bundle) -> Reloaded:
             )
         )
     by_name = {address.server.name: outcome for address, outcome in zip(record.servers, outcomes, strict=True)}
-    return Reloaded(
+    return ReloadResult(
         loaded=tuple(server for server, refusal in by_name.items() if refusal is None),
         refused={server: refusal for server, refusal in by_name.items() if refusal is not None},
     )
 
 
-async def reload_mappings(name: str, bundle: Bundle) -> Reloaded:
+async def reload_mappings(name: str, bundle: Bundle) -> ReloadResult:
     """As `reload`, and each server's own configuration stays as the lab was started with, whatever *bundle* says."""
     directory, _ = recorded_lab(name)
     return await reload(name, replace(bundle, artifacts=conf.keeping_servers(directory.conf, bundle.artifacts)))

@@ -35,7 +35,7 @@ class LabMappings:
             raise LabError(f"the mappings were not loaded on every server: {reasons}")
 
 
-def admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
+def mapping_admin(name: str, bundle: Bundle, *, lost: Collection[str] = ()) -> MappingAdmin:
     """How the servers of lab *name*, but those of *lost* regions, come to load *bundle*: by a reload, or by a push."""
     if not bundle.claims:
         return LabMappings(name, bundle, lost=lost)

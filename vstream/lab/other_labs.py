@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vstream.lab.state import LabRecord
 
 
-def running_elsewhere(known: Path) -> Iterator[LabRecord]:
+def labs_running_elsewhere(known: Path) -> Iterator[LabRecord]:
     """
     What labs of other state directories are made of, of which servers are meant to run.
 
@@ -41,7 +41,7 @@ def running_elsewhere(known: Path) -> Iterator[LabRecord]:
             entry.unlink(missing_ok=True)
         for directory in found:
             with suppress(LabError):
-                if records.recorded(directory) and (record := directory.read()) is not None:
+                if records.recorded_servers(directory) and (record := directory.read()) is not None:
                     yield record
 
 

@@ -48,7 +48,7 @@ _LINE = re.compile(r'^(\w+): "([\w-]+)"$', re.MULTILINE)
 _BYTES = 24
 
 
-def completed(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
+def with_passwords(conf: Path, bundle: Bundle) -> tuple[Artifact, ...]:
     """The files of *bundle* with the passwords that they need, if they do: those that *conf* has, and new ones for the rest."""
     texts = {artifact.path: artifact.text for artifact in bundle.artifacts}
     hubs = {address.region: address for address in bundle.servers if address.is_hub}

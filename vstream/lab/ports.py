@@ -32,12 +32,12 @@ BLOCK = 100
 PER_SERVER = 4
 
 
-def of(address: ServerAddress) -> tuple[int, int, int, int]:
+def server_ports(address: ServerAddress) -> tuple[int, int, int, int]:
     """The ports of one server."""
     return (address.client, address.monitor, address.cluster, address.gateway)
 
 
-def fronts_of(address: ServerAddress) -> tuple[int, ...]:
+def front_ports(address: ServerAddress) -> tuple[int, ...]:
     """The ports at which the link proxy stands for one server."""
     return tuple(port for port in (address.gateway_front, address.route_front) if port is not None)
 
@@ -55,22 +55,22 @@ def is_free(port: int) -> bool:
     return True
 
 
-def taken(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
+def occupied_ports(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
     """Those ports of *addresses* that something listens on."""
-    return tuple(port for address in addresses for port in of(address) if not is_free(port))
+    return tuple(port for address in addresses for port in server_ports(address) if not is_free(port))
 
 
-def fronts_taken(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
+def occupied_fronts(addresses: Sequence[ServerAddress]) -> tuple[int, ...]:
     """Those fronts of *addresses* that something listens on."""
-    return tuple(port for address in addresses for port in fronts_of(address) if not is_free(port))
+    return tuple(port for address in addresses for port in front_ports(address) if not is_free(port))
 
 
-def fronts_for(places: Sequence[Seat], backend: Backend) -> int:
+def count_fronts(places: Sequence[Seat], backend: Backend) -> int:
     """How many ports *backend* needs besides those of the servers of *places*."""
     return len(places) + sum(seat.is_stretch for seat in places) if backend is Backend.PROXY else 0
 
 
-def choose(count: int, *, fronts: int = 0, reserved: Collection[int] = (), skip: int = 0) -> int:
+def choose_block(count: int, *, fronts: int = 0, reserved: Collection[int] = (), skip: int = 0) -> int:
     """
     The first port of the lowest block that has room for *count* servers and *fronts*, after *skip* such blocks.
 

@@ -20,7 +20,7 @@ _POLL = 0.01
 _KILL_PATIENCE = 10.0
 
 
-def spawn(argv: Sequence[str], *, said: Path, cwd: Path, first: Callable[[], None] | None = None) -> int:
+def start_process(argv: Sequence[str], *, said: Path, cwd: Path, first: Callable[[], None] | None = None) -> int:
     """
     Start a process in a session of its own, and give its id. What it says is added to the file *said*.
 

@@ -21,7 +21,7 @@ _POLL = 0.1
 _REQUEST_TIMEOUT = 2.0
 
 
-class Stage(Enum):
+class ReadinessStage(Enum):
     """What is being waited for."""
 
     CONFIGS = "configurations accepted"
@@ -32,10 +32,10 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReadinessProgress:
     """How far `up` is: *done* of *total* servers have reached *stage*."""
 
-    stage: Stage
+    stage: ReadinessStage
     done: int
     total: int
 
@@ -111,7 +111,7 @@ def members(
     )
 
 
-async def accepting(member: Member) -> str | None:
+async def check_clients(member: Member) -> str | None:
     """Why *member* cannot serve a client yet, or None if it can."""
     known = await monitoring.varz(member.monitor, _REQUEST_TIMEOUT)
     if known.server_name != member.name:
@@ -128,7 +128,7 @@ async def accepting(member: Member) -> str | None:
     return None if greeting.startswith(b"INFO ") else f"port {member.client} does not greet as a nats-server"
 
 
-async def linked(member: Member) -> str | None:
+async def check_links(member: Member) -> str | None:
     """Which links *member* misses, or None if it has all."""
     if missing := member.siblings - await monitoring.routed_servers(member.monitor, _REQUEST_TIMEOUT):
         return f"no route to {_names(missing)}"
@@ -141,7 +141,7 @@ async def linked(member: Member) -> str | None:
     return None
 
 
-async def led(member: Member) -> str | None:
+async def check_meta_leader(member: Member) -> str | None:
     """Why *member* does not take part in a JetStream of all its peers that has a leader, or None if it does."""
     if not member.peers:
         return None
@@ -158,13 +158,13 @@ async def led(member: Member) -> str | None:
     return await monitoring.health_problem(member.monitor, _REQUEST_TIMEOUT)
 
 
-async def reach(
-    stage: Stage,
+async def wait_for_stage(
+    stage: ReadinessStage,
     waited_for: Sequence[Member],
     check: Callable[[Member], Awaitable[str | None]],
     *,
     watch: Callable[[], None],
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ReadinessProgress], None],
     deadline: float,
 ) -> None:
     """
@@ -176,12 +176,12 @@ async def reach(
     total = len(waited_for)
     complaints: dict[str, str] = {}
     pending = waited_for
-    on_progress(Progress(stage, 0, total))
+    on_progress(ReadinessProgress(stage, 0, total))
     while True:
         answers = await asyncio.gather(*(_complaint(check, member) for member in pending))
         complaints = {member.name: text for member, text in zip(pending, answers, strict=True) if text is not None}
         if len(complaints) < len(pending):
-            on_progress(Progress(stage, total - len(complaints), total))
+            on_progress(ReadinessProgress(stage, total - len(complaints), total))
         if not complaints:
             return
         pending = [member for member in pending if member.name in complaints]

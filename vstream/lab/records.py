@@ -65,7 +65,7 @@ def read(directory: LabDirectory, server: str) -> ServerRecord | None:
         return None
 
 
-def recorded(directory: LabDirectory) -> tuple[str, ...]:
+def recorded_servers(directory: LabDirectory) -> tuple[str, ...]:
     """The names of all servers that were meant to run."""
     return tuple(sorted(path.stem for path in directory.run.glob("*.json")))
 
@@ -77,10 +77,10 @@ def forget(directory: LabDirectory, server: str) -> None:
 
 def process_of(directory: LabDirectory, server: str) -> psutil.Process | None:
     """The running process of *server*, by its record, else by its arguments."""
-    return _recorded_process(directory, server) or next(iter(scan(directory).get(server, ())), None)
+    return _recorded_process(directory, server) or next(iter(scan_processes(directory).get(server, ())), None)
 
 
-def scan(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
+def scan_processes(directory: LabDirectory) -> Mapping[str, Sequence[psutil.Process]]:
     """All running servers of the lab, by name, from the process table alone."""
     servers = f"{directory.conf / 'servers'}{os.sep}"
     found: dict[str, list[psutil.Process]] = defaultdict(list)
@@ -97,7 +97,7 @@ def is_arriving(directory: LabDirectory) -> bool:
 
     Between fork and exec, all that tells it is its working directory. A shell of somebody in there looks the same.
     """
-    records = (read(directory, server) for server in recorded(directory))
+    records = (read(directory, server) for server in recorded_servers(directory))
     if not any(record is not None and record.pid is None for record in records):
         return False
     return any(_is_nameless_in(directory.path, process) for process in psutil.process_iter())

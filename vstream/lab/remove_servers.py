@@ -18,7 +18,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import records
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import stop_all
 from vstream.lab.status import recorded_lab, system_endpoint
 
@@ -32,7 +32,7 @@ PATIENCE = 60.0
 _PAUSE = 0.25
 
 
-class LabServers:
+class LabServerAdmin:
     """ServerAdmin for the lab *name*."""
 
     def __init__(self, name: str) -> None:
@@ -41,7 +41,7 @@ class LabServers:
     async def retire(self, servers: Sequence[str]) -> None:
         """See ServerAdmin."""
         directory, _ = recorded_lab(self._name)
-        async with directory.locked():
+        async with directory.lock():
             _, record = recorded_lab(self._name)  # it may have changed while we waited
             leaving = {one.server.name for one in record.servers} & {*servers}
             remaining = replace(
@@ -85,7 +85,7 @@ async def _removed_one(admin: JetStreamAdmin, server: str, deadline: float) -> N
 async def _forgotten(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:
     """Nothing of *servers* is left but their logs: with their data, the lab would not start again."""
     directory.write(remaining)
-    keeper = Keeper(directory)
+    keeper = ProxyProcess(directory)
     links = keeper.read()
     if links is not None:
         kept = {server: region for server, region in links.servers.items() if server not in servers}

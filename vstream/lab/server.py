@@ -14,7 +14,7 @@ import psutil
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
 from vstream.lab import processes, records
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.records import ServerRecord
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class NatsServer:
         records.write(self.directory, intent)
         self.directory.replace_store(self.name)
         try:
-            with Keeper(self.directory).entrance(self.name) as enter:
-                pid = processes.spawn(argv, said=self.err_file, cwd=self.directory.path, first=enter)
+            with ProxyProcess(self.directory).entrance(self.name) as enter:
+                pid = processes.start_process(argv, said=self.err_file, cwd=self.directory.path, first=enter)
         except LabError:
             records.forget(self.directory, self.name)
             raise
@@ -200,8 +200,8 @@ async def stop_all(directory: LabDirectory, servers: Iterable[str] | None = None
     deadline = time.monotonic() + _ARRIVAL
     while records.is_arriving(directory) and time.monotonic() < deadline:
         await asyncio.sleep(_POLL)
-    running = records.scan(directory)
-    chosen = sorted({*running, *records.recorded(directory)} if servers is None else servers)
+    running = records.scan_processes(directory)
+    chosen = sorted({*running, *records.recorded_servers(directory)} if servers is None else servers)
     found = [process for name in chosen for process in running.get(name, ())]
     if immortal := await processes.end(found, grace=grace):
         pids = ", ".join(str(process.pid) for process in immortal)

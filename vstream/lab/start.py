@@ -17,12 +17,12 @@ from platformdirs import user_cache_path
 from vstream.errors import LabError
 from vstream.lab import add_regions, conf, passwords, ports, readiness, records
 from vstream.lab.links import choose
-from vstream.lab.links.proxy_process import Keeper, PortTakenError
+from vstream.lab.links.proxy_process import PortTakenError, ProxyProcess
 from vstream.lab.links.state import Backend
-from vstream.lab.other_labs import running_elsewhere
-from vstream.lab.readiness import Progress, Stage
+from vstream.lab.other_labs import labs_running_elsewhere
+from vstream.lab.readiness import ReadinessProgress, ReadinessStage
 from vstream.lab.server import NatsServer, stop_all
-from vstream.lab.state import LabRecord, held, lab_directories, labs_directory
+from vstream.lab.state import LabRecord, hold_lock, lab_directories, labs_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class Start:
     render: Callable[[Sequence[ServerAddress]], Bundle]
     programs: Mapping[str, Program]
     """What to start each server with, by its name."""
-    on_progress: Callable[[Progress], None]
+    on_progress: Callable[[ReadinessProgress], None]
     deadline: float
     backend: Backend | None = None
     """What makes the links between regions; None for what the lab has, or else what suits the topology."""
@@ -61,7 +61,7 @@ class Start:
 async def begin(start: Start) -> None:
     """Start all servers of a lab of which none runs."""
     _refuse_abandoned_data(start)
-    await Keeper(start.directory).stop()
+    await ProxyProcess(start.directory).stop()
     for attempt in range(_ATTEMPTS):
         try:
             await _begin_at_free_ports(start, attempt)
@@ -74,23 +74,23 @@ async def begin(start: Start) -> None:
 
 async def _begin_at_free_ports(start: Start, attempt: int) -> None:
     names = [seat.server.name for seat in start.topology.processes]
-    keeper = Keeper(start.directory)
-    backend = choose.backend_for(start.topology, start.backend)
+    keeper = ProxyProcess(start.directory)
+    backend = choose.choose_backend(start.topology, start.backend)
     async with _stopped_on_failure(start.directory, names, keeper):
         async with _ports_claimed() as place:
             chosen = _choose(start, attempt, backend, place)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
-            keeper.write(choose.first(chosen, backend, start.shape))
+            keeper.write(choose.initial_links(chosen, backend, start.shape))
             conf.install(start.directory.conf, _files(start, start.render(chosen)))
             if backend is not Backend.NONE:
                 keeper.start()
             await _check(start, names)
             if backend is not Backend.NONE:
                 await keeper.ready()
-            for server in records.recorded(start.directory):
+            for server in records.recorded_servers(start.directory):
                 records.forget(start.directory, server)
-            watch = _with_links(keeper, backend, spawn(start.directory, names, start.programs))
+            watch = _with_links(keeper, backend, start_servers(start.directory, names, start.programs))
             await _accepting(start, chosen, watch)
         await _ready(start, chosen, watch)
 
@@ -103,13 +103,13 @@ async def complete(start: Start, running: frozenset[str]) -> None:
     if record is None:
         raise LabError(f"servers of lab `{name}` run, but there is no record of what it is made of", hint=hint)
     _require_same_servers(start, record, hint)
-    if not add_regions.joining(start.topology, record):
+    if not add_regions.new_regions(start.topology, record):
         await _complete(start, running, record, hint)
         return
-    links = choose.kept(directory, record.servers, start.backend, start.shape)
+    links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
     async with _ports_claimed() as place:
-        reserved = _ports_of(running_elsewhere(place / "states")) | _ports_of(_other_labs(start))
-        grown = add_regions.grown(
+        reserved = _ports_of(labs_running_elsewhere(place / "states")) | _ports_of(_other_labs(start))
+        grown = add_regions.add_servers(
             directory, record, start.topology, start.programs, backend=links.backend, reserved=reserved
         )
         await _complete(start, running, grown, hint)
@@ -117,8 +117,8 @@ async def complete(start: Start, running: frozenset[str]) -> None:
 
 async def _complete(start: Start, running: frozenset[str], record: LabRecord, hint: str) -> None:
     directory, name = start.directory, start.directory.name
-    links = choose.kept(directory, record.servers, start.backend, start.shape)
-    links = add_regions.links_of(links, record, choose.first(record.servers, links.backend, start.shape))
+    links = choose.links_of_running_lab(directory, record.servers, start.backend, start.shape)
+    links = add_regions.add_links(links, record, choose.initial_links(record.servers, links.backend, start.shape))
     # What runs, and how it maps, stays: new servers load the mappings that the others have, until `apply` changes them.
     bundle = start.render(record.servers)
     if changed := conf.differing(directory.conf, _files(start, bundle)):
@@ -128,13 +128,13 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         )
     missing = [address for address in record.servers if address.server.name not in running]
     # With namespaces, what holds them listens at all ports, also for servers that are not there.
-    if links.backend is not Backend.NETNS and (occupied := ports.taken(missing)):
+    if links.backend is not Backend.NETNS and (occupied := ports.occupied_ports(missing)):
         raise LabError(
             f"lab `{name}` runs, and something else listens on its port {occupied[0]}",
             hint=f"end that, or use `vstream lab down {name}`: the next start chooses other ports",
         )
     names = [address.server.name for address in missing]
-    keeper = Keeper(directory)
+    keeper = ProxyProcess(directory)
     is_keeper_missing = links.backend is not Backend.NONE and keeper.process() is None
     if is_keeper_missing and links.backend is Backend.NETNS:
         raise LabError(f"the networks of lab `{name}` went with the process that held them", hint=hint)
@@ -150,7 +150,7 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
         answer = await keeper.ask(generation=links.generation)
         if answer is not None and answer.failure is not None:
             raise LabError(f"the links of lab `{name}` cannot be as they shall: {answer.failure}")
-        watch = _with_links(keeper, links.backend, spawn(start.directory, names, start.programs))
+        watch = _with_links(keeper, links.backend, start_servers(start.directory, names, start.programs))
         await _accepting(start, record.servers, watch)
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
@@ -158,13 +158,13 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
 
 
 def _files(start: Start, bundle: Bundle) -> tuple[Artifact, ...]:
-    return passwords.completed(start.directory.conf, bundle)
+    return passwords.with_passwords(start.directory.conf, bundle)
 
 
 def _require_same_servers(start: Start, record: LabRecord, hint: str) -> None:
     """But for those of regions that are new. Raises LabError."""
     name = start.directory.name
-    new = add_regions.joining(start.topology, record)
+    new = add_regions.new_regions(start.topology, record)
     wanted = {(seat.region, seat.server.name) for seat in start.topology.processes if seat.region not in new}
     if wanted != {(address.region, address.server.name) for address in record.servers}:
         raise LabError(f"lab `{name}` runs with other servers than topology `{start.topology.name}` has", hint=hint)
@@ -177,22 +177,30 @@ def _choose(start: Start, attempt: int, backend: Backend, place: Path) -> tuple[
     """Where the servers shall listen: where they did last time, if they can. *place* is what all labs share."""
     seats = start.topology.processes
     record = start.directory.read()
-    elsewhere = _ports_of(running_elsewhere(place / "states"))
+    elsewhere = _ports_of(labs_running_elsewhere(place / "states"))
     if record is not None and attempt == 0:
         before = ports.allocate(seats, record.servers[0].client, start.directory, backend=backend)
         is_ours = elsewhere.isdisjoint(_ports_of((record,)))
-        if before == record.servers and is_ours and not ports.taken(before) and not ports.fronts_taken(before):
+        if (
+            before == record.servers
+            and is_ours
+            and not ports.occupied_ports(before)
+            and not ports.occupied_fronts(before)
+        ):
             return before
     reserved = elsewhere | _ports_of(_other_labs(start))
     # Two strangers who collided shall not meet again in the next block.
     skip = attempt and attempt + os.getpid() % 8
-    first = ports.choose(len(seats), fronts=ports.fronts_for(seats, backend), reserved=reserved, skip=skip)
+    first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved=reserved, skip=skip)
     return ports.allocate(seats, first, start.directory, backend=backend)
 
 
 def _ports_of(labs: Iterable[LabRecord]) -> frozenset[int]:
     return frozenset(
-        port for lab in labs for address in lab.servers for port in (*ports.of(address), *ports.fronts_of(address))
+        port
+        for lab in labs
+        for address in lab.servers
+        for port in (*ports.server_ports(address), *ports.front_ports(address))
     )
 
 
@@ -226,13 +234,13 @@ def _refuse_abandoned_data(start: Start) -> None:
 
 async def _check(start: Start, names: Sequence[str]) -> None:
     def on_checked(count: int) -> None:
-        start.on_progress(Progress(Stage.CONFIGS, count, len(names)))
+        start.on_progress(ReadinessProgress(ReadinessStage.CONFIGS, count, len(names)))
 
     binaries = {name: start.programs[name].binary for name in names}
     await conf.check(binaries, start.directory.conf, on_checked)
 
 
-def spawn(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
+def start_servers(directory: LabDirectory, names: Sequence[str], programs: Mapping[str, Program]) -> Callable[[], None]:
     """Start the servers *names*, each with its own of *programs*. The result raises LabError if one of them has died since."""
     servers = [NatsServer(directory, name) for name in names]
     marks = {server.name: server.log_mark() for server in servers}
@@ -257,7 +265,7 @@ def _death(server: NatsServer, said: Sequence[str]) -> LabError:
     )
 
 
-def _with_links(keeper: Keeper, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
+def _with_links(keeper: ProxyProcess, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
     """What watches servers start, and what makes their links besides."""
 
     def watch_all() -> None:
@@ -269,10 +277,10 @@ def _with_links(keeper: Keeper, backend: Backend, watch: Callable[[], None]) -> 
 
 
 async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
-    await readiness.reach(
-        Stage.ACCEPTING,
+    await readiness.wait_for_stage(
+        ReadinessStage.ACCEPTING,
         readiness.members(at),
-        readiness.accepting,
+        readiness.check_clients,
         watch=watch,
         on_progress=start.on_progress,
         deadline=start.deadline,
@@ -281,8 +289,11 @@ async def _accepting(start: Start, at: Sequence[ServerAddress], watch: Callable[
 
 async def _ready(start: Start, at: Sequence[ServerAddress], watch: Callable[[], None]) -> None:
     everyone = readiness.members(at)
-    for stage, check in ((Stage.LINKED, readiness.linked), (Stage.LED, readiness.led)):
-        await readiness.reach(
+    for stage, check in (
+        (ReadinessStage.LINKED, readiness.check_links),
+        (ReadinessStage.LED, readiness.check_meta_leader),
+    ):
+        await readiness.wait_for_stage(
             stage, everyone, check, watch=watch, on_progress=start.on_progress, deadline=start.deadline
         )
 
@@ -299,13 +310,13 @@ async def _ports_claimed() -> AsyncIterator[Path]:
         place = user_cache_path("vstream", ensure_exists=True)
     except OSError:
         place = labs_directory()
-    async with held(place / "ports.lock", patience=_PORTS_PATIENCE):
+    async with hold_lock(place / "ports.lock", patience=_PORTS_PATIENCE):
         yield place
 
 
 @asynccontextmanager
 async def _stopped_on_failure(
-    directory: LabDirectory, servers: Sequence[str], keeper: Keeper | None
+    directory: LabDirectory, servers: Sequence[str], keeper: ProxyProcess | None
 ) -> AsyncIterator[None]:
     async def stop() -> None:
         await stop_all(directory, servers)
@@ -315,11 +326,11 @@ async def _stopped_on_failure(
     try:
         yield
     except BaseException:
-        await uninterrupted(stop())
+        await run_to_completion(stop())
         raise
 
 
-async def uninterrupted(work: Awaitable[_Result]) -> _Result:
+async def run_to_completion(work: Awaitable[_Result]) -> _Result:
     """What *work* comes to, although this task is being cancelled, even repeatedly: it leaves nothing half done."""
     task = asyncio.ensure_future(work)
     while not task.done():

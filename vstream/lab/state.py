@@ -159,14 +159,16 @@ class LabDirectory:
         )
 
     @asynccontextmanager
-    async def locked(self, *, patience: float | None = None) -> AsyncIterator[None]:
+    async def lock(self, *, patience: float | None = None) -> AsyncIterator[None]:
         """
         Nobody else changes this lab meanwhile. The kernel gives the lock back when its holder dies.
 
         Raises LabError that names the holder if another process still changes the lab after *patience* seconds, or one.
         """
         self.create()
-        async with held(self.path / "lab.lock", patience=_LOCK_PATIENCE if patience is None else patience) as is_held:
+        async with hold_lock(
+            self.path / "lab.lock", patience=_LOCK_PATIENCE if patience is None else patience
+        ) as is_held:
             if not is_held:
                 raise LabError(
                     f"lab `{self.name}` is being changed by {self._holder()}",
@@ -220,7 +222,7 @@ def lab_directories() -> tuple[LabDirectory, ...]:
 
 
 @asynccontextmanager
-async def held(lock_file: Path, *, patience: float) -> AsyncIterator[bool]:
+async def hold_lock(lock_file: Path, *, patience: float) -> AsyncIterator[bool]:
     """Hold *lock_file* inside; False if somebody else still holds it after *patience* seconds."""
     lock = FileLock(lock_file, thread_local=False)
     deadline = time.monotonic() + patience

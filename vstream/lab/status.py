@@ -12,7 +12,7 @@ import psutil
 
 from vstream.errors import LabError, UnknownNameError
 from vstream.lab import keys, passwords, records
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import Backend
 from vstream.lab.readiness import monitor_url
 from vstream.lab.server import NatsServer
@@ -52,7 +52,7 @@ class ServerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeeperStatus:
+class ProxyStatus:
     """What makes the links between regions. *pid* is None unless it runs."""
 
     backend: Backend
@@ -70,7 +70,7 @@ class LabStatus:
     topology: str
     directory: Path
     servers: tuple[ServerStatus, ...]
-    links: KeeperStatus | None
+    links: ProxyStatus | None
     """None if servers of different regions dial each other."""
 
     @property
@@ -95,7 +95,7 @@ def recorded_lab(name: str) -> tuple[LabDirectory, LabRecord]:
 def status(name: str) -> LabStatus:
     """The servers of lab *name*, in the order of its topology. Raises LabError if there is no such lab."""
     directory, record = recorded_lab(name)
-    running = records.scan(directory)
+    running = records.scan_processes(directory)
     return LabStatus(
         name=name,
         topology=record.topology,
@@ -111,7 +111,7 @@ def status(name: str) -> LabStatus:
 def is_running(name: str) -> bool:
     """Whether any server of lab *name* runs. Raises LabError if its record cannot be understood."""
     directory = lab_directory(name)
-    return directory.read() is not None and bool(records.scan(directory))
+    return directory.read() is not None and bool(records.scan_processes(directory))
 
 
 def names() -> tuple[str, ...]:
@@ -215,8 +215,8 @@ def _server_status(
     )
 
 
-def _keeper_status(directory: LabDirectory) -> KeeperStatus | None:
-    keeper = Keeper(directory)
+def _keeper_status(directory: LabDirectory) -> ProxyStatus | None:
+    keeper = ProxyProcess(directory)
     links = keeper.read()
     if links is None or links.backend is Backend.NONE:
         return None
@@ -225,7 +225,7 @@ def _keeper_status(directory: LabDirectory) -> KeeperStatus | None:
         state = ServerState.RUNNING
     else:
         state = ServerState.CRASHED if keeper.is_wanted else ServerState.STOPPED
-    return KeeperStatus(
+    return ProxyStatus(
         backend=links.backend,
         state=state,
         pid=process.pid if process is not None else None,

@@ -17,7 +17,7 @@ EVERYWHERE = "*"
 """Stands for all servers that nothing else is said of."""
 
 
-def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
+def versions_by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, str]:
     """
     The version of each server, by name; without those that nothing is said of.
 
@@ -39,8 +39,8 @@ def by_server(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, s
     }
 
 
-def located(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
+def locate_binaries(topology: Topology, versions: Mapping[str, str]) -> Mapping[str, Path]:
     """The nats-server binary of each server, fetched where it is missing. Raises UnknownNameError as `by_server` does."""
-    wanted = by_server(topology, versions)
+    wanted = versions_by_server(topology, versions)
     found = {version: binaries.locate(version) for version in dict.fromkeys(wanted.values())}
     return {server: found[version] for server, version in wanted.items()}

@@ -13,7 +13,7 @@ from vstream.errors import InvalidInputError
 from vstream.lint import load_topology as topologies
 from vstream.lint import registry
 from vstream.lint.rules.scenarios import RULES, ScenarioSubject
-from vstream.scenario.decode import joined, resolve
+from vstream.scenario.decode import join_path, resolve
 from vstream.scenario.language import LANGUAGE, STARTER
 from vstream.syntax import yaml
 from vstream.syntax.schema import readable_part, validate
@@ -129,7 +129,7 @@ def _topology(document: Document, read: Read) -> _Topology:
         return _Topology(topology=loaded.topology, text=text, diagnostics=loaded.diagnostics)
     if not isinstance(written, str) or not written:
         return _Topology()
-    file = joined(posixpath.dirname(document.source.file), written)
+    file = join_path(posixpath.dirname(document.source.file), written)
     try:
         content = read(file)
     except (OSError, ValueError) as error:

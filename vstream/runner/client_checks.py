@@ -15,7 +15,7 @@ from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
 from vstream.runner.workload.publisher import acknowledgement
 from vstream.runner.workload.readers import ACK, failed, make_consumer, refusal
-from vstream.scenario.model import Trial
+from vstream.scenario.model import ClientOperation
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Result:
     count: int = 0
 
 
-class Trials:
+class OperationChecks:
     """Tries all of them at *target*. *now* is the time in nanoseconds since the capture's start."""
 
     def __init__(self, target: Target, connection: ReconnectingConnection, now: Callable[[], int]) -> None:
@@ -83,23 +83,23 @@ class Trials:
     async def run(self) -> list[Operation]:
         """One operation for each Trial, in their order."""
         target = self._target
-        works: dict[Trial, Callable[[], Awaitable[_Result]]] = {
-            Trial.PUBLISH: self._publish,
-            Trial.DIRECT_GET: self._direct_get,
-            Trial.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
-            Trial.MESSAGE_GET: self._message_get,
-            Trial.STREAM_INFO: lambda: self._plain(f"STREAM.INFO.{target.stream}"),
-            Trial.LIST_STREAMS: lambda: self._plain("STREAM.NAMES", {"subject": target.subject}),
-            Trial.FETCH: self._fetch,
-            Trial.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
-            Trial.CREATE_CONSUMER: self._create_consumer,
-            Trial.CREATE_STREAM: self._create_stream,
+        works: dict[ClientOperation, Callable[[], Awaitable[_Result]]] = {
+            ClientOperation.PUBLISH: self._publish,
+            ClientOperation.DIRECT_GET: self._direct_get,
+            ClientOperation.DIRECT_GET_SEQUENCE: self._direct_get_sequence,
+            ClientOperation.MESSAGE_GET: self._message_get,
+            ClientOperation.STREAM_INFO: lambda: self._plain(f"STREAM.INFO.{target.stream}"),
+            ClientOperation.LIST_STREAMS: lambda: self._plain("STREAM.NAMES", {"subject": target.subject}),
+            ClientOperation.FETCH: self._fetch,
+            ClientOperation.CONSUMER_INFO: lambda: self._plain(f"CONSUMER.INFO.{target.bound}.{CONSUMER}"),
+            ClientOperation.CREATE_CONSUMER: self._create_consumer,
+            ClientOperation.CREATE_STREAM: self._create_stream,
         }
         done = dict(zip(works, await asyncio.gather(*(self._one(*item) for item in works.items())), strict=True))
-        done[Trial.ACKNOWLEDGE] = await self._one(Trial.ACKNOWLEDGE, self._acknowledge)
-        return [done[trial] for trial in Trial]
+        done[ClientOperation.ACKNOWLEDGE] = await self._one(ClientOperation.ACKNOWLEDGE, self._acknowledge)
+        return [done[trial] for trial in ClientOperation]
 
-    async def _one(self, trial: Trial, work: Callable[[], Awaitable[_Result]]) -> Operation:
+    async def _one(self, trial: ClientOperation, work: Callable[[], Awaitable[_Result]]) -> Operation:
         sent, result, error, outcome = self._now(), _Result(), None, Outcome.OK
         try:
             result = await work()
@@ -115,9 +115,9 @@ class Trials:
             done=None if outcome is Outcome.INDETERMINATE else self._now(),
             outcome=outcome,
             # A publish without an answer may be stored all the same.
-            id=self._identity() if trial is Trial.PUBLISH else result.id,
+            id=self._identity() if trial is ClientOperation.PUBLISH else result.id,
             subject=trial.value,
-            digest=digest(self._payload()) if trial is Trial.PUBLISH else None,
+            digest=digest(self._payload()) if trial is ClientOperation.PUBLISH else None,
             acked_by=result.stream,
             seq=result.seq,
             count=result.count,

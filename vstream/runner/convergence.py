@@ -35,7 +35,7 @@ _SETTLED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Converged:
+class ConvergenceResult:
     """Whether it was reached, and what is missing if it was not."""
 
     is_reached: bool
@@ -61,19 +61,19 @@ class Convergence:
         self._places = {one.config.name: one.region for one in streams}
         self._readers = [_Reader(one, sources, is_mirror) for one in streams for sources, is_mirror in _taken(one)]
 
-    async def reached(self, *, within: float) -> Converged:
+    async def reached(self, *, within: float) -> ConvergenceResult:
         """Return once everything that the sources hold now is everywhere, or after *within* seconds."""
         deadline = time.monotonic() + within
         targets, missing = await self._targets(deadline)
-        return Converged(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
+        return ConvergenceResult(is_reached=False, missing=missing) if missing else await self._until(targets, deadline)
 
-    async def settled(self, *, within: float) -> Converged:
+    async def settled(self, *, within: float) -> ConvergenceResult:
         """As `reached`, when nobody publishes any more: what is stored meanwhile counts too."""
         deadline, before, quiet = time.monotonic() + within, None, 0
         while True:
             targets, missing = await self._targets(deadline)
             if missing:
-                return Converged(is_reached=False, missing=missing)
+                return ConvergenceResult(is_reached=False, missing=missing)
             found = await self._until(targets, deadline)
             quiet = quiet + 1 if targets == before else 0
             if not found.is_reached or quiet >= _SETTLED:
@@ -96,14 +96,14 @@ class Convergence:
                 await asyncio.sleep(_POLL)
         return found, None
 
-    async def _until(self, targets: Mapping[str, int], deadline: float) -> Converged:
+    async def _until(self, targets: Mapping[str, int], deadline: float) -> ConvergenceResult:
         while True:
             behind = [text for found in await asyncio.gather(*(self._behind(one, targets) for one in self._readers))
                       for text in found]  # fmt: skip
             if not behind:
-                return Converged(is_reached=True)
+                return ConvergenceResult(is_reached=True)
             if time.monotonic() > deadline:
-                return Converged(is_reached=False, missing="; ".join(behind))
+                return ConvergenceResult(is_reached=False, missing="; ".join(behind))
             await asyncio.sleep(_POLL)
 
     async def _behind(self, reader: _Reader, targets: Mapping[str, int]) -> list[str]:

@@ -20,7 +20,7 @@ def describe(action: Action) -> str:
             return f"wait {format_duration(action.nanoseconds)}"
         case Inject():
             held = "" if action.lasting is None else f" for {format_duration(action.lasting)}"
-            return f"{asked(action.fault)}{held}"
+            return f"{describe_fault(action.fault)}{held}"
         case Heal():
             return "heal" if action.ids is None else f"heal {', '.join(action.ids)}"
         case Resync():
@@ -33,7 +33,7 @@ def describe(action: Action) -> str:
             assert_never(action)
 
 
-def asked(fault: FaultSpec) -> str:
+def describe_fault(fault: FaultSpec) -> str:
     """The fault as a command of `vstream chaos`: `partition west | central,east --how drop`."""
     joint = " | " if fault.kind is FaultKind.PARTITION else " "
     words = [fault.kind.value, *([joint.join(fault.targets)] if fault.targets else [])]

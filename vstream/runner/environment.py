@@ -12,7 +12,7 @@ from vstream.errors import UnsupportedError, VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import keys, lab, versions
 from vstream.lab.links.state import Backend
-from vstream.lab.mappings import admin as mapping_admin
+from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
 from vstream.lint.load_topology import load
 from vstream.lint.load_topology import render_bundle as rendered
@@ -38,7 +38,7 @@ _WORKS = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Environment:
     """A lab that is up, and what runs on it."""
 
     lab: str
@@ -64,7 +64,7 @@ def topology_of(scenario: Scenario) -> Topology:
     return load(scenario.topology_text.encode(), scenario.topology_file).require()
 
 
-async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Stage:
+async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callable[[str], None]) -> Environment:
     """
     Start the lab *name*, apply the topology and prove that it works; *say* is told what is being done.
 
@@ -77,7 +77,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         return rendered(topology, addresses=addresses, templates=templates, signer=keys.signer(name, topology))
 
     say("starting servers")
-    binaries = await asyncio.to_thread(versions.located, topology, stated) if stated else None
+    binaries = await asyncio.to_thread(versions.locate_binaries, topology, stated) if stated else None
     await lab.up(
         name,
         topology,
@@ -87,7 +87,7 @@ async def set_up(scenario: Scenario, topology: Topology, name: str, say: Callabl
         timeout=_UP,
         links=_backend(scenario.lab.links),
     )
-    stage = Stage(
+    stage = Environment(
         lab=name,
         topology=topology,
         bundle=render(lab.addresses(name)),
@@ -111,7 +111,7 @@ def _backend(name: str) -> Backend:
         ) from None
 
 
-async def _apply(stage: Stage) -> None:
+async def _apply(stage: Environment) -> None:
     topology, bundle = stage.topology, stage.bundle
     async with connect_all(topology, stage.endpoints) as connections:
         observed = await observe(topology, connections, stage.endpoints)
@@ -137,7 +137,7 @@ async def _apply(stage: Stage) -> None:
         raise VstreamError(f"the topology was not applied: {reason}")
 
 
-async def _prove(stage: Stage) -> None:
+async def _prove(stage: Environment) -> None:
     deadline = time.monotonic() + _WORKS
     while True:
         async with connect_all(stage.topology, stage.endpoints) as connections:

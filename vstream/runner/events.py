@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
+class Activity:
     """Something that takes a while, before or after the load."""
 
     at: int
@@ -70,7 +70,7 @@ class FaultSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worked:
+class WorkerProgress:
     """What the clients of *region* have done so far."""
 
     region: str
@@ -84,4 +84,4 @@ class Sampled:
     sample: Sample
 
 
-Event = Doing | LoadBegan | StepBegan | StepEnded | FaultSeen | Worked | Sampled
+Event = Activity | LoadBegan | StepBegan | StepEnded | FaultSeen | WorkerProgress | Sampled

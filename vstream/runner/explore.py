@@ -23,7 +23,7 @@ from vstream.capture.verdict.verdict import Status
 from vstream.errors import VstreamError
 from vstream.files import save_output
 from vstream.lint.load_scenario import load
-from vstream.scenario.generate import Data, to_yaml
+from vstream.scenario.generate import ScenarioData, to_yaml
 from vstream.scenario.shrink import shrink
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _CONFIRMATIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What one run showed."""
 
     status: Status
@@ -54,14 +54,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explored:
+class ExploredRun:
     """One explored scenario."""
 
     number: int
     seed: int
     steps: str
     """Its faults, in a line."""
-    outcome: Outcome
+    outcome: RunOutcome
     seconds: float
     directory: Path
     short: Path | None = None
@@ -75,7 +75,7 @@ class Exploration:
     """All runs so far."""
 
     seed: int
-    runs: list[Explored] = field(default_factory=list)
+    runs: list[ExploredRun] = field(default_factory=list)
 
     def count(self, status: Status) -> int:
         """How many runs ended so."""
@@ -106,15 +106,15 @@ class Exploration:
         }
 
 
-Run = Callable[["Scenario", "Path"], Awaitable[Outcome]]
+Run = Callable[["Scenario", "Path"], Awaitable[RunOutcome]]
 """Runs a scenario, capturing it in a directory that does not exist yet. Raises VstreamError if it could not begin."""
 
 
-def outcome(verdict: Verdict) -> Outcome:
+def outcome(verdict: Verdict) -> RunOutcome:
     """What *verdict* says, in short."""
     wrong = [case for case in verdict.cases if case.status is not Status.PASS]
     proven = [case for case in wrong if case.status is Status.FAIL]
-    return Outcome(
+    return RunOutcome(
         status=verdict.status,
         failed=tuple(f"{case.status.value} {case.name}: {case.detail}" for case in wrong),
         measures=frozenset(case.measure.value if case.measure else case.about.value for case in proven),
@@ -134,7 +134,7 @@ class Watcher(Protocol):
     def shrinks(self, number: int, steps: str) -> None:
         """A shorter scenario is tried."""
 
-    def ended(self, explored: Explored) -> None:
+    def ended(self, explored: ExploredRun) -> None:
         """A scenario has run."""
 
 
@@ -155,7 +155,7 @@ def seeds(seed: int) -> list[int]:
     return [chance.randrange(_SEEDS) for _ in range(10_000)]
 
 
-def outline(data: Data) -> str:
+def outline(data: ScenarioData) -> str:
     """The steps of a scenario in a line, without the waiting."""
     words = []
     for step in data["steps"]:
@@ -168,7 +168,7 @@ def outline(data: Data) -> str:
 
 async def explore(
     into: Exploration,
-    compose: Callable[[int], Data],
+    compose: Callable[[int], ScenarioData],
     run: Run,
     *,
     out: Path,
@@ -197,7 +197,7 @@ async def explore(
 class _One:
     """One scenario: run, and made short if it fails."""
 
-    def __init__(self, number: int, seed: int, data: Data, directory: Path, run: Run, watcher: Watcher) -> None:
+    def __init__(self, number: int, seed: int, data: ScenarioData, directory: Path, run: Run, watcher: Watcher) -> None:
         self._number = number
         self._seed = seed
         self._data = data
@@ -206,7 +206,7 @@ class _One:
         self._watcher = watcher
         self._tries = 0
 
-    async def explored(self, shrinking_runs: int, *, is_kept: bool) -> Explored:
+    async def explored(self, shrinking_runs: int, *, is_kept: bool) -> ExploredRun:
         steps = outline(self._data)
         self._watcher.begins(self._number, self._seed, steps)
         save_output(self._directory / "scenario.yaml", to_yaml(self._data))
@@ -218,7 +218,7 @@ class _One:
         short, note = None, None
         if outcome.status is Status.FAIL and shrinking_runs > 0:
             short, note = await self._shortened(outcome, shrinking_runs)
-        return Explored(
+        return ExploredRun(
             number=self._number,
             seed=self._seed,
             steps=steps,
@@ -229,15 +229,15 @@ class _One:
             note=note,
         )
 
-    async def _outcome(self, data: Data, capture: Path, name: str) -> Outcome:
+    async def _outcome(self, data: ScenarioData, capture: Path, name: str) -> RunOutcome:
         text = to_yaml(data).encode()
         scenario = load(text, str(capture.parent / name), _nothing).require()
         try:
             return await self._run(scenario, capture)
         except VstreamError as error:
-            return Outcome(status=Status.UNKNOWN, detail=error.message)
+            return RunOutcome(status=Status.UNKNOWN, detail=error.message)
 
-    async def _shortened(self, outcome: Outcome, most: int) -> tuple[Path | None, str]:
+    async def _shortened(self, outcome: RunOutcome, most: int) -> tuple[Path | None, str]:
         """The file of a short scenario that fails in the same way, and what it took; no file if it does not fail again."""
         again = 0
         for attempt in range(1, _CONFIRMATIONS + 1):
@@ -247,7 +247,7 @@ class _One:
         if not again:
             return None, f"it did not fail again in {_CONFIRMATIONS} runs: the capture is what there is"
 
-        async def fails(data: Data) -> bool:
+        async def fails(data: ScenarioData) -> bool:
             # What fails now and then only gets as many chances as the whole scenario needed.
             for _ in range(again):
                 if await self._fails(data, outcome):
@@ -260,7 +260,7 @@ class _One:
         before, after = len(self._data["steps"]), len(found["steps"])
         return file, f"{before} steps became {after}, in {self._tries} runs"
 
-    async def _fails(self, data: Data, outcome: Outcome) -> bool:
+    async def _fails(self, data: ScenarioData, outcome: RunOutcome) -> bool:
         """Whether *data* fails in one of the ways in which *outcome* did."""
         self._tries += 1
         self._watcher.shrinks(self._number, outline(data))
@@ -276,7 +276,7 @@ class _One:
         return False
 
 
-def _is_valid(data: Data) -> bool:
+def _is_valid(data: ScenarioData) -> bool:
     return not load(to_yaml(data).encode(), "short.yaml", _nothing).diagnostics
 
 

@@ -12,16 +12,16 @@ from vstream.chaos import rolling_restart
 from vstream.chaos import target_servers as sites
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
-from vstream.runner.describe import asked
+from vstream.runner.describe import describe_fault
 from vstream.runner.events import FaultSeen, FaultState
-from vstream.runner.resolve_faults import HandedOver, Rolled, Taken, broken
+from vstream.runner.resolve_faults import HandedOver, Rolled, Taken, resolve_fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from vstream.capture.store import Capture
-    from vstream.chaos.target_servers import Site
-    from vstream.runner.environment import Stage
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.runner.environment import Environment
     from vstream.runner.events import Event
     from vstream.scenario.model import Inject
 
@@ -35,7 +35,7 @@ _RESYNC = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taking:
+class StepResult:
     """What has come of a step: its window if that is not the step itself, and why it is not ok."""
 
     window: tuple[int, int] | None = None
@@ -50,11 +50,11 @@ class _Open:
     entry: str
 
 
-class Faults:
+class FaultRecorder:
     """All faults of one run. A scenario has said what it wants, so none is refused for taking too much."""
 
     def __init__(
-        self, staged: Stage, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
+        self, staged: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
     ) -> None:
         self._staged = staged
         self._lines = Lines(capture.faults_file, Fault)
@@ -63,10 +63,10 @@ class Faults:
         self._open: dict[str, _Open] = {}
 
     @property
-    def _site(self) -> Site:
+    def _site(self) -> TargetServers:
         return sites.of_topology(self._staged.topology, self._staged.lab)
 
-    async def inject(self, step: Inject, pause: Pause) -> Taking:
+    async def inject(self, step: Inject, pause: Pause) -> StepResult:
         """
         Inject what *step* says; what lasts is healed after *pause*.
 
@@ -74,7 +74,7 @@ class Faults:
         """
         begun = Fault(
             id=step.id,
-            asked=asked(step.fault),
+            asked=describe_fault(step.fault),
             kind=step.fault.kind.value,
             targets=step.fault.targets,
             regions=(),
@@ -89,18 +89,18 @@ class Faults:
             return await self._inject(step, begun, pause)
         except UnsupportedError as error:
             self._over(replace(begun, outcome=FaultOutcome.UNSUPPORTED, error=error.message), FaultState.UNSUPPORTED)
-            return Taking(problem=error.message)
+            return StepResult(problem=error.message)
         except VstreamError as error:
             if step.id in self._open:
                 raise  # it does bite, and could not be healed: that is recorded
             self._over(replace(begun, error=error.message), FaultState.FAILED)
-            return Taking(problem=error.message)
+            return StepResult(problem=error.message)
 
-    async def _inject(self, step: Inject, begun: Fault, pause: Pause) -> Taking:
+    async def _inject(self, step: Inject, begun: Fault, pause: Pause) -> StepResult:
         site = self._site
-        found = await broken(step.fault, site, self._staged.topology)
+        found = await resolve_fault(step.fault, site, self._staged.topology)
         signals: list[int] = []
-        order = drill.Order(
+        order = drill.InjectionRequest(
             site=site,
             topology=self._staged.topology,
             asked=begun.asked,
@@ -118,13 +118,13 @@ class Faults:
                 end = self._now()
                 if step.lasting is not None or found.is_brief:
                     await self._heal([step.id])
-                return Taking(window=(record.injected, end if step.lasting is not None else self._now()))
+                return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
             case HandedOver():
                 injected = await drill.hand_over(order, found.fault)
                 regions = () if found.region is None else (found.region,)
                 record = self._confirmed(begun, regions, signals, injected.evidence)
                 self._over(record, FaultState.HEALED)
-                return Taking(window=(record.injected, self._now()))
+                return StepResult(window=(record.injected, self._now()))
             case Rolled():
                 done = await rolling_restart.restart(
                     order,
@@ -142,7 +142,7 @@ class Faults:
                 )
                 record = self._confirmed(begun, _regions(site, found.servers), signals, evidence)
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
-                return Taking(window=(record.injected, self._now()))
+                return StepResult(window=(record.injected, self._now()))
 
     def _confirmed(self, begun: Fault, regions: tuple[str, ...], signals: Sequence[int], evidence: str) -> Fault:
         record = replace(
@@ -220,5 +220,5 @@ class Faults:
         )
 
 
-def _regions(site: Site, servers: Sequence[str]) -> tuple[str, ...]:
+def _regions(site: TargetServers, servers: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(site.servers[server] for server in servers))

@@ -45,7 +45,7 @@ def begin(directory: Path, scenario: Scenario) -> Capture:
     return Capture(directory)
 
 
-class Keeper:
+class ManifestWriter:
     """The manifest of *capture* as it becomes known."""
 
     def __init__(

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from vstream.chaos import leaders, select
 from vstream.chaos.disk_full import DiskFull
 from vstream.chaos.faults import Kill, MetaStepDown, Pause, StepDown
-from vstream.chaos.links import Partition, Shape
+from vstream.chaos.links import LinkShape, Partition
 from vstream.chaos.power_loss import PowerLoss
 from vstream.lab import binaries
-from vstream.lab.links.from_topology import state
+from vstream.lab.links.from_topology import link_state
 from vstream.lab.links.state import Cut, LinkState
 from vstream.scenario.model import FaultKind
 from vstream.topology.model import Link
 
 if TYPE_CHECKING:
     from vstream.chaos.faults import Fault, LabFault
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.target_servers import TargetServers
     from vstream.lab.binaries import Program
     from vstream.lab.links.state import Pair
     from vstream.scenario.model import FaultSpec
@@ -63,7 +63,7 @@ class Rolled:
 Broken = Taken | HandedOver | Rolled
 
 
-async def broken(spec: FaultSpec, site: Site, topology: Topology) -> Broken:
+async def resolve_fault(spec: FaultSpec, site: TargetServers, topology: Topology) -> Broken:
     """What *spec* means at *site* now. Raises VstreamError if that cannot be."""
     return await MAKERS[spec.kind](_Asked(spec, site, topology))
 
@@ -73,7 +73,7 @@ class _Asked:
     """What is asked for, and of which servers."""
 
     spec: FaultSpec
-    site: Site
+    site: TargetServers
     topology: Topology
 
     def taken(self, fault: Kill | Pause | PowerLoss | DiskFull) -> Taken:
@@ -125,7 +125,7 @@ async def _kill_leader(asked: _Asked) -> Broken:
 
 
 async def _kill_meta_leader(asked: _Asked) -> Broken:
-    leader = await leaders.required_meta_leader(asked.site)
+    leader = await leaders.require_meta_leader(asked.site)
     taken = asked.taken(Kill(servers=select.server(asked.site, leader)))
     return replace(taken, also_confirm=select.new_meta_leader(asked.site, leader))
 
@@ -149,8 +149,8 @@ async def _link(asked: _Asked) -> Broken:
     pairs = [(one, other) for one in regions for other in regions if one != other]
     options = {name: value for name, value in asked.spec.options.items() if name in {"rtt", "jitter", "rate", "loss"}}
     # Both directions are as bad: which comes first says nothing.
-    shape = state(Link(between=(regions[0], regions[-1]), **options))  # type: ignore[arg-type]  # numbers all of them
-    return Taken(fault=Shape(states=dict.fromkeys(pairs, shape)), regions=tuple(regions))
+    shape = link_state(Link(between=(regions[0], regions[-1]), **options))  # type: ignore[arg-type]  # numbers all of them
+    return Taken(fault=LinkShape(states=dict.fromkeys(pairs, shape)), regions=tuple(regions))
 
 
 async def _power_loss(asked: _Asked) -> Broken:
@@ -170,7 +170,7 @@ async def _step_down(asked: _Asked) -> Broken:
 
 
 async def _step_down_meta(asked: _Asked) -> Broken:
-    leader = await leaders.required_meta_leader(asked.site)
+    leader = await leaders.require_meta_leader(asked.site)
     return HandedOver(fault=MetaStepDown(leader=leader), region=asked.site.servers.get(leader))
 
 

@@ -24,15 +24,15 @@ from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
 from vstream.lab.identity import OwnServers
-from vstream.lab.start import uninterrupted
+from vstream.lab.start import run_to_completion
 from vstream.runner import environment, manifest, worker_specs
-from vstream.runner.client_checks import Trials
+from vstream.runner.client_checks import OperationChecks
 from vstream.runner.convergence import Convergence
 from vstream.runner.describe import describe
-from vstream.runner.events import Doing, LoadBegan, Sampled, StepBegan, StepEnded, Worked
-from vstream.runner.fault_recorder import Faults, Taking
+from vstream.runner.events import Activity, LoadBegan, Sampled, StepBegan, StepEnded, WorkerProgress
+from vstream.runner.fault_recorder import FaultRecorder, StepResult
 from vstream.runner.read_back import read_back
-from vstream.runner.workers import Helper, Workers
+from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import SAMPLER, WORKER
 from vstream.scenario.model import Converge, Heal, Inject, Resync, Try, Wait
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-    from vstream.runner.environment import Stage
+    from vstream.runner.environment import Environment
     from vstream.runner.events import Event
     from vstream.scenario.model import Action, Scenario, Step
     from vstream.topology.model import Topology
@@ -97,7 +97,7 @@ async def run(
         try:
             return await one.run()
         finally:
-            await uninterrupted(one.clean_up(keep_lab=keep_lab))
+            await run_to_completion(one.clean_up(keep_lab=keep_lab))
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -117,11 +117,13 @@ class _Run:
         self._lab = lab_name
         self._on_event = on_event
         self._start = time.monotonic_ns()
-        self._manifest = manifest.Keeper(capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC))
+        self._manifest = manifest.ManifestWriter(
+            capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
+        )
         self._windows = Lines(capture.windows_file, Window)
         self._workers: Workers | None = None
-        self._sampler: Helper | None = None
-        self._faults: Faults | None = None
+        self._sampler: WorkerProcess | None = None
+        self._faults: FaultRecorder | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
         self._tried: dict[str, Lines[Operation]] = {}
         self._load = 0
@@ -133,7 +135,7 @@ class _Run:
     def _say(self, what: str) -> None:
         if what != self._said:
             self._said = what
-            self._on_event(Doing(at=self._now(), what=what))
+            self._on_event(Activity(at=self._now(), what=what))
 
     async def run(self) -> Capture:
         self._manifest.write()
@@ -158,9 +160,9 @@ class _Run:
             raise
         return self._capture
 
-    async def _begin(self, staged: Stage) -> None:
+    async def _begin(self, staged: Environment) -> None:
         """Everything that is there before the load: faults can come at any moment from then on."""
-        self._faults = Faults(staged, self._capture, self._now, self._on_event)
+        self._faults = FaultRecorder(staged, self._capture, self._now, self._on_event)
         for region in self._topology.regions:
             self._connections[region.name] = await open_reconnecting(
                 staged.endpoints[region.name],
@@ -170,11 +172,11 @@ class _Run:
                 within=_CONNECT,
             )
         for target in worker_specs.targets(self._scenario, staged, 0, worker_specs.tried_regions(self._scenario)):
-            await Trials(target, self._connections[target.region], self._now).prepare()
+            await OperationChecks(target, self._connections[target.region], self._now).prepare()
         specs = worker_specs.workers(self._scenario, staged, self._capture.path, self._start)
         self._workers = Workers(
             tuple(self._helper(one.region, "vstream.runner.workload.worker", WORKER, one) for one in specs),
-            lambda region, progress: self._on_event(Worked(region=region, progress=progress)),
+            lambda region, progress: self._on_event(WorkerProgress(region=region, progress=progress)),
         )
         sampler = worker_specs.sampler(staged, self._capture.path, self._start)
         self._sampler = self._helper("sampler", "vstream.runner.workload.sampler", SAMPLER, sampler)
@@ -186,14 +188,14 @@ class _Run:
         await self._workers.go(self._load)
         await self._pause(self._load - self._now())
 
-    def _helper(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> Helper:
-        return Helper(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
+    def _helper(self, name: str, module: str, adapter: TypeAdapter[Any], spec: object) -> WorkerProcess:
+        return WorkerProcess(name, module, adapter.dump_json(spec), self._capture.path / "errors" / f"{name}.txt")
 
-    def _sampled(self, _: Helper, line: bytes) -> None:
+    def _sampled(self, _: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             self._on_event(Sampled(sample=manifest.SAMPLE.validate_json(line)))
 
-    async def _take(self, step: Step, number: int, staged: Stage) -> None:
+    async def _take(self, step: Step, number: int, staged: Environment) -> None:
         if step.at is not None:
             await self._pause(self._load + step.at - self._now())
         if isinstance(step.action, Inject):
@@ -205,7 +207,7 @@ class _Run:
         try:
             taking = await self._act(step.action, number, staged)
         except VstreamError as error:
-            taking = Taking(problem=error.message)
+            taking = StepResult(problem=error.message)
         problem = taking.problem
         self._check()
         ended = self._now()
@@ -223,7 +225,7 @@ class _Run:
         self._windows.flush()
         self._on_event(StepEnded(at=ended, number=number, is_ok=problem is None, detail=problem))
 
-    async def _act(self, action: Action, number: int, staged: Stage) -> Taking:
+    async def _act(self, action: Action, number: int, staged: Environment) -> StepResult:
         assert self._faults is not None
         match action:
             case Wait():
@@ -233,22 +235,22 @@ class _Run:
             case Heal():
                 await self._faults.heal(action.ids)
             case Resync():
-                return Taking(problem=await self._faults.resync())
+                return StepResult(problem=await self._faults.resync())
             case Converge():
                 found = await self._convergence(staged).reached(within=action.within / _NS)
-                return Taking(problem=found.missing)
+                return StepResult(problem=found.missing)
             case Try():
                 await self._try(action, number, staged)
             case _:
                 assert_never(action)
-        return Taking()
+        return StepResult()
 
-    def _convergence(self, staged: Stage) -> Convergence:
+    def _convergence(self, staged: Environment) -> Convergence:
         return Convergence(staged.bundle.streams, self._connections)
 
-    async def _try(self, action: Try, number: int, staged: Stage) -> None:
+    async def _try(self, action: Try, number: int, staged: Environment) -> None:
         targets = worker_specs.targets(self._scenario, staged, number, action.regions)
-        trials = [Trials(target, self._connections[target.region], self._now) for target in targets]
+        trials = [OperationChecks(target, self._connections[target.region], self._now) for target in targets]
         for target, operations in zip(targets, await asyncio.gather(*(one.run() for one in trials)), strict=True):
             if target.region not in self._tried:
                 file = self._capture.operations_file(f"{target.region}.try")
@@ -270,7 +272,7 @@ class _Run:
         self._workers.check()
         self._sampler.check()
 
-    async def _end(self, staged: Stage) -> None:
+    async def _end(self, staged: Environment) -> None:
         """After the last step: until nothing can change any more, and all of it is written down."""
         assert self._workers is not None
         assert self._faults is not None
@@ -300,7 +302,7 @@ class _Run:
     def _longest_wait(self) -> float:
         return max((one.give_up / _NS for one in self._scenario.workload.publishers), default=0.0)
 
-    async def _read_back(self, staged: Stage, *, within: float) -> None:
+    async def _read_back(self, staged: Environment, *, within: float) -> None:
         found = []
         names = [stream.config.name for stream in staged.bundle.streams]
         for stream in staged.bundle.streams:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from vstream.runner.environment import Stage
+    from vstream.runner.environment import Environment
     from vstream.scenario.model import Scenario
     from vstream.topology.model import Endpoint
 
 _One = TypeVar("_One", Publishers, Readers)
 
 
-def workers(scenario: Scenario, stage: Stage, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
+def workers(scenario: Scenario, stage: Environment, capture: Path, start: int) -> tuple[WorkerSpec, ...]:
     """One for each region that clients are in. *start* is the capture's, on the monotonic clock."""
     found = (
         WorkerSpec(
@@ -50,7 +50,7 @@ def workers(scenario: Scenario, stage: Stage, capture: Path, start: int) -> tupl
     return tuple(one for one in found if one.publishers or one.readers or one.consumers)
 
 
-def sampler(stage: Stage, capture: Path, start: int) -> SamplerSpec:
+def sampler(stage: Environment, capture: Path, start: int) -> SamplerSpec:
     """All regions, each with the streams that live there."""
     names = {region.name for region in stage.topology.regions}
     others = {name: names - {name} for name in names}
@@ -72,7 +72,7 @@ def sampler(stage: Stage, capture: Path, start: int) -> SamplerSpec:
     )
 
 
-def targets(scenario: Scenario, stage: Stage, number: int, regions: tuple[str, ...]) -> tuple[Target, ...]:
+def targets(scenario: Scenario, stage: Environment, number: int, regions: tuple[str, ...]) -> tuple[Target, ...]:
     """What `try` step *number* tries: every virtual stream of each of *regions*."""
     return tuple(
         Target(
@@ -113,7 +113,7 @@ def _login(endpoint: Endpoint) -> Login | None:
     return Login(**said) if any(said.values()) else None
 
 
-def _publishers(scenario: Scenario, stage: Stage, region: str) -> Iterator[PublisherSpec]:
+def _publishers(scenario: Scenario, stage: Environment, region: str) -> Iterator[PublisherSpec]:
     for number, one in _numbered(scenario.workload.publishers, region):
         yield PublisherSpec(
             client=f"{region}/publish-{one.stream}{number}",
@@ -130,7 +130,7 @@ def _publishers(scenario: Scenario, stage: Stage, region: str) -> Iterator[Publi
         )
 
 
-def _readers(scenario: Scenario, stage: Stage, region: str) -> Iterator[ReaderSpec]:
+def _readers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ReaderSpec]:
     written = scenario.workload.publishers
     for number, one in _numbered(scenario.workload.readers, region):
         if one.kind is ReaderKind.CONSUMER:
@@ -151,7 +151,7 @@ def _readers(scenario: Scenario, stage: Stage, region: str) -> Iterator[ReaderSp
         )
 
 
-def _consumers(scenario: Scenario, stage: Stage, region: str) -> Iterator[ConsumerSpec]:
+def _consumers(scenario: Scenario, stage: Environment, region: str) -> Iterator[ConsumerSpec]:
     for number, one in _numbered(scenario.workload.readers, region):
         if one.kind is ReaderKind.CONSUMER:
             yield ConsumerSpec(

@@ -23,7 +23,7 @@ _ENDING = 5.0
 """Seconds that a process has to end once its input has."""
 
 
-class Helper:
+class WorkerProcess:
     """One process that works for a run. *errors* is where its standard error goes."""
 
     def __init__(self, name: str, module: str, spec: bytes, errors: Path) -> None:
@@ -35,7 +35,7 @@ class Helper:
         self._process: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
 
-    async def start(self, on_line: Callable[[Helper, bytes], None]) -> None:
+    async def start(self, on_line: Callable[[WorkerProcess, bytes], None]) -> None:
         """Spawn it and hand it its spec. *on_line* gets what it says."""
         self._errors.parent.mkdir(parents=True, exist_ok=True)
         with self._errors.open("ab") as errors:
@@ -54,7 +54,9 @@ class Helper:
         self._listening = asyncio.create_task(self._listen(process, on_line))
         await self._write(self._spec)
 
-    async def _listen(self, process: asyncio.subprocess.Process, on_line: Callable[[Helper, bytes], None]) -> None:
+    async def _listen(
+        self, process: asyncio.subprocess.Process, on_line: Callable[[WorkerProcess, bytes], None]
+    ) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             on_line(self, line)
@@ -122,7 +124,7 @@ class Helper:
 class Workers:
     """All workers of a run."""
 
-    def __init__(self, helpers: tuple[Helper, ...], on_progress: Callable[[str, Progress], None]) -> None:
+    def __init__(self, helpers: tuple[WorkerProcess, ...], on_progress: Callable[[str, Progress], None]) -> None:
         self._helpers = helpers
         self._on_progress = on_progress
 
@@ -131,7 +133,7 @@ class Workers:
         await asyncio.gather(*(helper.start(self._said) for helper in self._helpers))
         await self.until(lambda progress: progress.is_ready, within=within, what="connected")
 
-    def _said(self, helper: Helper, line: bytes) -> None:
+    def _said(self, helper: WorkerProcess, line: bytes) -> None:
         with suppress(ValidationError):  # a line may be cut where nobody has listened for long
             helper.latest = PROGRESS.validate_json(line)
             self._on_progress(helper.name, helper.latest)

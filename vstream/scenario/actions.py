@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from vstream.scenario.document import StepDocument, spelled
+from vstream.scenario.document import StepDocument, yaml_key
 from vstream.scenario.model import FaultKind
 
 if TYPE_CHECKING:
@@ -89,4 +89,4 @@ def actions_of(step: StepDocument) -> list[str]:
 
 def written(name: str) -> str:
     """A field of a step, as it is written."""
-    return spelled(name)
+    return yaml_key(name)

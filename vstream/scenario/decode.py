@@ -63,12 +63,12 @@ def resolve(
         name=document.name,
         description=document.description.strip(),
         seed=document.seed,
-        topology_file=source.file if is_inline else joined(directory, str(document.topology)),
+        topology_file=source.file if is_inline else join_path(directory, str(document.topology)),
         topology_text=topology_text,
         lab=LabSpec(
             versions=document.lab.versions,
             links=document.lab.links or ("proxy" if len(topology.regions) > 1 else "none"),
-            templates=None if templates is None else joined(directory, templates),
+            templates=None if templates is None else join_path(directory, templates),
         ),
         workload=_workload(document.workload, source, topology),
         steps=steps,
@@ -77,7 +77,7 @@ def resolve(
     )
 
 
-def joined(directory: str, path: str) -> str:
+def join_path(directory: str, path: str) -> str:
     """*path* as seen from where *directory* is seen."""
     return path if path.startswith("/") or not directory else f"{directory}/{path}"
 
@@ -119,7 +119,7 @@ def _publishers(
 ) -> Publishers:
     return Publishers(
         stream=stream.name,
-        subject=one.subject or subject.default(stream.subjects[0]),
+        subject=one.subject or subject.default_subject(stream.subjects[0]),
         regions=_regions(one.regions, stream, topology),
         rate=_first(one.rate, workload.rate, _RATE),
         size=_first(one.size, workload.size, _SIZE),
@@ -187,10 +187,10 @@ def _action(step: StepDocument, name: str, fault_id: str, topology: Topology) ->
         case "try_":
             return Try(regions=value or tuple(region.name for region in topology.regions))
         case _:
-            return Inject(fault=fault(step, name, topology), id=fault_id, lasting=step.for_)
+            return Inject(fault=fault_spec(step, name, topology), id=fault_id, lasting=step.for_)
 
 
-def fault(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
+def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
     """The fault that the field *name* of *step* stands for."""
     action = ACTIONS[name]
     assert action.fault is not None
@@ -203,7 +203,7 @@ def fault(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
         case Aim.SIDES:
             targets = tuple(",".join(side) for side in value)
         case Aim.ENDS:
-            targets = ends(value, topology)
+            targets = link_ends(value, topology)
         case _:
             targets = value or ()
     options = {
@@ -214,7 +214,7 @@ def fault(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
     return FaultSpec(kind=action.fault, targets=targets, options=options)
 
 
-def ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
+def link_ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:
     """The two regions of a link; as they are written, if these are not the ends of one link of the topology."""
     if len(value) != 1:
         return value

@@ -26,6 +26,7 @@ from vstream.scenario.fields import (
     Machines,
     MaybeLasting,
     Nothing,
+    OperationResults,
     Rate,
     Regions,
     SameOrder,
@@ -40,7 +41,6 @@ from vstream.scenario.fields import (
     TimeBounds,
     TimePairs,
     TopologySource,
-    Trials,
     Versions,
 )
 from vstream.syntax.quoting import quote_value
@@ -49,14 +49,14 @@ from vstream.topology.fields import LinkTime, Name, RegionNames, Share, Text
 from vstream.topology.fields import Rate as LinkRate
 
 
-def spelled(name: str) -> str:
+def yaml_key(name: str) -> str:
     """How a field is written: `kill_region` as `kill-region`, `for_` as `for`."""
     return name.rstrip("_").replace("_", "-")
 
 
 class _Closed(BaseModel):
     model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True, alias_generator=spelled
+        strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True, alias_generator=yaml_key
     )
 
 
@@ -238,7 +238,7 @@ class ExpectDocument(_Written):
     """Median time from publishing in a region until a consumer in another has it: `west -> east: "<= 100ms"`."""
     visible: CountPairs = ()
     """Messages acknowledged in a region in the window that another had stored before it ended: `west -> east: 0`."""
-    works: Trials = ()
+    works: OperationResults = ()
     """Of a `try` step: which operations work, in all its regions or by region."""
     converged: TimeBound | None = None
     """How long the `converge` step took."""
@@ -302,7 +302,7 @@ def json_schema() -> dict[str, Any]:
     steps["items"] = {"anyOf": [steps["items"], {"enum": list(BARE)}]}
     for model in schema["$defs"].values():
         for key, value in model.get("properties", {}).items():
-            if key not in {spelled(name) for name in _MAY_BE_EMPTY}:
+            if key not in {yaml_key(name) for name in _MAY_BE_EMPTY}:
                 _without_null(value)
     close_schema(schema)
     return {

@@ -406,7 +406,7 @@ TimePairs = Annotated[Bounds, *_annotated(_by_pair(_time_bound), {"type": "objec
 CountBound = Annotated[Bound | None, *_annotated(_count_bound, _AMOUNT)]
 TimeBound = Annotated[Bound, *_annotated(_time_bound, _TEXT)]
 SameOrder = Annotated[bool | None, *_annotated(_same_order, {"enum": [True, False, ANY]})]
-Trials = Annotated[
+OperationResults = Annotated[
     Works,
     *_annotated(
         _works,

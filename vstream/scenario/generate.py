@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
     from vstream.topology.model import Topology
 
-Data = dict[str, Any]
+ScenarioData = dict[str, Any]
 """A scenario as its file has it."""
 
 _MS: Final = 10**6
@@ -45,7 +45,7 @@ class _Open:
     is_one_way: bool = False
 
 
-def compose(topology: Topology, written: Json, seed: int, *, has_links: bool = True) -> Data:
+def generate(topology: Topology, written: Json, seed: int, *, has_links: bool = True) -> ScenarioData:
     """
     The scenario of *seed* for *topology*, which is *written* into it. The same seed gives the same scenario.
 
@@ -61,7 +61,7 @@ def compose(topology: Topology, written: Json, seed: int, *, has_links: bool = T
     }
 
 
-def to_yaml(data: Data) -> str:
+def to_yaml(data: ScenarioData) -> str:
     """The text of a scenario's file."""
     # `- resync` says the same as `- resync: null`.
     steps = [next(iter(step)) if list(step.values()) == [None] else step for step in data["steps"]]
@@ -77,9 +77,9 @@ class _Composer:
         self._has_links = has_links and len(self._regions) > 1
         self._open: list[_Open] = []
         self._count = 0
-        self._steps: list[Data] = []
+        self._steps: list[ScenarioData] = []
 
-    def compose(self) -> Data:
+    def compose(self) -> ScenarioData:
         workload = self._workload()
         self._wait(1_000, 3_000)
         for _ in range(self._chance.randint(2, 7)):
@@ -96,7 +96,7 @@ class _Composer:
             "expect": [{"in": "back", "converged": "<= 3m"}],
         }
 
-    def _workload(self) -> Data:
+    def _workload(self) -> ScenarioData:
         chance = self._chance
         return {
             "rate": f"{chance.choice((20, 50, 100, 200))}/s",
@@ -151,7 +151,9 @@ class _Composer:
             if server not in self._taken(region)
         ]
 
-    def _inject(self, step: Data, taken: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False) -> bool:
+    def _inject(
+        self, step: ScenarioData, taken: Mapping[str, frozenset[str]] | None = None, *, is_cut: bool = False
+    ) -> bool:
         self._count += 1
         name = f"fault-{self._count}"
         self._open.append(_Open(name, taken or {}, is_cut, "one-way" in step))
@@ -255,7 +257,7 @@ class _Composer:
         shuffled = self._chance.sample(self._regions, len(self._regions))
         border = self._chance.randint(1, len(shuffled) - 1)
         sides = [",".join(shuffled[:border]), ",".join(shuffled[border:])]
-        step: Data = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
+        step: ScenarioData = {"partition": " | ".join(sides), "how": self._chance.choice(("reset", "drop"))}
         if self._chance.random() < 0.25:  # noqa: PLR2004 - now and then
             step["one-way"] = True
         return self._inject(step, is_cut=True)
@@ -270,7 +272,7 @@ class _Composer:
         if not self._can_touch_links():
             return False
         ends = self._chance.sample(self._regions, 2)
-        step: Data = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
+        step: ScenarioData = {"link": ends, "rtt": f"{self._chance.choice((5, 40, 150, 400))}ms"}
         if self._chance.random() < 0.5:  # noqa: PLR2004 - half of them
             step["jitter"] = f"{self._chance.choice((1, 10, 50))}ms"
         if self._chance.random() < 0.3:  # noqa: PLR2004 - now and then

@@ -95,7 +95,7 @@ class Converge:
     within: int
 
 
-class Trial(Enum):
+class ClientOperation(Enum):
     """The client operations that a `try` step tries, once each, in this order."""
 
     PUBLISH = "publish"

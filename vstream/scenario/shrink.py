@@ -15,9 +15,9 @@ from vstream.topology.units import format_duration, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from vstream.scenario.generate import Data
+    from vstream.scenario.generate import ScenarioData
 
-    Fails = Callable[[Data], Awaitable[bool]]
+    Fails = Callable[[ScenarioData], Awaitable[bool]]
 
 _SHORTEST: Final = 500 * 10**6
 _LOWEST_RATE: Final = 10
@@ -25,7 +25,9 @@ _ACTIONS: Final = {written(name): action for name, action in ACTIONS.items()}
 _BESIDE: Final = {written(name) for name in (*COMMON, *OPTIONS)}
 
 
-async def shrink(data: Data, fails: Fails, *, is_valid: Callable[[Data], bool], most: int) -> Data:
+async def shrink(
+    data: ScenarioData, fails: Fails, *, is_valid: Callable[[ScenarioData], bool], most: int
+) -> ScenarioData:
     """
     The shortest scenario found that still *fails*, which is asked *most* times at most, of valid scenarios only.
 
@@ -40,13 +42,13 @@ async def shrink(data: Data, fails: Fails, *, is_valid: Callable[[Data], bool], 
 class _Budget:
     """Asks whether a scenario fails, each only once, and no more often than is allowed."""
 
-    def __init__(self, fails: Fails, is_valid: Callable[[Data], bool], most: int) -> None:
+    def __init__(self, fails: Fails, is_valid: Callable[[ScenarioData], bool], most: int) -> None:
         self._fails = fails
         self._is_valid = is_valid
         self._left = most
         self._known: dict[str, bool] = {}
 
-    async def fails(self, data: Data) -> bool:
+    async def fails(self, data: ScenarioData) -> bool:
         key = repr(data)
         if key not in self._known:
             if self._left <= 0 or not self._is_valid(data):
@@ -56,7 +58,7 @@ class _Budget:
         return self._known[key]
 
 
-async def _fewer_steps(data: Data, budget: _Budget) -> Data:
+async def _fewer_steps(data: ScenarioData, budget: _Budget) -> ScenarioData:
     """Try ever smaller pieces: to leave out each."""
     pieces = 2
     while len(data["steps"]) > 1:
@@ -74,7 +76,7 @@ async def _fewer_steps(data: Data, budget: _Budget) -> Data:
     return data
 
 
-async def _less(data: Data, budget: _Budget) -> Data:
+async def _less(data: ScenarioData, budget: _Budget) -> ScenarioData:
     """Make one thing smaller after the other, as long as that helps."""
     progress = True
     while progress:
@@ -86,7 +88,7 @@ async def _less(data: Data, budget: _Budget) -> Data:
     return data
 
 
-def with_steps(data: Data, steps: list[Data]) -> Data | None:
+def with_steps(data: ScenarioData, steps: list[ScenarioData]) -> ScenarioData | None:
     """*data* with *steps* only, and what no longer makes sense left out; None if nothing is left."""
     kept = list(_sensible(steps))
     if not kept:
@@ -99,10 +101,10 @@ def with_steps(data: Data, steps: list[Data]) -> Data | None:
     return changed
 
 
-def _sensible(steps: list[Data]) -> Iterator[Data]:
+def _sensible(steps: list[ScenarioData]) -> Iterator[ScenarioData]:
     """*steps* without the healing of faults that are not open, and with waits in a row put together."""
     opened: list[str] = []
-    waited: Data | None = None
+    waited: ScenarioData | None = None
     for step in steps:
         name = action(step)
         if name == "wait" and waited is not None and not {"as", "at"} & (step.keys() | waited.keys()):
@@ -127,12 +129,12 @@ def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def action(step: Data) -> str:
+def action(step: ScenarioData) -> str:
     """The word that says what *step* does."""
     return next(key for key in step if key not in _BESIDE)
 
 
-def smaller(data: Data) -> Iterator[Data]:
+def smaller(data: ScenarioData) -> Iterator[ScenarioData]:
     """*data* with one thing made smaller: the workload first, since that shortens what has to be read."""
     workload = data.get("workload", {})
     for key in ("readers", "size", "keys", "retry"):
@@ -154,7 +156,7 @@ def _rate(text: Any) -> int | None:
     return int(text.removesuffix("/s")) if isinstance(text, str) and text.removesuffix("/s").isdecimal() else None
 
 
-def _changed(data: Data, path: tuple[str | int, ...], value: Any) -> Data:
+def _changed(data: ScenarioData, path: tuple[str | int, ...], value: Any) -> ScenarioData:
     changed = deepcopy(data)
     place: Any = changed
     for part in path[:-1]:

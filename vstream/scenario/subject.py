@@ -14,7 +14,7 @@ PLACEHOLDERS: Final = ("region", "key", "n")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-def default(pattern: str) -> str:
+def default_subject(pattern: str) -> str:
     """A subject of the stream's own *pattern* with a key in it, which nobody else uses."""
     tokens = pattern.split(".")
     if tokens[-1] == FULL_WILDCARD:

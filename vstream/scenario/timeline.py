@@ -20,7 +20,7 @@ CUTS = frozenset({FaultKind.PARTITION, FaultKind.ISOLATE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
+class OpenFaultStep:
     """A fault that is open. *down* are the servers that it takes away, as far as they are known beforehand."""
 
     index: int
@@ -31,38 +31,38 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class StepContext:
     """One step that has one action, the *index*-th, and the faults that are open as it begins."""
 
     index: int
     step: StepDocument
     field: str
     action: Action
-    open: tuple[Open, ...]
+    open: tuple[OpenFaultStep, ...]
 
 
-def moments(document: ScenarioDocument, topology: Topology) -> Iterator[Moment]:
+def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[StepContext]:
     """Every step with one action, in their order."""
-    opened: tuple[Open, ...] = ()
+    opened: tuple[OpenFaultStep, ...] = ()
     for index, step in enumerate(document.steps):
         fields = actions_of(step)
         if len(fields) != 1:
             continue
         field, action = fields[0], ACTIONS[fields[0]]
-        yield Moment(index=index, step=step, field=field, action=action, open=opened)
+        yield StepContext(index=index, step=step, field=field, action=action, open=opened)
         if field == "heal":
             opened = tuple(one for one in opened if step.heal and one.name not in step.heal)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
-            down = servers(topology, value) if action.fault in _ENDS_PROCESSES else frozenset()
+            down = servers_named(topology, value) if action.fault in _ENDS_PROCESSES else frozenset()
             targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
             opened = (
                 *opened,
-                Open(index=index, kind=action.fault, name=step.as_, targets=targets, down=down),
+                OpenFaultStep(index=index, kind=action.fault, name=step.as_, targets=targets, down=down),
             )
 
 
-def servers(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:
+def servers_named(topology: Topology, names: tuple[str, ...] | None) -> frozenset[str]:
     """The servers that *names*, of regions and servers, stand for; all if there are none."""
     by_region = servers_by_region(topology)
     everyone = [server for members in by_region.values() for server in members]
@@ -79,7 +79,7 @@ def servers_by_region(topology: Topology) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def least(scenario: Scenario) -> int:
+def minimum_duration(scenario: Scenario) -> int:
     """Nanoseconds that the steps take at least: waiting, and faults that last."""
     total = 0
     for step in scenario.steps:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vstream.chaos import select, target_servers
-from vstream.chaos.target_servers import Site
+from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
 from vstream.cli.chaos import common
 from vstream.cli.lab.find import the_lab
@@ -23,7 +23,7 @@ ACROSS = (
 KNOWN = "regions: west, central, east"
 
 
-def wide() -> Site:
+def wide() -> TargetServers:
     """Three regions with a stretch cluster."""
     text = (
         f'version: 1\nname: wide\nserver_version: "2.12"\n{REGIONS}\nstretch: {{members: all}}\n'
@@ -54,7 +54,7 @@ def wide() -> Site:
         (select.servers_of_region, "wset", KNOWN),
     ],
 )
-def test_what_is_no_region_is_told_apart(take: Callable[[Site, str], object], name: str, hint: str) -> None:
+def test_what_is_no_region_is_told_apart(take: Callable[[TargetServers, str], object], name: str, hint: str) -> None:
     with pytest.raises(UnknownNameError, match=f"^there is no region( or server)? `{name}`$") as caught:
         take(wide(), name)
     assert caught.value.hint == hint

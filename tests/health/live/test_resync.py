@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from vstream.chaos.leaders import StreamRole
+from vstream.chaos.leaders import StreamLeadership
 from vstream.health.live import resync
 from vstream.health.live.resync import is_still
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
 
-BEFORE = StreamRole(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",), since="19:02")
-OLD_SERVER = StreamRole(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",))
+BEFORE = StreamLeadership(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",), since="19:02")
+OLD_SERVER = StreamLeadership(stream="foo-read-west", leader="west-1", replicas=3, followers=("west-2",))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ OLD_SERVER = StreamRole(stream="foo-read-west", leader="west-1", replicas=3, fol
     ],
 )
 def test_a_leader_that_was_elected_again_is_a_new_one(
-    before: StreamRole, cluster: dict[str, str], expected: bool
+    before: StreamLeadership, cluster: dict[str, str], expected: bool
 ) -> None:
     assert is_still(before, cluster) is expected
 

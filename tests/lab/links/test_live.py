@@ -16,7 +16,7 @@ from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import doctor, lab, ports
 from vstream.lab.links import control
 from vstream.lab.links.control import Backend, Cut, LinkState, Pair
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.server import NatsServer
 from vstream.lab.state import lab_directory
 
@@ -127,7 +127,7 @@ async def test_faults_undo_what_they_did_and_nothing_else() -> None:
 
 
 async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(binary: Path, up: None) -> None:
-    keeper = Keeper(lab_directory("a"))
+    keeper = ProxyProcess(lab_directory("a"))
     async with traffic.ears("a") as ears:
         await ears.require(ears.everybody())
         await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
@@ -149,9 +149,9 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
 
 
 async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_left(binary: Path, state: Path) -> None:
-    def kill(progress: lab.Progress) -> None:
-        process = Keeper(lab_directory("a")).process()
-        if progress.stage is lab.Stage.LINKED and process is not None:
+    def kill(progress: lab.ReadinessProgress) -> None:
+        process = ProxyProcess(lab_directory("a")).process()
+        if progress.stage is lab.ReadinessStage.LINKED and process is not None:
             process.kill()
 
     with pytest.raises(LabError, match="the link keeper of lab `a` died: it said nothing"):
@@ -200,7 +200,7 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
     assert control.read("a").overlays == {}
 
     await lab.up("b", topology(2, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)
-    assert Keeper(lab_directory("b")).process() is None
+    assert ProxyProcess(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
         await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
     await lab.down("b")
@@ -215,7 +215,7 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> 
         port
         for name in ("a", "b")
         for address in lab.addresses(name)
-        for port in (*ports.of(address), *ports.fronts_of(address))
+        for port in (*ports.server_ports(address), *ports.front_ports(address))
     ]
     assert len(used) == len(set(used)) == 20
     await control.put_overlay("a", "fault", cut({("r0", "r1"), ("r1", "r0")}, Cut.DROP))
@@ -264,10 +264,10 @@ async def test_namespaces_that_this_machine_cannot_have_are_refused_and_the_othe
                 await slow
             assert control.read("a").base == {(WEST, CENTRAL): LinkState(loss=0.2)}
     # Networks go with what holds them: that is said, and nothing is left.
-    process = Keeper(lab_directory("a")).process()
+    process = ProxyProcess(lab_directory("a")).process()
     assert process is not None
     process.kill()
-    await eventually(lambda: Keeper(lab_directory("a")).process() is None)
+    await eventually(lambda: ProxyProcess(lab_directory("a")).process() is None)
     with pytest.raises(LabError, match="went with the process that held them") as caught:
         await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
     assert caught.value.hint == "`vstream lab down a` first"

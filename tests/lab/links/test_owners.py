@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import pytest
 
 from vstream.lab.links.proxy import owners
-from vstream.lab.links.proxy.owners import End, Owners
+from vstream.lab.links.proxy.owners import End, SocketOwners
 
 HOST = "127.0.0.1"
 CONFIGS = "/labs/a/conf/servers"
@@ -22,10 +22,10 @@ def test_connections_are_found_where_they_were_dialed() -> None:
         dialed = [socket.create_connection(one.getsockname()) for one in (listening, listening, other)]
         ends = [(one.getsockname()[1], one.getpeername()[1]) for one in dialed]
         nobody = (ends[0][0], ends[2][1])
-        assert owners.owners({*ends, nobody}, [1, os.getpid()]) == dict.fromkeys(ends, os.getpid())
-        assert owners.owners(ends, []) == {}
+        assert owners.find_owners({*ends, nobody}, [1, os.getpid()]) == dict.fromkeys(ends, os.getpid())
+        assert owners.find_owners(ends, []) == {}
         dialed[1].close()
-        assert owners.owners(ends, [os.getpid()]) == dict.fromkeys((ends[0], ends[2]), os.getpid())
+        assert owners.find_owners(ends, [os.getpid()]) == dict.fromkeys((ends[0], ends[2]), os.getpid())
         dialed[0].close()
         dialed[2].close()
 
@@ -41,11 +41,11 @@ async def test_who_asks_during_a_look_gets_the_next_and_nothing_else_waits(monke
         assert may_end.wait(60)
         return {end: end[0] % 2 for end in asked if end[1] == 1}
 
-    monkeypatch.setattr(owners, "owners", slow)
+    monkeypatch.setattr(owners, "find_owners", slow)
     monkeypatch.setattr(owners, "_process_ids", lambda: [0, 1])
     monkeypatch.setattr(owners, "_arguments", lambda pid: ["nats-server", "-c", f"{CONFIGS}/r{pid}.conf"])
     monkeypatch.setattr(owners, "_TRIES", (0.0,))
-    found = Owners(CONFIGS, {"r0": "west", "r1": "east"})
+    found = SocketOwners(CONFIGS, {"r0": "west", "r1": "east"})
 
     first = [asyncio.create_task(found.region_of(port, 1)) for port in (10, 11)]
     async with asyncio.timeout(60):

@@ -25,7 +25,7 @@ from vstream.capture.digest import digest
 from vstream.capture.records import Kind, Operation, Outcome
 from vstream.capture.store import Capture
 from vstream.jetstream.connection import connect
-from vstream.runner.workers import Helper, Workers
+from vstream.runner.workers import WorkerProcess, Workers
 from vstream.runner.workload.spec import WORKER, ConsumerSpec, PublisherSpec, ReaderSpec, WorkerSpec
 
 pytestmark = pytest.mark.server
@@ -66,8 +66,8 @@ class World:
         finally:
             await workers.end()
 
-    def helper(self, spec: WorkerSpec) -> Helper:
-        return Helper(
+    def helper(self, spec: WorkerSpec) -> WorkerProcess:
+        return WorkerProcess(
             "worker", "vstream.runner.workload.worker", WORKER.dump_json(spec), self.capture.path / "worker.err"
         )
 

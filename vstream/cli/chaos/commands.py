@@ -144,7 +144,7 @@ def kill_meta_leader(
 
     job = common.job(topology, lab, "kill-meta-leader", output, force=force)
     _ = job.site.directory  # servers that are no lab are refused before anything is asked of them
-    leader = run(leaders.required_meta_leader(job.site))
+    leader = run(leaders.require_meta_leader(job.site))
     job = job.called(job.asked, select.new_meta_leader(job.site, leader))
     job.take(Kill(servers=select.server(job.site, leader)), hold, timeout)
 
@@ -282,7 +282,7 @@ def step_down_meta(
     from vstream.chaos.faults import MetaStepDown  # noqa: PLC0415
 
     job = common.job(topology, lab, "step-down-meta", output, force=force, system_context=system)
-    job.hand_over(MetaStepDown(leader=run(leaders.required_meta_leader(job.site))))
+    job.hand_over(MetaStepDown(leader=run(leaders.require_meta_leader(job.site))))
 
 
 @app.command("rolling-restart")

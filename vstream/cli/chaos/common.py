@@ -18,13 +18,13 @@ from vstream.cli.servers import find_servers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from vstream.chaos.blast_radius import Blast
+    from vstream.chaos.blast_radius import Impact
     from vstream.chaos.faults import Fault, LabFault
-    from vstream.chaos.inject import Healed, Injected, Order
+    from vstream.chaos.inject import HealResult, InjectionRequest, InjectionResult
     from vstream.chaos.journal import OpenFault
-    from vstream.chaos.rolling_restart import Restarted
-    from vstream.chaos.target_servers import Site
-    from vstream.lab.lab import Progress
+    from vstream.chaos.rolling_restart import RestartResult
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.lab.lab import ReadinessProgress
     from vstream.lab.links.state import Cut, Pair
     from vstream.topology.model import Topology
 
@@ -44,7 +44,7 @@ _NS = 1_000_000_000
 class Job:
     """One command on some servers. *said* collects what `--format json` prints at the end."""
 
-    site: Site
+    site: TargetServers
     topology: Topology
     asked: str
     is_json: bool
@@ -67,7 +67,7 @@ class Job:
             else:
                 with _progress() as show:
                     run(
-                        inject.during(
+                        inject.inject_for(
                             self._order(),
                             fault,
                             seconds=held,
@@ -121,10 +121,10 @@ class Job:
         finally:
             self._print()
 
-    def _order(self) -> Order:
-        from vstream.chaos.inject import Order  # noqa: PLC0415
+    def _order(self) -> InjectionRequest:
+        from vstream.chaos.inject import InjectionRequest  # noqa: PLC0415
 
-        return Order(
+        return InjectionRequest(
             site=self.site,
             topology=self.topology,
             asked=self.asked,
@@ -133,7 +133,7 @@ class Job:
             also_confirm=self.also_confirm,
         )
 
-    def _blast(self, effects: Blast) -> None:
+    def _blast(self, effects: Impact) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
         from vstream.cli.views import console  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ class Job:
         for line in view.blast(effects):
             console.stderr().print(line)
 
-    def _injected(self, injected: Injected) -> None:
+    def _injected(self, injected: InjectionResult) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
         from vstream.cli.views import console  # noqa: PLC0415
 
@@ -158,7 +158,7 @@ class Job:
         if not self.is_json:
             console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
 
-    def _healed(self, healed: Healed) -> None:
+    def _healed(self, healed: HealResult) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
         from vstream.cli.views import console  # noqa: PLC0415
 
@@ -166,7 +166,7 @@ class Job:
         if not self.is_json:
             console.stdout().print(view.healed(healed))
 
-    def _restarted(self, one: Restarted) -> None:
+    def _restarted(self, one: RestartResult) -> None:
         from vstream.cli.views import chaos as view  # noqa: PLC0415
         from vstream.cli.views import console  # noqa: PLC0415
 
@@ -217,7 +217,7 @@ def _require_file(path: Path) -> None:
     )
 
 
-def site_for(topology: Topology, lab: str | None, system_context: str | None = None) -> Site:
+def site_for(topology: Topology, lab: str | None, system_context: str | None = None) -> TargetServers:
     """The lab of *topology*, or the servers under its `connect`."""
     from vstream.chaos import target_servers  # noqa: PLC0415
     from vstream.topology.model import Endpoint  # noqa: PLC0415
@@ -283,7 +283,7 @@ def check_format(output: str) -> None:
         raise typer.BadParameter(f"`{output}` is none of {', '.join(FORMATS)}", param_hint="--format")
 
 
-def _opened(lab: str | None) -> tuple[Site, Sequence[OpenFault]]:
+def _opened(lab: str | None) -> tuple[TargetServers, Sequence[OpenFault]]:
     """The lab that is meant and what its journal says: healing needs no topology."""
     from vstream.chaos import (  # noqa: PLC0415
         journal,
@@ -310,13 +310,13 @@ def seconds(text: str, option: str) -> float:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[ReadinessProgress], None]]:
     from vstream.cli.views import console  # noqa: PLC0415
 
     with console.progress_bar() as progress:
         task = progress.add_task("waiting", total=None)
 
-        def show(step: Progress) -> None:
+        def show(step: ReadinessProgress) -> None:
             progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
 
         yield show

@@ -80,17 +80,17 @@ def link(
     Example: `vstream chaos link west east --rtt 140ms --loss 5% --for 1m`
     """
     from vstream.chaos import select  # noqa: PLC0415
-    from vstream.chaos.links import Shape  # noqa: PLC0415
+    from vstream.chaos.links import LinkShape  # noqa: PLC0415
     from vstream.cli.lab import links  # noqa: PLC0415
-    from vstream.lab.links.from_topology import state  # noqa: PLC0415
+    from vstream.lab.links.from_topology import link_state  # noqa: PLC0415
 
     given = {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}
     said = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
     if not said:
         raise typer.BadParameter("say what to change: --rtt, --jitter, --rate or --loss")
-    wanted = state(links.stated((one, other), given))
+    wanted = link_state(links.stated((one, other), given))
     job = common.job(topology, lab, f"link {one} {other}{said}", output, force=force)
-    job.take(Shape(states=dict.fromkeys(select.link(job.site, one, other), wanted)), hold, timeout)
+    job.take(LinkShape(states=dict.fromkeys(select.link(job.site, one, other), wanted)), hold, timeout)
 
 
 def _said(how: Cut, one_way: bool = False) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vstream.lab.lab import LabStatus
-    from vstream.lab.readiness import Progress
+    from vstream.lab.readiness import ReadinessProgress
 
 app = typer.Typer(
     help="Run the servers of a topology on this machine, on loopback, to try things out.", no_args_is_help=True
@@ -64,11 +64,11 @@ def up(
     wanted = options.load_topology(topology).require()
     shape = link_commands.shape(wanted, link or ())
     stated = _versions(server_version or ())
-    binaries = versions.located(wanted, stated) if stated else None
+    binaries = versions.locate_binaries(wanted, stated) if stated else None
     with console.progress_bar() as progress:
         task = progress.add_task("starting", total=None)
 
-        def show(step: Progress) -> None:
+        def show(step: ReadinessProgress) -> None:
             progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
 
         status = run(

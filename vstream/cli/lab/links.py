@@ -53,9 +53,9 @@ def link(
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import links as view  # noqa: PLC0415
     from vstream.lab.links import control  # noqa: PLC0415
-    from vstream.lab.links.from_topology import state  # noqa: PLC0415
+    from vstream.lab.links.from_topology import link_state  # noqa: PLC0415
 
-    wanted = state(stated((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
+    wanted = link_state(stated((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
     pairs = [(one, other)] if one_way else [(one, other), (other, one)]
     says_nothing = all(value is None for value in (rtt, jitter, rate, loss))
     if says_nothing and not reset:
@@ -105,11 +105,11 @@ async def _traffic(name: str) -> Traffic | None:
 
 def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
     """The links of *topology*, with what `--link` says over them. Raises BadParameter."""
-    from vstream.lab.links.from_topology import shape_of  # noqa: PLC0415
+    from vstream.lab.links.from_topology import link_states  # noqa: PLC0415
     from vstream.lab.links.state import IDEAL  # noqa: PLC0415
     from vstream.topology import naming  # noqa: PLC0415
 
-    found = dict(shape_of(topology.links))
+    found = dict(link_states(topology.links))
     regions = [region.name for region in topology.regions]
     for option in options:
         key, _, said = option.partition(":")
@@ -120,7 +120,7 @@ def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState
                 f"contain `-`; regions: {', '.join(regions)}"
             )
         values = dict(_setting(option, one) for one in said.split(","))
-        for pair, state in shape_of([stated(ends[0], values)]).items():
+        for pair, state in link_states([stated(ends[0], values)]).items():
             found[pair] = state.over(found.get(pair, IDEAL))
     return found
 

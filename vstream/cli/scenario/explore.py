@@ -15,8 +15,8 @@ from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO
 
 if TYPE_CHECKING:
-    from vstream.runner.explore import Exploration, Outcome, Run
-    from vstream.scenario.generate import Data
+    from vstream.runner.explore import Exploration, Run, RunOutcome
+    from vstream.scenario.generate import ScenarioData
     from vstream.scenario.model import Scenario
 
 Lab = dict[str, str]
@@ -108,18 +108,18 @@ def _show(found: Exploration, output: str) -> None:
             console.stdout().print(one)
 
 
-def _composer(topology: Path | None, lab: Lab) -> Callable[[int], Data]:
+def _composer(topology: Path | None, lab: Lab) -> Callable[[int], ScenarioData]:
     """What makes a scenario of a seed, in a *lab* like that. Raises InvalidInputError if the topology is wrong."""
     from vstream import resources  # noqa: PLC0415
-    from vstream.scenario.generate import compose  # noqa: PLC0415
+    from vstream.scenario.generate import generate  # noqa: PLC0415
     from vstream.syntax import yaml  # noqa: PLC0415
 
     file = topology or resources.scenarios() / "topologies" / f"{DEFAULT_TOPOLOGY}.yaml"
     loaded = options.load_topology(file)
     wanted, written = loaded.require(), yaml.parse(loaded.text.encode(), str(file)).data
 
-    def composed(seed: int) -> Data:
-        data = compose(wanted, written, seed, has_links=lab.get("links") != "none")
+    def composed(seed: int) -> ScenarioData:
+        data = generate(wanted, written, seed, has_links=lab.get("links") != "none")
         return {**data, "lab": lab} if lab else data
 
     return composed
@@ -133,7 +133,7 @@ def _runner(seed: int) -> Run:
 
     lab = f"explore-{seed}-{secrets.token_hex(2)}"
 
-    async def run_one(scenario: Scenario, capture: Path) -> Outcome:
+    async def run_one(scenario: Scenario, capture: Path) -> RunOutcome:
         captured = await run_scenario(scenario, capture_dir=capture, lab_name=lab, on_event=lambda _event: None)
         return outcome(check(captured, scenario.expectations))
 

@@ -14,22 +14,22 @@ from vstream.chaos.blast_radius import Quorum
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.chaos.blast_radius import Blast, GroupEffect, SideEffect
-    from vstream.chaos.inject import Healed
+    from vstream.chaos.blast_radius import GroupEffect, Impact, SideEffect
+    from vstream.chaos.inject import HealResult
     from vstream.chaos.journal import OpenFault
-    from vstream.chaos.rolling_restart import Restarted
+    from vstream.chaos.rolling_restart import RestartResult
     from vstream.health.live.resync import ResyncResult
 
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
 
-def blast(effects: Blast) -> Iterator[Text]:
+def blast(effects: Impact) -> Iterator[Text]:
     """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss; or one."""
     lines = list(_lines(effects))
     yield from lines or [Text("  every server, and every link")]
 
 
-def _lines(effects: Blast) -> Iterator[Text]:
+def _lines(effects: Impact) -> Iterator[Text]:
     for one in effects.regions:
         if one.left == one.servers:
             continue
@@ -56,7 +56,7 @@ def _lines(effects: Blast) -> Iterator[Text]:
         yield Text(f"  {loss}", style="bold red")
 
 
-def _leader(effects: Blast, side: SideEffect) -> tuple[str, str]:
+def _leader(effects: Impact, side: SideEffect) -> tuple[str, str]:
     if effects.meta is None:
         return "a meta leader in each region", "green"
     return ("meta leader possible", "green") if side.has_meta_majority else ("no meta leader", "bold red")
@@ -67,7 +67,7 @@ def _group(name: str, group: GroupEffect) -> Text:
     return Text.assemble(f"  {name}: {group.left} of {group.peers} servers left, ", verdict)
 
 
-def blast_as_dict(effects: Blast) -> dict[str, Any]:
+def blast_as_dict(effects: Impact) -> dict[str, Any]:
     """The same as plain JSON data."""
     return {
         "regions": [
@@ -123,12 +123,12 @@ def fault_as_dict(one: OpenFault) -> dict[str, Any]:
     }
 
 
-def seconds(result: Healed) -> float | None:
+def seconds(result: HealResult) -> float | None:
     """How long it took, for programs."""
     return None if result.seconds is None else round(result.seconds, 3)
 
 
-def healed(result: Healed) -> str:
+def healed(result: HealResult) -> str:
     """One line."""
     if not result.faults:
         return "nothing is open"
@@ -138,7 +138,7 @@ def healed(result: Healed) -> str:
     return f"healed {undone}: healthy after {result.seconds:.1f} s"
 
 
-def restarted(one: Restarted) -> str:
+def restarted(one: RestartResult) -> str:
     """One line."""
     return f"{one.server}: ended in {one.stopping:.1f} s, healthy {one.recovering:.1f} s later, runs {one.version}"
 

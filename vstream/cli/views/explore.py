@@ -14,7 +14,7 @@ from vstream.cli.views.diagnostics import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.runner.explore import Exploration, Explored
+    from vstream.runner.explore import Exploration, ExploredRun
 
 _STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.UNKNOWN: "bold yellow"}
 _MOST = 5
@@ -31,12 +31,12 @@ class Told:
         """A shorter scenario is tried."""
         console.print_note(f"{number:>4}  shorter: {steps or 'no fault'}", style="dim")
 
-    def ended(self, explored: Explored) -> None:
+    def ended(self, explored: ExploredRun) -> None:
         """A scenario has run."""
         console.stderr().print(line(explored))
 
 
-def line(one: Explored) -> Text:
+def line(one: ExploredRun) -> Text:
     """How one run ended."""
     result = one.outcome
     text = Text.assemble(

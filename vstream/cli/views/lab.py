@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from vstream.lab.lab import LabStatus
-    from vstream.lab.status import KeeperStatus
+    from vstream.lab.status import ProxyStatus
 
 _STYLE = {"running": "green", "stopped": "dim", "crashed": "bold red"}
 
@@ -37,7 +37,7 @@ def table(status: LabStatus) -> Table:
     return view
 
 
-def links(status: KeeperStatus) -> str:
+def links(status: ProxyStatus) -> str:
     """One line about what makes the links between regions."""
     state = status.state.value
     which = f"links: {status.backend.value} [{_STYLE[state]}]{state}[/]"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vstream.cli.views import console
 from vstream.runner.events import (
-    Doing,
+    Activity,
     Event,
     FaultSeen,
     FaultState,
@@ -22,7 +22,7 @@ from vstream.runner.events import (
     Sampled,
     StepBegan,
     StepEnded,
-    Worked,
+    WorkerProgress,
 )
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ class Timeline:
     def take(self, event: Event) -> None:
         """Remember *event*."""
         match event:
-            case Worked():
+            case WorkerProgress():
                 self._worked(event.region, event.progress)
             case Sampled():
                 if event.sample.region in self._regions:
                     self._regions[event.sample.region].sample = event.sample
-            case Doing():
+            case Activity():
                 self._now, self._doing, self._step = event.at, event.what, None
             case LoadBegan():
                 self._began = event.at
@@ -140,7 +140,7 @@ class Timeline:
     def line(self, event: Event) -> Text | None:
         """One line of a log for *event*, None for those that come all the time."""
         match event:
-            case Doing():
+            case Activity():
                 return self._stamped(event.at, Text(event.what))
             case StepBegan():
                 return self._stamped(event.at, self._step_text(event))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from vstream.scenario.model import Inject
-from vstream.scenario.timeline import least
+from vstream.scenario.timeline import minimum_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,4 +60,4 @@ def _faults(scenario: Scenario) -> int:
 
 
 def _seconds(scenario: Scenario) -> int:
-    return -(-least(scenario) // _SECOND)
+    return -(-minimum_duration(scenario) // _SECOND)

@@ -22,8 +22,8 @@ from vstream.topology.model import Role
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from vstream.chaos.leaders import StreamRole
-    from vstream.chaos.target_servers import Site
+    from vstream.chaos.leaders import StreamLeadership
+    from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Connection
     from vstream.topology.model import Topology
 
@@ -66,7 +66,12 @@ class ResyncResult:
 
 
 async def resync(
-    topology: Topology, site: Site, *, timeout: float, step_down: bool = True, only: Collection[str] | None = None
+    topology: Topology,
+    site: TargetServers,
+    *,
+    timeout: float,
+    step_down: bool = True,
+    only: Collection[str] | None = None,
 ) -> ResyncResult:
     """
     Wait for gateways and leaders, step every stream down that others feed, and measure until all of them deliver.
@@ -119,12 +124,12 @@ def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
     )
 
 
-async def _unready(site: Site) -> str | None:
+async def _unready(site: TargetServers) -> str | None:
     """Which gateway is missing, or that there is no leader; None if all is there, or nothing says where to look."""
     return await _unlinked(site) or await _leaderless(site)
 
 
-async def _unlinked(site: Site) -> str | None:
+async def _unlinked(site: TargetServers) -> str | None:
     joined = set(site.hubs.values()) or set(site.servers)
     present = {site.clusters[server] for server in joined if site.serves(server)}
     for url in site.monitors(joined):
@@ -138,7 +143,7 @@ async def _unlinked(site: Site) -> str | None:
     return None
 
 
-async def _leaderless(site: Site) -> str | None:
+async def _leaderless(site: TargetServers) -> str | None:
     for group in site.meta_groups:
         urls = site.monitors(group)
         # A single server is no cluster: it decides alone.
@@ -221,12 +226,14 @@ class _Heard:
         return tuple(found)
 
 
-async def _stepped_down(connection: Connection, stream: str, deadline: float) -> tuple[StreamRole | None, str | None]:
+async def _stepped_down(
+    connection: Connection, stream: str, deadline: float
+) -> tuple[StreamLeadership | None, str | None]:
     """Who led it until it was made to hand over; or None, and why nobody was."""
     note = "time was up"
     while time.monotonic() < deadline:
         try:
-            role = await leaders.stream_role(connection, stream)
+            role = await leaders.stream_leadership(connection, stream)
             if role.replicas == 1:
                 return None, "one replica: it has nobody to hand over to"
             if role.can_elect:
@@ -239,7 +246,7 @@ async def _stepped_down(connection: Connection, stream: str, deadline: float) ->
     return None, note
 
 
-async def _info(connection: Connection, stream: str, *, after: StreamRole | None) -> dict[str, Any] | None:
+async def _info(connection: Connection, stream: str, *, after: StreamLeadership | None) -> dict[str, Any] | None:
     """What the leader of *stream* after *after* says of it; None while there is none."""
     try:
         info = await JetStreamAdmin(connection).info(stream, timeout=_PATIENCE)
@@ -258,7 +265,7 @@ async def _last_seq(connection: Connection, stream: str) -> int | None:
         return None
 
 
-def is_still(before: StreamRole, cluster: Mapping[str, Any]) -> bool:
+def is_still(before: StreamLeadership, cluster: Mapping[str, Any]) -> bool:
     """
     Whether *cluster* is led by the leader of *before*, and not again: who hands over may be elected anew.
 

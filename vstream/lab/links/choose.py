@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Backend, Front, Links
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vstream.topology.model import Topology
 
 
-def backend_for(topology: Topology, asked: Backend | None) -> Backend:
+def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
     """What shall make the links of a lab that starts. Raises LabError if there are none to make."""
     has_links = len(topology.regions) > 1
     if asked is None:
@@ -30,7 +30,7 @@ def backend_for(topology: Topology, asked: Backend | None) -> Backend:
     return asked
 
 
-def first(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Pair, LinkState]) -> Links:
+def initial_links(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[Pair, LinkState]) -> Links:
     """The links of a lab that starts with servers at *addresses*."""
     return Links(
         backend=backend,
@@ -41,7 +41,7 @@ def first(addresses: Sequence[ServerAddress], backend: Backend, shape: Mapping[P
     )
 
 
-def kept(
+def links_of_running_lab(
     directory: LabDirectory,
     addresses: Sequence[ServerAddress],
     asked: Backend | None,
@@ -54,7 +54,7 @@ def kept(
     LabError if the links are made by something else than *asked*.
     """
     # None if an earlier version of vstream has started it, or if the file was lost.
-    links = Keeper(directory).read() or first(addresses, _seen(addresses), shape)
+    links = ProxyProcess(directory).read() or initial_links(addresses, _seen(addresses), shape)
     if asked not in {None, links.backend}:
         raise LabError(
             f"lab `{directory.name}` runs with `--links {links.backend.value}`",

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
-from vstream.lab.links.proxy_process import Keeper
+from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.links.state import IDEAL, Backend, Cut, Links, LinkState, Pair
-from vstream.lab.state import held
+from vstream.lab.state import hold_lock
 from vstream.lab.status import recorded_lab
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Traffic:
 def read(name: str) -> Links:
     """The links of lab *name* as they are meant to be. Raises LabError if there is no such lab."""
     directory, record = recorded_lab(name)
-    links = Keeper(directory).read()
+    links = ProxyProcess(directory).read()
     return links or Links(backend=Backend.NONE, servers={one.server.name: one.region for one in record.servers})
 
 
@@ -108,7 +108,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
     Raises LabError if there is no such lab, or if its links cannot be changed.
     """
     directory, _ = recorded_lab(name)
-    keeper = Keeper(directory)
+    keeper = ProxyProcess(directory)
     async with _held(keeper):
         links = read(name)
         if overlay not in links.overlays:
@@ -124,7 +124,7 @@ async def remove_overlay(name: str, overlay: str) -> Links:
 async def traffic(name: str) -> Traffic:
     """What goes over the links of lab *name* now. Raises LabError if nothing keeps its links."""
     directory, _ = recorded_lab(name)
-    answer = await Keeper(directory).ask()
+    answer = await ProxyProcess(directory).ask()
     if answer is None:
         raise _not_kept(name, read(name))
     return Traffic(connections=answer.connections, refused=answer.refused)
@@ -132,7 +132,7 @@ async def traffic(name: str) -> Traffic:
 
 async def _changed(name: str, changed: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
     directory, _ = recorded_lab(name)
-    keeper = Keeper(directory)
+    keeper = ProxyProcess(directory)
     async with _held(keeper):
         before = read(name)
         _require_known(name, before, touched)
@@ -189,10 +189,10 @@ def _not_kept(name: str, links: Links) -> LabError:
 
 
 @asynccontextmanager
-async def _held(keeper: Keeper) -> AsyncIterator[None]:
+async def _held(keeper: ProxyProcess) -> AsyncIterator[None]:
     name = keeper.directory.name
     keeper.directory.create()
-    async with held(keeper.directory.links / "links.lock", patience=_PATIENCE) as is_held:
+    async with hold_lock(keeper.directory.links / "links.lock", patience=_PATIENCE) as is_held:
         if not is_held:
             raise LabError(f"the links of lab `{name}` are being changed by another process", hint="try again")
         yield

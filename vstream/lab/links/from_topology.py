@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _NANOSECONDS = 10**9
 
 
-def shape_of(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
+def link_states(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
     """The shape of *links*, in both directions of each."""
-    return {pair: state(link) for link in links for pair in (link.between, link.between[::-1])}
+    return {pair: link_state(link) for link in links for pair in (link.between, link.between[::-1])}
 
 
-def state(link: Link) -> LinkState:
+def link_state(link: Link) -> LinkState:
     """What each direction of *link* is like."""
     return LinkState(delay=_each_way(link.rtt), jitter=_each_way(link.jitter), rate=link.rate, loss=link.loss)
 

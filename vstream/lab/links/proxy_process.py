@@ -48,7 +48,7 @@ class PortTakenError(LabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class ProxyProcess:
     """The keeper of one lab's links, running or not."""
 
     directory: LabDirectory
@@ -78,7 +78,7 @@ class Keeper:
         write_atomically(self._record, json.dumps({"argv": argv, "pid": None}) + "\n")
         self.log_file.unlink(missing_ok=True)
         try:
-            pid = processes.spawn(argv, said=self.log_file, cwd=self.directory.path)
+            pid = processes.start_process(argv, said=self.log_file, cwd=self.directory.path)
         except OSError as error:
             self._record.unlink()
             raise LabError(f"the link keeper of lab `{self.directory.name}` cannot be started: {error}") from error

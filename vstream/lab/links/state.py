@@ -151,9 +151,9 @@ def encode(links: Links) -> str:
         "servers": dict(links.servers),
         "fronts": [asdict(front) for front in links.fronts],
         "generation": links.generation,
-        "started": list(written_states(links.started)),
-        "base": list(written_states(links.base)),
-        "overlays": [{"name": name, "links": list(written_states(states))} for name, states in links.overlays.items()],
+        "started": list(encode_states(links.started)),
+        "base": list(encode_states(links.base)),
+        "overlays": [{"name": name, "links": list(encode_states(states))} for name, states in links.overlays.items()],
     }
     return json.dumps(document, indent=1) + "\n"
 
@@ -168,9 +168,9 @@ def decode(text: str) -> Links:
         servers=document["servers"],
         fronts=tuple(Front(**front) for front in document["fronts"]),
         generation=document["generation"],
-        started=read_states(document["started"]),
-        base=read_states(document["base"]),
-        overlays={overlay["name"]: read_states(overlay["links"]) for overlay in document["overlays"]},
+        started=decode_states(document["started"]),
+        base=decode_states(document["base"]),
+        overlays={overlay["name"]: decode_states(overlay["links"]) for overlay in document["overlays"]},
     )
 
 
@@ -190,14 +190,14 @@ def decode_answer(text: str) -> Answer:
     return Answer(**document, connections=connections, cannot=cannot)
 
 
-def put(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Replace the file at *path*, so that readers see all of it. It need not survive the machine's end."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 
 
-def written_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
+def encode_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, Any]]:
     """*states* as plain JSON data, which `read_states` reads back."""
     for (one, other), state in states.items():
         said = {name: value for name in _FIELDS if (value := getattr(state, name)) is not None}
@@ -206,7 +206,7 @@ def written_states(states: Mapping[Pair, LinkState]) -> Iterator[Mapping[str, An
         yield {"from": one, "to": other, **said}
 
 
-def read_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
+def decode_states(written: Sequence[Mapping[str, Any]]) -> dict[Pair, LinkState]:
     """Raises ValueError, KeyError or TypeError if *written* is not what `written_states` gives."""
     states = {}
     for one in written:

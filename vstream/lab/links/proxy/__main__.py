@@ -22,7 +22,7 @@ import resource
 import signal
 from contextlib import suppress
 
-from vstream.lab.links.proxy.program import Program, orders
+from vstream.lab.links.proxy.program import Program, read_orders
 from vstream.lab.links.state import Backend
 
 _DESCRIPTORS = 16384
@@ -49,7 +49,7 @@ def main(place: Path) -> None:
 
 
 def _program(place: Path) -> Program:
-    links = orders(place)
+    links = read_orders(place)
     if links.backend is Backend.NETNS:
         from vstream.lab.links.proxy.spaces import Spaces  # noqa: PLC0415 - Linux only
 

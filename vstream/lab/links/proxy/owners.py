@@ -27,7 +27,7 @@ End = tuple[int, int]
 """A connection: the port that it comes from, and the front that it goes to."""
 
 
-class Owners:
+class SocketOwners:
     """Finds the servers of a lab. *configs* is the directory of their configurations; *regions* are by server."""
 
     def __init__(self, configs: str, regions: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class Owners:
     def _found(self, asked: Collection[End], candidates: Iterable[int]) -> dict[End, str]:
         regions = self.regions
         # A process id may have been given to another server since.
-        servers = {end: self._server(pid) or "" for end, pid in owners(asked, candidates).items()}
+        servers = {end: self._server(pid) or "" for end, pid in find_owners(asked, candidates).items()}
         return {end: regions[server] for end, server in servers.items() if server in regions}
 
     def _servers(self) -> list[int]:
@@ -80,7 +80,7 @@ class Owners:
 
 if sys.platform == "linux":
 
-    def owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
+    def find_owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
         """Which of *candidates* have the sockets of the connections *asked*."""
         found: dict[End, int] = {}
         sought = _descriptors_of(asked)
@@ -126,7 +126,7 @@ if sys.platform == "linux":
 else:
     import psutil
 
-    def owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
+    def find_owners(asked: Collection[End], candidates: Iterable[int]) -> Mapping[End, int]:
         """Which of *candidates* have the sockets of the connections *asked*."""
         return {end: pid for pid in candidates for end in _ends(pid) if end in asked}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.lab.links.state import Links, Pair
 
 
-def orders(place: Path) -> Links:
+def read_orders(place: Path) -> Links:
     """The orders for the lab at *place*. Raises OSError, ValueError, KeyError or TypeError if they cannot be read."""
     return state.decode((place / "links" / "links.json").read_text(encoding="utf-8"))
 
@@ -60,7 +60,7 @@ class Program(ABC):
     def reread(self) -> None:
         """Do as the orders say by now, and answer."""
         try:
-            wanted = orders(self._place)
+            wanted = read_orders(self._place)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._failure = f"{type(error).__name__}: {error}"
         else:
@@ -81,7 +81,7 @@ class Program(ABC):
             cannot=self.cannot,
         )
         with suppress(OSError):  # a lab that is being removed
-            state.put(self._place / "links" / "answer.json", state.encode_answer(answer))
+            state.replace_file(self._place / "links" / "answer.json", state.encode_answer(answer))
 
     def _follow(self, wanted: Links) -> None:
         before, self.links = self.links, wanted

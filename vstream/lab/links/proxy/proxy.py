@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vstream.lab.links.proxy.connections import Connection
 from vstream.lab.links.proxy.lanes import RTO, Link
-from vstream.lab.links.proxy.owners import Owners
+from vstream.lab.links.proxy.owners import SocketOwners
 from vstream.lab.links.proxy.program import Program
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Proxy(Program):
 
     def __init__(self, place: Path, links: Links) -> None:
         super().__init__(place, links)
-        self._owners = Owners(str(place / "conf" / "servers"), links.servers)
+        self._owners = SocketOwners(str(place / "conf" / "servers"), links.servers)
         self._states: defaultdict[Pair, Link] = defaultdict(Link)
         self._open: set[Connection] = set()
         self._refused = 0

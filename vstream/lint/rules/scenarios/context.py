@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.scenario.actions import ACTIONS, actions_of
-from vstream.scenario.timeline import moments, servers_by_region
+from vstream.scenario.timeline import servers_by_region, step_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.scenario.actions import Action
     from vstream.scenario.document import ScenarioDocument, StepDocument
-    from vstream.scenario.timeline import Moment
+    from vstream.scenario.timeline import StepContext
     from vstream.topology.model import Topology, VirtualStream
 
 
@@ -31,10 +31,10 @@ class ScenarioSubject:
             if len(fields) == 1:
                 yield index, step, fields[0], ACTIONS[fields[0]]
 
-    def moments(self) -> Iterator[Moment]:
+    def moments(self) -> Iterator[StepContext]:
         """The same with the faults that are open; nothing if a step is unclear, or without a topology."""
         is_clear = len(list(self.actions())) == len(self.document.steps)
-        return moments(self.document, self.topology) if self.topology and is_clear else iter(())
+        return step_contexts(self.document, self.topology) if self.topology and is_clear else iter(())
 
     @property
     def regions(self) -> list[str]:

@@ -8,9 +8,9 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import join_names
 from vstream.scenario.actions import Aim, written
-from vstream.scenario.decode import ends
+from vstream.scenario.decode import link_ends
 from vstream.scenario.model import FaultKind
-from vstream.scenario.timeline import CUTS, servers, servers_by_region
+from vstream.scenario.timeline import CUTS, servers_by_region, servers_named
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from vstream.lint.rules.scenarios.context import ScenarioSubject
     from vstream.scenario.document import StepDocument
-    from vstream.scenario.timeline import Moment, Open
+    from vstream.scenario.timeline import OpenFaultStep, StepContext
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
 
@@ -54,7 +54,7 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
         if action.fault is FaultKind.PARTITION:
             yield from _sides(step, place)
         if action.fault is FaultKind.LINK and subject.topology is not None:
-            yield from _link(ends(step.link or (), subject.topology), subject.regions, place)
+            yield from _link(link_ends(step.link or (), subject.topology), subject.regions, place)
         if action.fault in _OF_META and subject.topology is not None and subject.topology.hubs is not None:
             yield Finding(
                 at=place,
@@ -143,7 +143,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
     for moment in subject.moments():
         if moment.action.fault not in _OF_PROCESSES:
             continue
-        wanted = servers(subject.topology, getattr(moment.step, moment.field))
+        wanted = servers_named(subject.topology, getattr(moment.step, moment.field))
         for one in moment.open:
             both = sorted(wanted & one.down)
             if both:
@@ -180,7 +180,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Finding]:
             )
 
 
-def _blocking(moment: Moment, topology: Topology) -> Open | None:
+def _blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = servers_by_region(topology).values()
     return next(
         (one for one in moment.open if one.kind in CUTS or any(one.down.issuperset(members) for members in regions)),

@@ -8,9 +8,9 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Finding, rule
 from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, Aim, actions_of, written
-from vstream.scenario.decode import ends
+from vstream.scenario.decode import link_ends
 from vstream.scenario.fields import pair
-from vstream.scenario.model import Trial
+from vstream.scenario.model import ClientOperation
 from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
 
@@ -100,7 +100,7 @@ def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: st
 
 def _ends(subject: ScenarioSubject, value: tuple[str, ...]) -> tuple[str, ...]:
     """The regions that a link names; none if it can be more than one link, which is for VS507."""
-    names = ends(value, subject.topology) if subject.topology is not None else value
+    names = link_ends(value, subject.topology) if subject.topology is not None else value
     if len(names) != 1:
         return names
     separator = next(one for one in naming.LINK_SEPARATORS if one in names[0])
@@ -185,7 +185,7 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
     ## Why is this bad?
     Nothing would ever be known about it.
     """
-    known = [trial.value for trial in Trial]
+    known = [trial.value for trial in ClientOperation]
     for index, group in enumerate(subject.document.expect):
         for region, operation, _ in group.works:
             if operation not in known:
