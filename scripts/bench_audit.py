@@ -29,14 +29,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit import cut as cutting
-from vstream.audit.context import Context
-from vstream.audit.local_frames import table
-from vstream.audit.normalise import COPIES, track
+from vstream.audit.context import AuditContext
+from vstream.audit.local_frames import make_table
+from vstream.audit.normalise import COPIES, track_id
 from vstream.audit.schema import STREAMS
-from vstream.audit.session import session
-from vstream.audit.source.hashing import mixed
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.session import open_session
+from vstream.audit.source.hashing import mix
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +105,7 @@ def generate(spark: SparkSession, rows: int, place: str) -> tuple[DataFrame, Dat
     """`copies` and `streams` of one virtual stream, with faults in east and central."""
     names = [("foo", f"foo-{kind}-{region}", f"foo-write-{origin}", "") for kind, region, origin in _tracks()]
     numbered = spark.createDataFrame(names, "virtual string, stream string, origin string, former string")
-    known = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track()).collect()}
+    known = {(row.stream, row.origin): row.track for row in numbered.withColumn("track", track_id()).collect()}
     (Path(place) / "copies").mkdir()
     # In a process of its own, whose memory goes with it.
     with _apart() as pool:
@@ -155,7 +155,7 @@ def _file(
     if not count:
         return
     is_origin = stream.startswith("foo-write-")
-    digests = mixed(ids.view(np.uint64)).view(np.int64)
+    digests = mix(ids.view(np.uint64)).view(np.int64)
     if stream == "foo-read-east":
         digests[ids < CHANGED] += 1
 
@@ -206,7 +206,7 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 
     counts = {region: (rows - place + 2) // 3 for place, region in enumerate(REGIONS)}
     sources = [(f"foo-write-{region}", count) for region, count in counts.items()]
-    return table(
+    return make_table(
         spark,
         [
             *(row(f"foo-write-{region}", region, "write", count, count, []) for region, count in counts.items()),
@@ -218,8 +218,8 @@ def streams(spark: SparkSession, rows: int) -> DataFrame:
 
 def ours(copies: DataFrame, streams_: DataFrame) -> dict[str, int]:
     """All of stage 3: digests, order, and what is wrong with each message where they differ."""
-    run = Run(shelf=Shelf(copies.sparkSession), context=Context(subject="bench"))
-    _, found = run.reconciled(copies, cutting.take(streams_), copies.inputFiles())
+    run = AuditPipeline(store=TableStore(copies.sparkSession), context=AuditContext(subject="bench"))
+    _, found = run.find_differences(copies, cutting.build_cut(streams_), copies.inputFiles())
     return {row.kind: row.number for row in found.groupBy("kind").agg(F.sum("number").alias("number")).collect()}
 
 
@@ -334,7 +334,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> None:
         ways["joins: keys too"] = partial(joins, everything=True)
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place:
-            with session() as spark:
+            with open_session() as spark:
                 copies, cut = generate(spark, rows, place)
                 print(
                     f"\n{rows:,} messages in 3 regions ({4 * rows:,} rows), {LOST + DOUBLED + CHANGED} faults",
@@ -354,7 +354,7 @@ def main(sizes: list[int], *, with_others: bool, with_datacompy: bool) -> None:
                         report(f"{name}, {which}", cost, found)
             for name in _THRICE if with_others else ():
                 # From the start of Java to the result.
-                with measured() as cost, session() as spark:
+                with measured() as cost, open_session() as spark:
                     found = ways[name](spark.read.schema(COPIES).parquet(f"{place}/copies"), streams(spark, rows))
                     cost.stop()
                 report(f"{name}, from Java's start", cost, found)

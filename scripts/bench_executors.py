@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from bench_extract import fill, server
 
-from vstream.audit.session import session
+from vstream.audit.session import open_session
 from vstream.audit.source import register
 from vstream.audit.source.values import CONSUMER
 from vstream.lab import ports
@@ -103,7 +103,7 @@ def main(count: int, rounds: int) -> None:
             found: dict[tuple[str, int], float] = {}
             for executors in (1, 2):
                 conf = {"spark.executor.memory": "512m", "spark.driver.memory": "1g"}
-                with session(master=f"local-cluster[{executors},1,512]", conf=conf) as spark:
+                with open_session(master=f"local-cluster[{executors},1,512]", conf=conf) as spark:
                     register(spark)
 
                     def read(port: int, spark: object = spark) -> float:

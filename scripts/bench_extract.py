@@ -26,12 +26,12 @@ import psutil
 import pyarrow as pa
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from vstream.audit.session import session
+from vstream.audit.session import open_session
 from vstream.audit.source import cut, register
-from vstream.audit.source.client import api, connect
-from vstream.audit.source.reading import read
-from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, Wanted, ranges
-from vstream.capture.digest import digest, signed
+from vstream.audit.source.client import api_request, connect
+from vstream.audit.source.reading import read_range
+from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, StreamRef, split_tasks
+from vstream.capture.digest import digest, to_signed_int64
 from vstream.lab import binaries, ports
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def fill(one: Server, size: int, count: int) -> None:
         for name in ("r", "w"):
             client.answers([(f"$JS.API.STREAM.DELETE.{name}", b"")])
         common = {"allow_direct": True, "num_replicas": 1}
-        api(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
+        api_request(client, one.access, "STREAM.CREATE.w", {"name": "w", "subjects": ["w.>"], **common})
         some = texts(size)
         sent = 0
         while sent < count:
@@ -98,12 +98,12 @@ def fill(one: Server, size: int, count: int) -> None:
             lines = b"".join(b"PUB w.%d.orders %d\r\n%s\r\n" % (n % 1000, size, some[n % len(some)]) for n in numbers)
             client.send(lines)
             sent += part
-            while api(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
+            while api_request(client, one.access, "STREAM.INFO.w")["state"]["messages"] < sent:
                 time.sleep(0.01)
         transforms = [{"src": "w.>", "dest": "r.>"}]
         body = {"name": "r", "sources": [{"name": "w", "subject_transforms": transforms}], **common}
-        api(client, one.access, "STREAM.CREATE.r", body)
-        while api(client, one.access, "STREAM.INFO.r")["state"]["messages"] < count:
+        api_request(client, one.access, "STREAM.CREATE.r", body)
+        while api_request(client, one.access, "STREAM.INFO.r")["state"]["messages"] < count:
             time.sleep(0.1)
 
 
@@ -128,7 +128,7 @@ def bare(one: Server, stream: str, count: int) -> None:
     name = secrets.token_hex(4)
     with connect(one.access) as client:
         config = {"name": name, "ack_policy": "none", "mem_storage": True, "inactive_threshold": 60 * 10**9}
-        api(client, one.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+        api_request(client, one.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
     with socket.create_connection((host, int(port))) as conversation:
         body = json.dumps({"batch": count, "expires": 60 * 10**9}).encode()
         request = b"PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s in %d\r\n%s\r\n" % (
@@ -167,7 +167,7 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
                     headers.get("Nats-Msg-Id"),
                     headers.get("Nats-Stream-Source"),
                     len(message.data),
-                    signed(digest(message.data)),
+                    to_signed_int64(digest(message.data)),
                 )
             )
     await client.close()
@@ -175,10 +175,10 @@ async def ordinary(one: Server, stream: str, count: int) -> None:
 
 def alone(one: Server, stream: str, path: str) -> None:
     """Our reader without Spark."""
-    wanted = Wanted(stream=stream, region="", virtual=stream, role="read")
-    cuts = cut.take([wanted], {"": one.access}, path=path)
-    for job in ranges(cuts, {"": one.access}, rows=10**9):
-        for _ in read(job, _SCHEMA):
+    wanted = StreamRef(stream=stream, region="", virtual=stream, role="read")
+    cuts = cut.take_cuts([wanted], {"": one.access}, path=path)
+    for job in split_tasks(cuts, {"": one.access}, rows=10**9):
+        for _ in read_range(job, _SCHEMA):
             pass
 
 
@@ -209,7 +209,7 @@ def main(count: int, rounds: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="vstream-bench-") as directory,
         server(Path(directory)) as one,
-        session(master="local[2,4]") as spark,
+        open_session(master="local[2,4]") as spark,
     ):
         register(spark)
         columns = "virtual string, stream string, region string, role string, seq bigint, time_ns bigint, "

@@ -16,12 +16,12 @@ from bench_audit import EPOCH, REGIONS, measured, report
 from pyspark.sql import functions as F  # noqa: N812
 
 from vstream.audit.codes import BY_KIND
-from vstream.audit.context import Context
-from vstream.audit.local_frames import table
+from vstream.audit.context import AuditContext
+from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.session import session
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.session import open_session
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -217,18 +217,18 @@ def _streams(spark: SparkSession, messages: DataFrame, count: int) -> DataFrame:
             cursors if role == "read" else [], limits, None, None, None,
         )  # fmt: skip
 
-    return table(spark, [row(*one) for one in seen], STREAMS)
+    return make_table(spark, [row(*one) for one in seen], STREAMS)
 
 
 def main(sizes: list[int]) -> None:
     """The whole audit of tables with faults of every kind: all have to be found, and nothing else."""
     kinds = {code.code: kind for kind, code in BY_KIND.items()}
     for rows in sizes:
-        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, session() as spark:
+        with tempfile.TemporaryDirectory(prefix="vstream-bench-") as place, open_session() as spark:
             messages, known = generate(spark, rows, place)
-            shelf = Shelf(spark, f"file://{place}/audit")
+            shelf = TableStore(spark, f"file://{place}/audit")
             with measured() as cost:
-                audited = Run(shelf=shelf, context=Context(subject="planted"))(messages, known)
+                audited = AuditPipeline(store=shelf, context=AuditContext(subject="planted"))(messages, known)
             found = Counter[str]()
             for one in audited.findings:
                 found[kinds[one.code]] += one.count

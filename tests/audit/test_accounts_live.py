@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from tests.support.command import vstream
 from tests.support.labs import running_in
 from vstream.audit import frames
-from vstream.audit.context import Context
-from vstream.audit.extract import extent
-from vstream.audit.report import Report, Verdict
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.context import AuditContext
+from vstream.audit.extract import plan_extraction
+from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.lab import lab
 from vstream.lint.load_topology import load, render_bundle
@@ -126,9 +126,13 @@ def audited(spark: SparkSession, file: Path, scratch: Path, **how: Any) -> Repor
     wanted = load(file.read_bytes(), file.name).require()
     streams = render_bundle(wanted, addresses=lab.addresses("audited")).streams
     scratch.mkdir()
-    found = frames.live(spark, extent(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch)
+    found = frames.read_live(
+        spark, plan_extraction(streams, lab.endpoints("audited", AUDIT_USER), scratch, **how), scratch
+    )
     models = {one.name: one.consistency.value for one in wanted.streams}
-    return Run(shelf=Shelf(spark), context=Context(subject="test", models=models))(found.messages, found.streams)
+    return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test", models=models))(
+        found.messages, found.streams
+    )
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
@@ -141,7 +145,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
     wanted = load(topology.read_bytes(), topology.name).require()
     report = audited(spark, topology, tmp_path / "direct", path="direct")
     # Not even pending: streams that hold nothing lack nothing either.
-    assert (report.verdict(), report.findings) == (Verdict.PASS, ()), report.as_dict()
+    assert (report.verdict(), report.findings) == (AuditVerdict.PASS, ()), report.as_dict()
     regions = {one.name for one in wanted.regions}
     held = defaultdict[tuple[str, str], dict[str, int]](dict)
     for one in report.streams:
@@ -169,6 +173,6 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
         asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")
     assert {one.name: report.verdict(one.name) for one in wanted.streams} == dict.fromkeys(
-        (one.name for one in wanted.streams), Verdict.FAIL
+        (one.name for one in wanted.streams), AuditVerdict.FAIL
     )
     assert sorted((stream, count) for _, stream, count in errors(report)) == sorted((name, 1) for name in removed)

@@ -15,15 +15,15 @@ from pyarrow import parquet
 
 from tests.support.captures import SECOND, WALL, History, Shape, clean
 from vstream.audit import keys
-from vstream.audit.client_journal import journal
-from vstream.audit.context import Context, read_context, read_journal, save_context, save_journal
-from vstream.audit.frames import handed_over, read_tables, write_tables
-from vstream.audit.from_capture import captured
-from vstream.audit.publish import RESULTS, check, publish
-from vstream.audit.report import Report, Verdict
-from vstream.audit.spark_errors import explained
-from vstream.audit.stages import Run, Stage
-from vstream.audit.table_store import Shelf
+from vstream.audit.client_journal import journal_table
+from vstream.audit.context import AuditContext, read_context, read_journal, save_context, save_journal
+from vstream.audit.frames import read_tables, to_spark, write_tables
+from vstream.audit.from_capture import extract_capture
+from vstream.audit.publish import RESULTS, check_catalog, publish
+from vstream.audit.report import AuditVerdict, Report
+from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.stages import AuditPipeline, AuditStage
+from vstream.audit.table_store import TableStore
 from vstream.capture.records import Outcome
 from vstream.diagnostics import Severity
 from vstream.errors import VstreamError
@@ -43,9 +43,11 @@ WINDOWS = (("kill-region west", WALL + SECOND, WALL + 2 * SECOND),)
 
 def audited(spark: SparkSession, history: History, path: Path) -> Report:
     capture = history.write(path)
-    found = handed_over(spark, captured(capture))
-    context = Context(subject="test", models=capture.manifest().models, windows=WINDOWS)
-    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, capture))
+    found = to_spark(spark, extract_capture(capture))
+    context = AuditContext(subject="test", models=capture.manifest().models, windows=WINDOWS)
+    return AuditPipeline(store=TableStore(spark), context=context)(
+        found.messages, found.streams, journal_table(spark, capture)
+    )
 
 
 def kinds(report: Report) -> Counter[str]:
@@ -58,7 +60,7 @@ def kinds(report: Report) -> Counter[str]:
 def test_publishes_without_an_answer_are_neither_lost_nor_failed(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(rejected=0.1, indeterminate=0.2, messages=60))
     report = audited(spark, history, tmp_path)
-    assert report.verdict() is Verdict.PASS
+    assert report.verdict() is AuditVerdict.PASS
     indeterminate = [one for one in report.answers if one.outcome == "indeterminate"]
     publishes, stored = sum(one.publishes for one in indeterminate), sum(one.stored for one in indeterminate)
     assert publishes == len(history.of(Outcome.INDETERMINATE))
@@ -90,7 +92,7 @@ def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> Non
     history.operations.remove(refused)
     history.operations.append(replace(refused, digest=stored.digest))
     report = audited(spark, history, tmp_path)
-    assert report.verdict() is Verdict.FAIL
+    assert report.verdict() is AuditVerdict.FAIL
     found = kinds(report)
     assert (found["acked-lost"], found["overwritten"], found["unpublished"]) == (1, 1, 1)
     assert [one.count for one in report.findings if one.name == "refused-stored"] == [1]
@@ -98,7 +100,7 @@ def test_what_only_the_journal_shows(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_one_order_everywhere_is_kept_to_where_it_is_promised(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(model="ordered"))
-    assert audited(spark, history, tmp_path / "clean").verdict() is Verdict.PASS
+    assert audited(spark, history, tmp_path / "clean").verdict() is AuditVerdict.PASS
     rows = history.streams["foo-read-east"]
     place = next(place for place, row in enumerate(rows) if row.origin != rows[place + 1].origin)
     first, second = rows[place], rows[place + 1]
@@ -122,12 +124,12 @@ def test_mirrors_that_limits_have_emptied_have_come_as_far_as_what_they_mirror(
         history.streams[name].clear()
         history.roles[name] = replace(history.roles[name], limits={"max_age": SECOND // 10})
     report = audited(spark, history, tmp_path)
-    assert (report.verdict(), kinds(report)) == (Verdict.PASS, Counter())
+    assert (report.verdict(), kinds(report)) == (AuditVerdict.PASS, Counter())
 
 
-def again(spark: SparkSession, uri: str, stage: Stage) -> Report:
-    shelf, kept = Shelf(spark, reads=uri), read_tables(spark, uri)
-    run = Run(shelf=shelf, context=read_context(shelf, "test"), begin=stage)
+def again(spark: SparkSession, uri: str, stage: AuditStage) -> Report:
+    shelf, kept = TableStore(spark, reads=uri), read_tables(spark, uri)
+    run = AuditPipeline(store=shelf, context=read_context(shelf, "test"), begin=stage)
     return run(kept.messages, kept.streams, read_journal(shelf))
 
 
@@ -137,23 +139,23 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     capture = history.write(tmp_path / "capture")
     uri = (tmp_path / "tables").as_uri()
     found, context = (
-        handed_over(spark, captured(capture)),
-        Context(subject="test", models={"foo": "virtual"}, windows=WINDOWS),
+        to_spark(spark, extract_capture(capture)),
+        AuditContext(subject="test", models={"foo": "virtual"}, windows=WINDOWS),
     )
     write_tables(found, uri)
-    shelf = Shelf(spark, uri)
+    shelf = TableStore(spark, uri)
     save_context(shelf, context)
-    first = Run(shelf=shelf, context=context)(
-        found.messages, found.streams, save_journal(shelf, journal(spark, capture))
+    first = AuditPipeline(store=shelf, context=context)(
+        found.messages, found.streams, save_journal(shelf, journal_table(spark, capture))
     )
-    assert first.verdict() is Verdict.FAIL
-    for stage in (Stage.RECONCILE, Stage.JUDGE):
+    assert first.verdict() is AuditVerdict.FAIL
+    for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
         assert replace(again(spark, uri, stage), seconds={}) == replace(first, seconds={})
     tables, whole = tmp_path / "tables", tmp_path / "whole"
     shutil.copytree(tables, whole)
 
-    def refused(stage: Stage = Stage.JUDGE) -> tuple[str, str | None]:
-        with pytest.raises(VstreamError) as caught, explained():
+    def refused(stage: AuditStage = AuditStage.JUDGE) -> tuple[str, str | None]:
+        with pytest.raises(VstreamError) as caught, explain_spark_errors():
             again(spark, uri, stage)
         assert "\n" not in caught.value.message
         shutil.rmtree(tables)
@@ -174,7 +176,7 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
         written = pa.BufferOutputStream()
         parquet.write_table(pa.table({"context": pa.array([text], pa.string())}), written)
         spoil(tables / "context", written.getvalue().to_pybytes())
-        assert refused(Stage.NORMALISE) == (
+        assert refused(AuditStage.NORMALISE) == (
             "the table `context` does not say what was audited: it is damaged, or of another version",
             extract,
         )
@@ -182,11 +184,13 @@ def test_an_audit_is_done_again_from_any_stage_that_was_kept(spark: SparkSession
     assert refused()[1] == extract
     # Of an audit that was ended, what it had not come to the end of is not read: it was made of other messages.
     write_tables(found, uri)
-    for stage in (Stage.RECONCILE, Stage.JUDGE):
+    for stage in (AuditStage.RECONCILE, AuditStage.JUDGE):
         with pytest.raises(VstreamError, match="/copies` is not among") as caught:
-            Run(shelf=Shelf(spark, reads=uri), context=context, begin=stage)(found.messages, found.streams)
+            AuditPipeline(store=TableStore(spark, reads=uri), context=context, begin=stage)(
+                found.messages, found.streams
+            )
         assert caught.value.hint == ways["copies"]
-    assert refused(Stage.NORMALISE)[1] == extract
+    assert refused(AuditStage.NORMALISE)[1] == extract
 
 
 def spoil(table: Path, data: bytes) -> None:
@@ -211,10 +215,10 @@ def test_ranges_that_repeat_are_explained(spark: SparkSession, tmp_path: Path) -
 def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(messages=5))
     capture = history.write(tmp_path)
-    found = handed_over(spark, captured(capture))
-    context = Context(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
-    report = Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
-    assert report.verdict() is Verdict.UNKNOWN
+    found = to_spark(spark, extract_capture(capture))
+    context = AuditContext(subject="test", models={"foo": "virtual", "bar": "virtual"}, unfinished="it was stopped")
+    report = AuditPipeline(store=TableStore(spark), context=context)(found.messages, found.streams)
+    assert report.verdict() is AuditVerdict.UNKNOWN
     assert {(one.name, one.virtual) for one in report.findings if one.leaves_open} == {
         ("unfinished", "foo"),
         ("unfinished", "bar"),
@@ -225,7 +229,7 @@ def test_a_run_that_did_not_end_is_no_pass(spark: SparkSession, tmp_path: Path) 
 def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = handed_over(spark, captured(clean(Shape(messages=2)).write(tmp_path)))
+    found = to_spark(spark, extract_capture(clean(Shape(messages=2)).write(tmp_path)))
     is_begun, may_end = Event(), Event()
 
     def endless(*_: object) -> None:
@@ -237,10 +241,10 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(keys, "twins", endless)
-    monkeypatch.setattr(Run, "reconciled", stopped)
+    monkeypatch.setattr(AuditPipeline, "reconciled", stopped)
     try:
         with pytest.raises(KeyboardInterrupt):
-            Run(shelf=Shelf(spark), context=Context(subject="test"))(found.messages, found.streams)
+            AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(found.messages, found.streams)
     finally:
         may_end.set()
 
@@ -248,9 +252,9 @@ def test_who_stops_an_audit_does_not_wait_for_what_is_computed_beside_it(
 def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
     history = clean(Shape(messages=20))
     history.streams["foo-read-east"].pop(4)
-    found = handed_over(spark, captured(history.write(tmp_path)))
-    shelf = Shelf(spark)
-    Run(shelf=shelf, context=Context(subject="test"))(found.messages, found.streams)
+    found = to_spark(spark, extract_capture(history.write(tmp_path)))
+    shelf = TableStore(spark)
+    AuditPipeline(store=shelf, context=AuditContext(subject="test"))(found.messages, found.streams)
     spark.sql(f"CREATE SCHEMA found LOCATION 'file://{tmp_path}/found'")
     try:
         for _ in range(2):  # what is there is replaced
@@ -260,14 +264,14 @@ def test_what_was_found_is_written_into_a_catalog(spark: SparkSession, tmp_path:
         assert [(one.region, one.n) for one in lost] == [("east", 1)]
         assert spark.table("found.answers").count() == 0
         # What cannot be written is said before anything is read, and what is there is left alone.
-        check(spark, "found", "parquet")
+        check_catalog(spark, "found", "parquet")
         assert {one.tableName for one in spark.sql("SHOW TABLES IN found").collect()} == set(RESULTS)
         with pytest.raises(VstreamError, match="gone when the audit ends"):
-            check(spark, "default", "parquet")  # the one that a session of its own has
+            check_catalog(spark, "default", "parquet")  # the one that a session of its own has
         assert not spark.sql("SHOW TABLES IN default").collect()
         for schema, kind, said in (("found", "delta", "delta"), ("nowhere", "parquet", "nowhere")):
             with pytest.raises(VstreamError, match=said):
-                check(spark, schema, kind)
+                check_catalog(spark, schema, kind)
             with pytest.raises(VstreamError, match=said):
                 publish(shelf, schema, kind)
     finally:

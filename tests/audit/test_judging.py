@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.support import audit_reference as reference
 from tests.support.audit_histories import NOW, SECOND, History, Maker
 from vstream.audit.codes import BY_KIND
-from vstream.audit.context import Context
-from vstream.audit.local_frames import table
-from vstream.audit.report import Report, Verdict
+from vstream.audit.context import AuditContext
+from vstream.audit.local_frames import make_table
+from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def histories(seeds: Iterable[int], *, wild: bool = True) -> dict[str, History]:
 def tables(spark: SparkSession, some: Mapping[str, History]) -> tuple[DataFrame, DataFrame]:
     messages = [tuple(row[name] for name in MESSAGES.names) for one in some.values() for row in one.messages]
     streams = [tuple(row[name] for name in STREAMS.names) for one in some.values() for row in one.streams]
-    return table(spark, messages, MESSAGES), table(spark, streams, STREAMS)
+    return make_table(spark, messages, MESSAGES), make_table(spark, streams, STREAMS)
 
 
 def audit(
     spark: SparkSession, some: Mapping[str, History], place: Path | None = None, *, here: bool = False
-) -> tuple[Report, Shelf]:
+) -> tuple[Report, TableStore]:
     """In Spark's memory, as small tables are audited (*here*), or as large ones are: with files at *place*."""
-    shelf = Shelf(spark, None if place is None else place.as_uri())
+    shelf = TableStore(spark, None if place is None else place.as_uri())
     messages, streams = tables(spark, some)
     if place is not None:
         # As they are extracted: one stream after the other, several files of each.
@@ -64,9 +64,9 @@ def audit(
             "virtual", "stream", "seq"
         )
     models = {name: "ordered" if is_ordered(name) else "virtual" for name in some}
-    context = Context(subject="test", windows=WINDOWS, models=models)
-    run = Run(
-        shelf=shelf,
+    context = AuditContext(subject="test", windows=WINDOWS, models=models)
+    run = AuditPipeline(
+        store=shelf,
         context=context,
         bucket=BUCKET,
         here_up_to=10**9 if here else 0,
@@ -134,7 +134,7 @@ def compare(spark: SparkSession, some: Mapping[str, History], place: Path | None
     }
     for name, faults in told.items():
         is_bad = is_failing(faults | swapped[name]) or is_last_value_wrong(some[name], expected[name])
-        assert is_bad == (report.verdict(name) is Verdict.FAIL), name
+        assert is_bad == (report.verdict(name) is AuditVerdict.FAIL), name
 
 
 def findings_of(audited: reference.Audit, faults: Counter[reference.Fault]) -> Counter[str]:
@@ -166,7 +166,9 @@ def is_last_value_wrong(one: History, audited: reference.Audit) -> bool:
     return (is_compact or audited.is_counter) and any(dispute.is_settled for dispute in reference.disputes(audited))
 
 
-def by_virtual(some: Mapping[str, History], shelf: Shelf, table: str, value: Callable[[Any], Any]) -> dict[str, Any]:
+def by_virtual(
+    some: Mapping[str, History], shelf: TableStore, table: str, value: Callable[[Any], Any]
+) -> dict[str, Any]:
     found: dict[str, Counter[Any]] = {name: Counter() for name in some}
     for row in shelf.held(table).collect():
         found[row.virtual][value(row)] += 1
@@ -237,8 +239,8 @@ def test_what_is_clean_passes_and_one_row_deleted_doubled_swapped_or_disguised_d
             if other is not None:
                 changed[f"{name}-{change.__name__}"] = other
     report, _ = audit(spark, clean | changed)
-    assert {name for name in clean if report.verdict(name) is not Verdict.PASS} == set()
-    assert {name for name in changed if report.verdict(name) is Verdict.PASS} == set()
+    assert {name for name in clean if report.verdict(name) is not AuditVerdict.PASS} == set()
+    assert {name for name in changed if report.verdict(name) is AuditVerdict.PASS} == set()
     assert len(changed) > 3 * len(clean)
     # A row that is there twice cannot be: of a write stream it is told so, else that the table has more than the stream.
     doubled = {one.virtual for one in report.findings if one.name in {"incomplete", "row-twice"}}

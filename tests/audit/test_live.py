@@ -14,17 +14,17 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from tests.support.captures import Shape, clean
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import extract, frames
-from vstream.audit.context import Context
-from vstream.audit.cut import take
+from vstream.audit.context import AuditContext
+from vstream.audit.cut import build_cut
 from vstream.audit.follow import Follower
-from vstream.audit.from_capture import captured
-from vstream.audit.report import Report, Verdict
+from vstream.audit.from_capture import extract_capture
+from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import datasource
-from vstream.audit.source.values import Cursor, Cut, Wanted
-from vstream.audit.spark_errors import explained
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
+from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.bundle import RenderedStream
@@ -83,11 +83,11 @@ def endpoints(server: JetStreamServer) -> dict[str, Endpoint]:
 
 
 def audited(spark: SparkSession, server: JetStreamServer, scratch: Path, **how: Any) -> Report:
-    found = frames.live(spark, extract.extent(streams(), endpoints(server), scratch, **how), scratch)
-    context = Context(
+    found = frames.read_live(spark, extract.plan_extraction(streams(), endpoints(server), scratch, **how), scratch)
+    context = AuditContext(
         subject="test", models={"foo": "virtual"}, is_sampled="subjects" in how, is_narrow="since_ns" in how
     )
-    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams)
+    return AuditPipeline(store=TableStore(spark), context=context)(found.messages, found.streams)
 
 
 def errors(report: Report) -> list[tuple[str, str | None, int]]:
@@ -99,7 +99,7 @@ def test_of_some_subjects_every_message_is_looked_at(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:
     report = audited(spark, filled, tmp_path, subjects=2)
-    assert report.verdict() is Verdict.PASS
+    assert report.verdict() is AuditVerdict.PASS
     # Two of five subjects, in two write streams and two read streams.
     assert report.messages == 2 * 6 * 2 + 2 * 2 * 6 * 2
     filled.api("STREAM.MSG.DELETE.r-east", {"seq": 11})
@@ -137,7 +137,7 @@ def test_only_what_is_new_is_read_without_a_meta_leader_too(
     for path in ("consumer", "direct"):
         assert audited(spark, filled, tmp_path, since_ns=time.time_ns() + 3600 * 10**9, path=path).messages == 0
         report = audited(spark, filled, tmp_path, since_ns=time.time_ns() - 3600 * 10**9, path=path)
-        assert (report.verdict(), report.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
+        assert (report.verdict(), report.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
 
 
 def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done(
@@ -169,10 +169,10 @@ def test_of_a_part_nothing_is_made_up_and_no_limit_explains_what_it_has_not_done
 def test_following_reads_what_is_new_and_judges_the_last_minutes(
     spark: SparkSession, filled: JetStreamServer, tmp_path: Path
 ) -> None:
-    context = Context(subject="test", models={"foo": "virtual"})
+    context = AuditContext(subject="test", models={"foo": "virtual"})
     follower = Follower(spark=spark, streams=streams(), endpoints=endpoints(filled), scratch=tmp_path, context=context)
     first = follower.round()
-    assert (first.verdict(), first.messages) == (Verdict.PASS, 6 * MESSAGES_EACH)
+    assert (first.verdict(), first.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH)
     fill_more(filled, "west", 7)
     wait_for(filled, 2 * MESSAGES_EACH + 7)
     filled.api("STREAM.MSG.DELETE.r-east", {"seq": 2 * MESSAGES_EACH + 3})
@@ -182,12 +182,12 @@ def test_following_reads_what_is_new_and_judges_the_last_minutes(
     # A stream that is made anew begins anew.
     filled.api("STREAM.DELETE.r-east")
     with_error = follower.round()
-    assert (with_error.verdict(), errors(with_error)) == (Verdict.FAIL, [("no-such-stream", "r-east", 1)])
+    assert (with_error.verdict(), errors(with_error)) == (AuditVerdict.FAIL, [("no-such-stream", "r-east", 1)])
     config = {"name": "r-east", "storage": "memory", "allow_direct": True, "sources": sources()}
     filled.api("STREAM.CREATE.r-east", config)
     wait_for(filled, 2 * MESSAGES_EACH + 7)
     again = follower.round()
-    assert (again.verdict(), again.messages) == (Verdict.PASS, 6 * MESSAGES_EACH + 3 * 7)
+    assert (again.verdict(), again.messages) == (AuditVerdict.PASS, 6 * MESSAGES_EACH + 3 * 7)
     filled.stop()
     with pytest.raises(NotReachableError, match="no stream can be read"):
         follower.round()
@@ -202,28 +202,28 @@ def fill_more(server: JetStreamServer, region: str, number: int) -> None:
 
 
 def judged(spark: SparkSession, uri: str) -> Report:
-    with explained():
+    with explain_spark_errors():
         kept = frames.read_tables(spark, uri)
-        return Run(shelf=Shelf(spark), context=Context(subject="test"))(kept.messages, kept.streams)
+        return AuditPipeline(store=TableStore(spark), context=AuditContext(subject="test"))(kept.messages, kept.streams)
 
 
 def test_a_mirror_has_come_as_far_as_its_last_sequence_whatever_it_holds(spark: SparkSession) -> None:
     """Else what is missing at its end, or all that its limits have removed, is said to be on its way for ever."""
 
     def stream(name: str, role: str, last_seq: int, **more: Any) -> tuple[Any, ...]:
-        wanted = Wanted(stream=name, region=name, virtual="log", role=role)
-        return extract.row(Cut(wanted=wanted, cut_at_ns=1, last_seq=last_seq, **more))
+        wanted = StreamRef(stream=name, region=name, virtual="log", role=role)
+        return extract.stream_row(StreamCut(stream_ref=wanted, cut_at_ns=1, last_seq=last_seq, **more))
 
     rows = [
         stream("w", "write", 9),
-        stream("order", "order", 20, sources=(Cursor(origin="w", last_seq=8),)),
+        stream("order", "order", 20, sources=(SourceCursor(origin="w", last_seq=8),)),
         stream("there", "read", 20, mirror="order"),
         stream("behind", "read", 19, mirror="order"),
         stream("home", "origin", 30),
         stream("copy", "read", 7, mirror="home"),
         stream("new", "read", 0, mirror="home"),
     ]
-    found = take(spark.createDataFrame(rows, STREAMS)).expected.collect()
+    found = build_cut(spark.createDataFrame(rows, STREAMS)).expected.collect()
     cursors = {(one.origin, one.stream): one.cursor for one in found}
     assert {pair: seq for pair, seq in cursors.items() if seq is not None} == {
         ("w", "order"): 8,
@@ -264,7 +264,7 @@ def test_tables_that_somebody_has_changed_are_refused(
     change: Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]],
     said: str,
 ) -> None:
-    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    found = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
     frames.write_tables(found, uri)
     messages, streams = change(found.messages, found.streams)
@@ -276,7 +276,7 @@ def test_tables_that_somebody_has_changed_are_refused(
 
 
 def test_a_column_more_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
-    found = frames.handed_over(spark, captured(clean(Shape(messages=5)).write(tmp_path / "capture")))
+    found = frames.to_spark(spark, extract_capture(clean(Shape(messages=5)).write(tmp_path / "capture")))
     uri = (tmp_path / "tables").as_uri()
     frames.write_tables(found, uri)
     found.messages.withColumn("note", F.lit(1)).write.mode("overwrite").parquet(f"{uri}/messages")

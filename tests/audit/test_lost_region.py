@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from tests.cli.audit.test_sources import WANTED
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.extract import extent, extract
-from vstream.audit.report import Verdict
+from vstream.audit.extract import extract, plan_extraction
+from vstream.audit.report import AuditVerdict
 from vstream.cli import options
-from vstream.cli.audit.sources import Live, source
+from vstream.cli.audit.sources import TopologySource, open_source
 from vstream.cli.servers import build_bundle, endpoints_as_user, find_servers
 from vstream.cli.views import audit as view
 from vstream.diagnostics import Severity
@@ -91,14 +91,14 @@ def test_a_region_that_is_killed_while_it_is_read_is_not_known_and_the_rest_is_j
     scratch.mkdir()
     with relay(servers["west"].port, kill, much=MUCH) as port, view.progress() as progress:
         file.write_text(TOPOLOGY.format(west=f"nats://127.0.0.1:{port}", east=servers["east"].url))
-        live = source(str(file), WANTED)
-        assert isinstance(live, Live)
+        live = open_source(str(file), WANTED)
+        assert isinstance(live, TopologySource)
         assert live.size(scratch) == 2 * sum(MESSAGES.values())
         if is_early:
             live.begin()
         report = live.audit(spark, scratch, progress)
         assert killed
-        assert report.verdict() is Verdict.UNKNOWN
+        assert report.verdict() is AuditVerdict.UNKNOWN
         unread = {one.stream for one in report.findings if one.severity is Severity.ERROR}
         assert unread == {"foo-write-west", "foo-read-west"}
         assert report.messages == 2 * MESSAGES["east"]
@@ -126,7 +126,7 @@ def test_what_is_read_while_spark_starts_is_read_once_whatever_breaks(
         topology = options.load_topology(tmp_path / "two.yaml").require()
         target = find_servers(topology, None)
         streams = build_bundle(topology, target, None).streams
-        found = extract(extent(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
+        found = extract(plan_extraction(streams, endpoints_as_user(topology, target, AUDIT_USER), tmp_path)).messages
     assert len(broken) == len(MESSAGES)
     rows = Counter(zip(found["stream"].to_pylist(), found["seq"].to_pylist(), strict=True))
     assert rows == {

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from vstream.audit.order import merged
+from vstream.audit.order import merge_stretches
 from vstream.audit.source import fold
 from vstream.audit.source.hashing import TextHashes
 
@@ -67,7 +67,7 @@ def test_what_steps_back_is_what_stands_behind_something_greater(monkeypatch: py
         random = Random(seed)
         monkeypatch.setattr(fold, "MOST", random.choice((4, 1000)))
         some = rows(random)
-        found, unsorted = merged(of_files(random, some))
+        found, unsorted = merge_stretches(of_files(random, some))
         given_up += len(unsorted)
         for track in set(TRACKS) - unsorted:
             own = sorted((seq, origin_seq) for name, seq, origin_seq in some if name == track)
@@ -115,7 +115,7 @@ def digests(random: Random, some: list[dict[str, Any]], size: int) -> dict[tuple
         ]
         tables.append(fold.fold(batches, frozenset(), size))
     found = pa.concat_tables(tables)
-    told = fold.merged(found.filter(pc.is_valid(found["bucket"]))).to_pylist()
+    told = fold.merge_digests(found.filter(pc.is_valid(found["bucket"]))).to_pylist()
     return {(one.pop("track"), one.pop("bucket")): one for one in told}
 
 

@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.labs import running_in
 from tests.support.rehearsals import NS, rehearse, scenario
-from vstream.audit.client_journal import JOURNAL, journal
-from vstream.audit.context import Context
-from vstream.audit.frames import handed_over
-from vstream.audit.from_capture import captured
-from vstream.audit.local_frames import table
-from vstream.audit.report import Report, Verdict
+from vstream.audit.client_journal import JOURNAL, journal_table
+from vstream.audit.context import AuditContext
+from vstream.audit.frames import to_spark
+from vstream.audit.from_capture import extract_capture
+from vstream.audit.local_frames import make_table
+from vstream.audit.report import AuditVerdict, Report
 from vstream.audit.schema import MESSAGES, STREAMS
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 from vstream.capture.store import Capture
 from vstream.diagnostics import Severity
 from vstream.scenario.model import Converge, Wait
@@ -96,10 +96,10 @@ CHANGES: tuple[Callable[[Random, Rows, str], str], ...] = (deleted, doubled, swa
 
 
 def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: SparkSession, capture: Capture) -> None:
-    found = handed_over(spark, captured(capture))
+    found = to_spark(spark, extract_capture(capture))
     clean: Rows = [row.asDict() for row in found.messages.collect()]
     streams = [row.asDict() for row in found.streams.collect()]
-    operations = [row.asDict() for row in journal(spark, capture).collect()]
+    operations = [row.asDict() for row in journal_table(spark, capture).collect()]
     assert len(clean) > 4 * EACH
     variants, where = {"foo": clean}, {}
     for change in CHANGES:
@@ -110,20 +110,20 @@ def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: Spa
 
     def everywhere(rows: Rows, schema: Any) -> Any:
         values = [tuple((row | {"virtual": name})[one] for one in schema.names) for name in variants for row in rows]
-        return table(spark, values, schema)
+        return make_table(spark, values, schema)
 
     messages = [
         tuple((row | {"virtual": name})[one] for one in MESSAGES.names)
         for name, rows in variants.items()
         for row in rows
     ]
-    context = Context(subject="test", models=dict.fromkeys(variants, "virtual"))
-    run = Run(shelf=Shelf(spark), context=context)
+    context = AuditContext(subject="test", models=dict.fromkeys(variants, "virtual"))
+    run = AuditPipeline(store=TableStore(spark), context=context)
     report = run(
-        table(spark, messages, MESSAGES).persist(), everywhere(streams, STREAMS), everywhere(operations, JOURNAL)
+        make_table(spark, messages, MESSAGES).persist(), everywhere(streams, STREAMS), everywhere(operations, JOURNAL)
     )
-    assert {name: report.verdict(name) for name in variants} == dict.fromkeys(variants, Verdict.FAIL) | {
-        "foo": Verdict.PASS
+    assert {name: report.verdict(name) for name in variants} == dict.fromkeys(variants, AuditVerdict.FAIL) | {
+        "foo": AuditVerdict.PASS
     }
     # And it is said of the right stream.
     wrong: dict[str, set[str]] = defaultdict(set)
@@ -135,9 +135,11 @@ def test_one_row_deleted_doubled_swapped_or_altered_flips_the_verdict(spark: Spa
 
 def audited(spark: SparkSession, path: Path) -> Report:
     one = Capture(path)
-    found = handed_over(spark, captured(one))
-    context = Context(subject="test", models=one.manifest().models)
-    return Run(shelf=Shelf(spark), context=context)(found.messages, found.streams, journal(spark, one))
+    found = to_spark(spark, extract_capture(one))
+    context = AuditContext(subject="test", models=one.manifest().models)
+    return AuditPipeline(store=TableStore(spark), context=context)(
+        found.messages, found.streams, journal_table(spark, one)
+    )
 
 
 def test_a_line_of_a_capture_that_is_gone_is_no_pass(spark: SparkSession, capture: Capture, tmp_path: Path) -> None:
@@ -147,5 +149,5 @@ def test_a_line_of_a_capture_that_is_gone_is_no_pass(spark: SparkSession, captur
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:3] + lines[4:]))
     report = audited(spark, changed)
-    assert report.verdict() is not Verdict.PASS
+    assert report.verdict() is not AuditVerdict.PASS
     assert Counter(one.name for one in report.findings if one.stream == "foo-read-east")["unreadable"] == 1

@@ -16,11 +16,21 @@ from rich.console import Console
 from tests.support.paths import ROOT
 from vstream.audit import codes
 from vstream.audit.junit import to_junit
-from vstream.audit.report import Delay, Finding, Order, Range, Report, Route, Settled, StreamState, Verdict
-from vstream.audit.spark_errors import said
+from vstream.audit.report import (
+    AuditVerdict,
+    Delay,
+    Finding,
+    OrderDifference,
+    ReaderRoute,
+    Recovery,
+    Report,
+    SequenceRange,
+    StreamState,
+)
+from vstream.audit.spark_errors import error_line
 from vstream.cli.views import audit as view
-from vstream.cli.views.audit_follow import Rounds
-from vstream.cli.views.audit_page import page
+from vstream.cli.views.audit_follow import RoundPrinter
+from vstream.cli.views.audit_page import render_page
 from vstream.diagnostics import Severity
 
 
@@ -41,7 +51,7 @@ def finding(kind: str, **more: object) -> Finding:
 
 LOST = finding(
     "lost-middle", stream="foo-read-east", region="east", origin="foo-write-west", origin_region="west", count=151,
-    ranges=tuple(Range(first=10 * n, last=10 * n + 1, number=2, key="foo.<b>x</b>") for n in range(7)), more=80,
+    ranges=tuple(SequenceRange(first=10 * n, last=10 * n + 1, number=2, key="foo.<b>x</b>") for n in range(7)), more=80,
 )  # fmt: skip
 CLEAN = Report(
     subject="acme on lab acme",
@@ -49,7 +59,7 @@ CLEAN = Report(
     streams=(stream("foo-write-west", "west", is_origin=True), stream("foo-read-west", "west"), stream("foo-read-east", "east")),
     findings=(),
     routes=tuple(
-        Route(
+        ReaderRoute(
             virtual="foo", origin="foo-write-west", origin_region="west", stream=f"foo-read-{region}", region=region,
             arrived=10, least=1, greatest=10,
         )
@@ -64,13 +74,13 @@ CLEAN = Report(
         for minute in (None, 28_000_000, 28_000_001, 28_000_500)
     ),
     settled=tuple(
-        Settled(
+        Recovery(
             window="kill-region west", begun_ns=number, virtual="foo", origin_region="west", region="east", messages=5,
             missing=missing, settled_ns=0,
         )
         for number, missing in ((1, 0), (2, 3))
     ),
-    orders=(Order(virtual="foo", region="east", other="west", neighbours=100_000, inverted=1),),
+    orders=(OrderDifference(virtual="foo", region="east", other="west", neighbours=100_000, inverted=1),),
 )  # fmt: skip
 BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one, then other",))))
 
@@ -78,23 +88,23 @@ BROKEN = replace(CLEAN, findings=(LOST, finding("conflicts", examples=("`k`: one
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        ((), Verdict.PASS),
-        (("pending", "removed", "conflicts", "disputes"), Verdict.PASS),
-        (("unreadable",), Verdict.UNKNOWN),
-        (("nothing",), Verdict.UNKNOWN),
-        (("incomplete",), Verdict.UNKNOWN),
-        (("unreadable", "late"), Verdict.FAIL),
-        (("duplicated",), Verdict.FAIL),
+        ((), AuditVerdict.PASS),
+        (("pending", "removed", "conflicts", "disputes"), AuditVerdict.PASS),
+        (("unreadable",), AuditVerdict.UNKNOWN),
+        (("nothing",), AuditVerdict.UNKNOWN),
+        (("incomplete",), AuditVerdict.UNKNOWN),
+        (("unreadable", "late"), AuditVerdict.FAIL),
+        (("duplicated",), AuditVerdict.FAIL),
     ],
 )
-def test_the_verdict_is_that_of_the_worst_finding(kinds: tuple[str, ...], expected: Verdict) -> None:
+def test_the_verdict_is_that_of_the_worst_finding(kinds: tuple[str, ...], expected: AuditVerdict) -> None:
     report = replace(CLEAN, findings=tuple(finding(kind) for kind in kinds))
     assert report.verdict() is expected
-    assert report.verdict("bar") is Verdict.PASS
+    assert report.verdict("bar") is AuditVerdict.PASS
 
 
 def test_nothing_audited_is_not_a_pass() -> None:
-    assert replace(CLEAN, streams=()).verdict() is Verdict.UNKNOWN
+    assert replace(CLEAN, streams=()).verdict() is AuditVerdict.UNKNOWN
 
 
 def text(report: Report) -> str:
@@ -149,14 +159,14 @@ def test_one_and_several_are_said_as_such_and_what_is_late_is_not_called_missing
         "1 stored message in 1 stream of 1 region"
     )
     lost = codes.BY_KIND["lost-middle"].says
-    assert [lost.format(n=codes.Many(n), stream="r", origin="w") for n in (1, 2000)] == [
+    assert [lost.format(n=codes.Count(n), stream="r", origin="w") for n in (1, 2000)] == [
         "`r` lacks 1 message of `w` between others",
         "`r` lacks 2,000 messages of `w` between others",
     ]
 
 
 def test_rounds_say_what_begins_and_what_is_over() -> None:
-    rounds = Rounds()
+    rounds = RoundPrinter()
     assert [str(line).split()[:2] for line in rounds.lines(CLEAN)] == [["✓", "PASS"]]
     assert "VA102 foo east: something" in str(list(rounds.lines(BROKEN))[1])
     assert len(list(rounds.lines(BROKEN))) == 1
@@ -177,23 +187,24 @@ def test_what_spark_says_is_one_line() -> None:
         ours
         + '  File "x.py", line 1\nvstream.errors.NotReachableError: nats://127.0.0.1:1: connection refused\n\n\tat d'
     )
-    assert said(worker) == "nats://127.0.0.1:1: connection refused"
-    assert said(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
+    assert error_line(worker) == "nats://127.0.0.1:1: connection refused"
+    assert error_line(ours + "Caused by: java.io.IOException: No space left\n\tat e") == "No space left"
     for missing in ("delta.DefaultSource", "Class delta.DefaultSource not found"):
-        assert "has no `delta.DefaultSource`" in said(
+        assert "has no `delta.DefaultSource`" in error_line(
             f"{ours}Caused by: java.lang.ClassNotFoundException: {missing}\n\tat e"
         )
-    assert said(
+    assert error_line(
         "An error occurred while calling o5.sql.\n: java.lang.IncompatibleClassChangeError: not an interface\n\tat f(G.java)"
     ) == ("not an interface")
     file = "file:///t/copies/part-00000-a.c000.snappy.parquet"
     mismatch = f"{ours}[FAILED_READ_FILE.X] Encountered error while reading file {file}. Data type mismatches. SQLSTATE: KD001\n"
-    assert said(f"{mismatch}Caused by: a.b.NotSupportedException: column: [seq]\n") == f"{file}: column: [seq]"
+    assert error_line(f"{mismatch}Caused by: a.b.NotSupportedException: column: [seq]\n") == f"{file}: column: [seq]"
     assert (
-        said(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n") == f"file:/t/{file[12:]} is no"
+        error_line(f"{mismatch}Caused by: a.b.RuntimeException: file:/t/{file[12:]} is no\n")
+        == f"file:/t/{file[12:]} is no"
     )
-    assert said("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
-    assert said("") == "it does not say why"
+    assert error_line("[USER_RAISED_EXCEPTION] a row is wrong SQLSTATE: P0001\n more") == "a row is wrong"
+    assert error_line("") == "it does not say why"
 
 
 def test_percentages_do_not_hide_what_is_little() -> None:
@@ -238,7 +249,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("report", [CLEAN, BROKEN, replace(CLEAN, streams=(), routes=(), delays=())])
 def test_the_page_is_whole_needs_nothing_else_and_escapes_what_it_is_told(report: Report) -> None:
-    shown = page(report)
+    shown = render_page(report)
     parser = Elements()
     parser.feed(shown)
     assert parser.open == []
@@ -261,7 +272,7 @@ def bars(shown: str) -> dict[str, str]:
 
 def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong() -> None:
     unread = replace(CLEAN.streams[2], error="connection refused", messages=None, rows=0)
-    shown = page(
+    shown = render_page(
         replace(
             CLEAN,
             streams=(*CLEAN.streams[:2], unread),
@@ -279,14 +290,14 @@ def test_a_stream_that_was_not_read_is_not_drawn_as_one_where_nothing_is_wrong()
 
 
 def test_what_is_wrong_is_marked_on_the_bar_of_its_stream_and_clean_bars_are_folded() -> None:
-    shown = page(BROKEN)
+    shown = render_page(BROKEN)
     assert bars(shown)["foo-read-east"] == "7 ranges are marked"
     assert "<code>vstream explain VA102</code>" in shown
-    one = page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
+    one = render_page(replace(CLEAN, findings=(replace(LOST, ranges=LOST.ranges[:1]),)))
     assert bars(one)["foo-read-east"] == "1 range is marked"
     assert (shown.count("What is wrong"), shown.count("What could not be seen")) == (1, 0)
     assert "with nothing to mark" not in shown
-    assert "<summary>1 write stream with nothing to mark</summary>" in page(CLEAN)
+    assert "<summary>1 write stream with nothing to mark</summary>" in render_page(CLEAN)
 
 
 def test_codes_are_unique_in_order_and_have_pages() -> None:
@@ -327,6 +338,6 @@ def test_the_stretch_cluster_is_no_region() -> None:
     one = replace(CLEAN, streams=(*CLEAN.streams, ordering), routes=(*CLEAN.routes, route), stretch="stretch")
     assert view.summary(one).endswith("in 4 streams of 2 regions and the stretch cluster")
     assert "stretch cluster" in text(one)
-    assert "stretch cluster" in page(one)
+    assert "stretch cluster" in render_page(one)
     assert (one.as_dict()["regions"], one.as_dict()["stretch"]) == (["west", "east"], "stretch")
-    assert "stretch cluster" not in text(CLEAN) + page(CLEAN)
+    assert "stretch cluster" not in text(CLEAN) + render_page(CLEAN)

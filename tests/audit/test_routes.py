@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import session
-from vstream.audit.local_frames import table
-from vstream.audit.routes import ROUTES, Route, along, as_rows, route
+from vstream.audit.local_frames import make_table
+from vstream.audit.routes import ROUTES, SubjectRoute, apply_routes, parse_route, to_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,15 +40,15 @@ ROUTED: list[list[tuple[str, str, tuple[str, str] | None]]] = [
 ROWS = StructType([StructField("subject", StringType()), StructField("routes", ROUTES)])
 
 
-def everywhere(routes: list[Route], subject: str) -> str | None:
+def everywhere(routes: list[SubjectRoute], subject: str) -> str | None:
     return next((text for one in routes if (text := one.apply(subject)) is not None), None)
 
 
 def test_in_spark_a_subject_becomes_what_it_becomes_here(spark: SparkSession) -> None:
-    every = [[way for said in routes if (way := route(*said)) is not None] for routes in ROUTED]
+    every = [[way for said in routes if (way := parse_route(*said)) is not None] for routes in ROUTED]
     assert [len(one) for one in every] == [len(one) for one in ROUTED]
-    rows = [(subject, as_rows(routes)) for routes in every for subject in SUBJECTS]
-    found = table(spark, rows, ROWS).select(along(F.col("subject"), F.col("routes")))
+    rows = [(subject, to_rows(routes)) for routes in every for subject in SUBJECTS]
+    found = make_table(spark, rows, ROWS).select(apply_routes(F.col("subject"), F.col("routes")))
     wanted = [everywhere(routes, subject) for routes in every for subject in SUBJECTS]
     assert [row[0] for row in found.collect()] == wanted
     assert len({one for one in wanted if one is not None}) > 10

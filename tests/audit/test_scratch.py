@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.scratch import directory
+from vstream.audit.scratch import scratch_directory
 
 HOLD = """
 import sys
-from vstream.audit.scratch import directory
-with directory() as place:
+from vstream.audit.scratch import scratch_directory
+with scratch_directory() as place:
     (place / "vstream-west-password").write_text("secret")
     print(place, flush=True)
     sys.stdin.read()
@@ -53,7 +53,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(
     new = tmp_path / "vstream-scratch-new"  # somebody is about to lock it
     new.mkdir()
     assert (left / "vstream-west-password").exists()
-    with directory() as own:
+    with scratch_directory() as own:
         assert sorted(tmp_path.iterdir()) == sorted([own, kept, elsewhere, link, new])
         assert own.stat().st_mode & 0o777 == 0o700
         assert (kept / "vstream-west-password").exists()

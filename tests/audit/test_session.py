@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 
 START = """
-from vstream.audit.session import session
+from vstream.audit.session import open_session
 from vstream.cli.asyncio_runner import stoppable
-with stoppable(), session(master="local[1]"):
+with stoppable(), open_session(master="local[1]"):
     pass
 """
 LAUNCHER = """#!/bin/sh

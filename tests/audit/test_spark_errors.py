@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from vstream.audit.spark_errors import SparkEndedError, explained, is_reading, way_out
+from vstream.audit.spark_errors import SparkEndedError, explain_spark_errors, is_reading, rebuild_hint
 from vstream.errors import VstreamError
 
 
@@ -20,12 +20,12 @@ def test_a_connection_that_breaks_is_not_called_the_end_of_java(monkeypatch: pyt
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java:
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
         said = "connection to Spark's Java process broke: Answer is empty"
-        with pytest.raises(VstreamError, match=said) as caught, explained():
+        with pytest.raises(VstreamError, match=said) as caught, explain_spark_errors():
             raise Py4JNetworkError("Answer is empty")
         assert not isinstance(caught.value, SparkEndedError)
         java.kill()
         java.wait()
-        with pytest.raises(SparkEndedError, match="Java process has ended"), explained():
+        with pytest.raises(SparkEndedError, match="Java process has ended"), explain_spark_errors():
             raise Py4JNetworkError("Answer is empty")
 
 
@@ -33,17 +33,19 @@ def test_servers_are_not_read_again_because_a_disk_is_full() -> None:
     """What breaks off while servers are read may be a region that went down."""
     trace = "Traceback (most recent call last):\n  File ...\nvstream.errors.VstreamError: west says nothing"
     for said, is_ours in ((trace, True), ("java.io.IOException: No space left on device", False)):
-        with pytest.raises(VstreamError) as caught, explained():
+        with pytest.raises(VstreamError) as caught, explain_spark_errors():
             raise PySparkException(said)
         assert is_reading(caught.value) is is_ours
-    with pytest.raises(VstreamError) as caught, explained():
+    with pytest.raises(VstreamError) as caught, explain_spark_errors():
         raise VstreamError("west says nothing") from TimeoutError()
     assert is_reading(caught.value)
 
 
 def test_a_table_is_made_again_by_its_stage() -> None:
-    assert {way_out(name) for name in ("messages", "streams", "context", "journal")} == {"extract the tables again"}
-    assert way_out("copies") == "`--from normalise` makes it again"
-    assert {way_out(name) for name in ("tracks", "buckets", "backsteps", "suspects", "faults")} == {
+    assert {rebuild_hint(name) for name in ("messages", "streams", "context", "journal")} == {
+        "extract the tables again"
+    }
+    assert rebuild_hint("copies") == "`--from normalise` makes it again"
+    assert {rebuild_hint(name) for name in ("tracks", "buckets", "backsteps", "suspects", "faults")} == {
         "`--from reconcile` makes it again"
     }

@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from vstream.audit import frames
-from vstream.audit.extract import extent, extract
-from vstream.audit.from_capture import captured
+from vstream.audit.extract import extract, plan_extraction
+from vstream.audit.from_capture import extract_capture
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source.values import ABSENT, Access
-from vstream.capture.digest import digest, signed
+from vstream.capture.digest import digest, to_signed_int64
 from vstream.capture.records import CapturedServer, CapturedStream, Manifest, Sample, Stored
-from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.capture.store import FORMAT, Capture, RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
@@ -72,8 +72,8 @@ def test_servers_and_what_was_written_down_are_the_same(
 ) -> None:
     wanted = (*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east"), physical("gone", Role.READ))
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
-    tables = frames.live(
-        spark, extent(wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
+    tables = frames.read_live(
+        spark, plan_extraction(wanted, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path), tmp_path
     )
     assert (tables.messages.schema, tables.streams.schema) == (MESSAGES, STREAMS)
     target = str(tmp_path / "tables")
@@ -97,7 +97,7 @@ def test_servers_and_what_was_written_down_are_the_same(
         "msg_id": "i0",
         "source": "",
         "size": 11,
-        "digest": signed(digest(b"west-0 rest")),
+        "digest": to_signed_int64(digest(b"west-0 rest")),
     }
     assert messages[0]["source"].startswith("foo-write-west 1 ")
     streams = {row["stream"]: row for row in rows(again.streams)}
@@ -111,41 +111,41 @@ def test_servers_and_what_was_written_down_are_the_same(
     assert streams["gone"]["error"] == ABSENT
     # Once more over the same place, and the half of it is refused.
     frames.write_tables(tables, target)
-    assert frames.read_tables(spark, target).messages.count() == frames.extracted(Path(target)) == 119
-    assert frames.extracted(tmp_path / "nothing") is None
+    assert frames.read_tables(spark, target).messages.count() == frames.count_extracted(Path(target)) == 119
+    assert frames.count_extracted(tmp_path / "nothing") is None
     frames._mark(spark, target, "writing")
-    assert frames.extracted(Path(target)) is None
+    assert frames.count_extracted(Path(target)) is None
     with pytest.raises(VstreamError, match="are not complete"):
         frames.read_tables(spark, target)
     with pytest.raises(VstreamError, match="holds no tables of an audit"):
         frames.read_tables(spark, str(tmp_path / "nothing"))
     with pytest.raises(NotReachableError, match="no stream can be read"):
-        extent([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
+        plan_extraction([physical("foo-read-east", Role.READ, "east")], {"east": dead}, tmp_path)
     # What is in the stretch cluster is in no region, and is reached by any that answers.
     wide, ways = [physical("foo-read-west", Role.ORDER, "far")], {"east": dead, "west": Endpoint(urls=(filled.url,))}
-    found = extent(wide, ways, tmp_path)
+    found = plan_extraction(wide, ways, tmp_path)
     assert found.messages == 59
-    assert [row["region"] for row in rows(frames.live(spark, found, tmp_path).messages)] == ["far"] * 59
+    assert [row["region"] for row in rows(frames.read_live(spark, found, tmp_path).messages)] == ["far"] * 59
     with pytest.raises(NotReachableError, match="no stream can be read"):
-        extent(wide, {"east": dead}, tmp_path)
+        plan_extraction(wide, {"east": dead}, tmp_path)
 
 
 def test_since_narrows_the_cut(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
     fill(filled, "foo-write-west", [("foo-write-west.a", b"x", None)] * 5)
     endpoints = {"west": Endpoint(urls=(filled.url,))}
     now = time.time_ns()
-    later = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
-    assert frames.live(spark, later, tmp_path).messages.count() == 0
+    later = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now + 60 * 10**9)
+    assert frames.read_live(spark, later, tmp_path).messages.count() == 0
     assert extract(later).messages.num_rows == 0
-    earlier = extent(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
-    assert frames.live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
+    earlier = plan_extraction(STREAMS_WANTED, endpoints, tmp_path, since_ns=now - 3600 * 10**9)
+    assert frames.read_live(spark, earlier, tmp_path).messages.where("role = 'write'").count() == 65
 
 
 def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
     dead = Endpoint(urls=("nats://127.0.0.1:1",))
     streams = [*STREAMS_WANTED, physical("foo-read-east", Role.READ, "east")]
-    wanted = extent(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
-    by_spark, here = frames.live(spark, wanted, tmp_path), frames.handed_over(spark, extract(wanted))
+    wanted = plan_extraction(streams, {"west": Endpoint(urls=(filled.url,)), "east": dead}, tmp_path)
+    by_spark, here = frames.read_live(spark, wanted, tmp_path), frames.to_spark(spark, extract(wanted))
     found = sorted(here.messages.collect())
     assert len(found) == wanted.messages > 0
     assert found == sorted(by_spark.messages.collect())
@@ -154,13 +154,13 @@ def test_what_is_read_without_spark_is_the_same(spark: SparkSession, filled: Jet
 
 
 def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamServer, tmp_path: Path) -> None:
-    tables = frames.live(
-        spark, extent(STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path), tmp_path, payload=True
+    tables = frames.read_live(
+        spark, plan_extraction(STREAMS_WANTED, {"west": Endpoint(urls=(filled.url,))}, tmp_path), tmp_path, payload=True
     )
     capture = Capture(tmp_path / "capture")
     counts: dict[str, int] = {}
     for stream in ("foo-write-west", "foo-read-west"):
-        lines = Lines(capture.stream_file(stream), Stored)
+        lines = RecordWriter(capture.stream_file(stream), Stored)
         for row in tables.messages.where(f"stream = '{stream}'").orderBy("seq").collect():
             counts[stream] = counts.get(stream, 0) + 1
             lines.write(
@@ -178,7 +178,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamSer
                 )
             )
         lines.close()
-    samples = Lines(capture.path / "samples.jsonl", Sample)
+    samples = RecordWriter(capture.path / "samples.jsonl", Sample)
     sourced = {"foo-read-west": {"foo-write-west": 60}}
     samples.write(
         Sample(at=5, region="west", control_plane=1, error=None, last_seq={"foo-read-west": 61}, sourced=sourced)
@@ -207,7 +207,7 @@ def test_a_capture_has_the_same_tables(spark: SparkSession, filled: JetStreamSer
             ),
         )
     )
-    found = frames.handed_over(spark, captured(capture))
+    found = frames.to_spark(spark, extract_capture(capture))
     assert rows(found.messages.orderBy("stream", "seq")) == rows(
         tables.messages.drop("payload").orderBy("stream", "seq")
     )
@@ -224,14 +224,14 @@ CLUSTER = """
 import json, sys
 from pathlib import Path
 from tests.audit.test_tables import STREAMS_WANTED
-from vstream.audit.session import session
+from vstream.audit.session import open_session
 from vstream.topology.model import Endpoint
 url, scratch = sys.argv[1:]
-with session(master="local-cluster[2,1,1024]") as spark:
+with open_session(master="local-cluster[2,1,1024]") as spark:
     from vstream.audit import frames
-    from vstream.audit.extract import extent
+    from vstream.audit.extract import plan_extraction
     endpoint = Endpoint(urls=(url,), user="reader", password_env="READER_PASSWORD")
-    tables = frames.live(spark, extent(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
+    tables = frames.read_live(spark, plan_extraction(STREAMS_WANTED, {"west": endpoint}, Path(scratch)), Path(scratch))
     shown = tables.messages._jdf.queryExecution().toString()
     print(json.dumps({"count": tables.messages.count(), "shown": shown}))
 """

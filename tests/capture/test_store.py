@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vstream.capture.records import Kind, Manifest, Operation, Outcome, Sample
-from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.capture.store import FORMAT, Capture, RecordWriter
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def manifest() -> Manifest:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
     capture.write_manifest(manifest())
-    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
         for number in range(3):
             lines.write(operation(number))
     sample = Sample(at=1, region="west", control_plane=None, error="no", sourced={"a": {"b": 4}})
-    with closing(Lines(tmp_path / "samples.jsonl", Sample)) as samples:
+    with closing(RecordWriter(tmp_path / "samples.jsonl", Sample)) as samples:
         samples.write(sample)
     assert capture.manifest() == manifest()
     assert list(capture.operations()) == [operation(number) for number in range(3)]
@@ -61,7 +61,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
         lines.write(operation(0))
         lines.write(operation(1))
     whole = capture.operations_file("west").read_bytes()
@@ -71,7 +71,7 @@ def test_a_line_cut_by_a_crash_is_left_out(tmp_path: Path) -> None:
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
         lines.write(operation(0))
     with capture.operations_file("west").open("ab") as file:
         file.write(b'{"client": 3}\n')
@@ -81,7 +81,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
 
 def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
     capture = Capture(tmp_path)
-    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
         lines.write(operation(0))
         lines.write(operation(1))
     whole = capture.operations_file("west").read_bytes()
@@ -93,7 +93,7 @@ def test_a_line_that_was_broken_in_two_is_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("due", [b'"0"', b"true", b"0.5", b"9" * 30, b"-" + b"9" * 30])
 def test_a_number_that_is_none_of_the_recorders_is_named(tmp_path: Path, due: bytes) -> None:
     capture = Capture(tmp_path)
-    with closing(Lines(capture.operations_file("west"), Operation)) as lines:
+    with closing(RecordWriter(capture.operations_file("west"), Operation)) as lines:
         lines.write(operation(0))
     whole = capture.operations_file("west").read_bytes()
     capture.operations_file("west").write_bytes(whole.replace(b'"due":0', b'"due":' + due))

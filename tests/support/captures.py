@@ -25,7 +25,7 @@ from vstream.capture.records import (
     Stored,
     Window,
 )
-from vstream.capture.store import FORMAT, Capture, Lines
+from vstream.capture.store import FORMAT, Capture, RecordWriter
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
@@ -80,7 +80,7 @@ class History:
 
 
 def _lines(file: Path, kind: Any, records: Iterable[Any]) -> None:
-    with closing(Lines(file, kind)) as lines:
+    with closing(RecordWriter(file, kind)) as lines:
         for record in records:
             lines.write(record)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.audit.session import SMALL, interpreted, session
+from vstream.audit.session import SMALL, open_session, without_codegen
 from vstream.audit.source import register
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
         **{name: value for name, value in SMALL.items() if not name.startswith("spark.sql.")},
         "spark.driver.memory": "1g",
     }
-    with session(master="local[2,4]", conf=conf) as started:
+    with open_session(master="local[2,4]", conf=conf) as started:
         register(started)
         yield started
 
@@ -39,6 +39,6 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
 @pytest.fixture
 def small_tables(spark: SparkSession) -> Iterator[None]:
     """Settings for small tables; what a test has persisted is not kept for the next."""
-    with interpreted(spark):
+    with without_codegen(spark):
         yield
         spark.catalog.clearCache()

@@ -13,15 +13,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near, parted
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, classify_by_cut, nearby_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from vstream.audit.cut import Cut
-    from vstream.audit.differing_messages import Look
+    from vstream.audit.cut import CutTables
+    from vstream.audit.differing_messages import DifferingMessages
 
 FAULTS = StructType(
     [
@@ -52,8 +52,14 @@ LATE_NS: Final = 30_000_000_000
 """A message that has not arrived after so long is late; before, it is on its way."""
 
 
-def faults(
-    look: Look, copies: DataFrame, cut: Cut, extents: DataFrame, suspects: DataFrame, *, size: int = BUCKET
+def find_faults(
+    look: DifferingMessages,
+    copies: DataFrame,
+    cut: CutTables,
+    extents: DataFrame,
+    suspects: DataFrame,
+    *,
+    size: int = BUCKET,
 ) -> DataFrame:
     """FAULTS of the messages of *look* that are in `suspects`, but for their order."""
     grid = _grid(look.differing, cut, suspects, size).persist()
@@ -61,11 +67,11 @@ def faults(
     return _present(grid).unionByName(absent).unionByName(_at_origins(grid, cut))
 
 
-def _grid(copies: DataFrame, cut: Cut, suspects: DataFrame, size: int) -> DataFrame:
+def _grid(copies: DataFrame, cut: CutTables, suspects: DataFrame, size: int) -> DataFrame:
     """Each message of a suspect bucket: what its origin has, what each reader has, and what most readers have."""
     own, theirs = F.col("is_origin"), ~F.col("is_origin")
     cells = (
-        parted(copies, cut)
+        classify_by_cut(copies, cut)
         .where(F.col("part") == "cut")
         .withColumn("bucket", F.expr(f"origin_seq div {size}"))
         .join(suspects, [*ORIGIN, "bucket"], how="left_semi")
@@ -125,7 +131,7 @@ def _present(grid: DataFrame) -> DataFrame:
     )
 
 
-def _at_origins(grid: DataFrame, cut: Cut) -> DataFrame:
+def _at_origins(grid: DataFrame, cut: CutTables) -> DataFrame:
     """What readers have and the origin has not, although nothing removes messages there; and rows that are there twice."""
     number = F.col("own.number")
     is_below = F.col("origin_seq") < F.col("origin_first")
@@ -147,7 +153,9 @@ def _at_origins(grid: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, extents: DataFrame, ids: Sequence[str] | None) -> DataFrame:
+def _absent(
+    grid: DataFrame, copies: DataFrame, cut: CutTables, extents: DataFrame, ids: Sequence[str] | None
+) -> DataFrame:
     """What readers do not have, by what explains it."""
     cells = (
         grid.join(F.broadcast(cut.expected), ["virtual", "origin"])
@@ -173,7 +181,7 @@ def _absent(grid: DataFrame, copies: DataFrame, cut: Cut, extents: DataFrame, id
     )
 
 
-def _with_kept(cells: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+def _with_kept(cells: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     """
     *cells* with how many messages of their key their reader has, and since when, if it may have removed others for these.
 
@@ -277,7 +285,7 @@ def _reason() -> Column:
     )
 
 
-def passed(extents: DataFrame, cut: Cut) -> DataFrame:
+def expired_before_read(extents: DataFrame, cut: CutTables) -> DataFrame:
     """FAULTS of what origins removed before readers came to it: one row for each range, by arithmetic alone."""
     cursor = F.greatest("cursor", F.coalesce("greatest", F.lit(0)))
     return (
@@ -299,12 +307,12 @@ def passed(extents: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def misplaced(copies: DataFrame, cut: Cut, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
+def find_misplaced(copies: DataFrame, cut: CutTables, ahead: Iterable[int], *, size: int = BUCKET) -> DataFrame:
     """FAULTS of copies that cannot be: of nothing that there is, or (in the buckets *ahead*) of what its origin no longer knows."""
-    rows = near(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
+    rows = nearby_buckets(copies, ahead, size).unionByName(copies.where(F.col("origin").isNull()))
     kind = F.when(F.col("part") == "foreign", "foreign").when(F.col("part") == "ahead", "rolled-back")
     return (
-        parted(rows, cut)
+        classify_by_cut(rows, cut)
         .withColumn("kind", kind)
         .where(F.col("kind").isNotNull())
         .select(
@@ -320,7 +328,7 @@ def misplaced(copies: DataFrame, cut: Cut, ahead: Iterable[int], *, size: int = 
     )
 
 
-def reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
+def find_reordered(behind: DataFrame, backsteps: DataFrame) -> DataFrame:
     """
     FAULTS of order: messages of *behind* that stand behind a later one of their origin, their first copies only.
 

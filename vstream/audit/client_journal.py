@@ -9,14 +9,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from vstream.audit.classify import FAULTS
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.local_frames import table
-from vstream.capture.digest import signed
+from vstream.audit.local_frames import make_table
+from vstream.capture.digest import to_signed_int64
 from vstream.capture.records import Kind, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
     from vstream.capture.store import Capture
 
 JOURNAL = StructType(
@@ -48,7 +48,7 @@ ANSWERS = StructType(
 """By region and outcome: how many publishes, and how many of these are stored anywhere, by their payload."""
 
 
-def journal(spark: SparkSession, capture: Capture) -> DataFrame:
+def journal_table(spark: SparkSession, capture: Capture) -> DataFrame:
     """JOURNAL of *capture*."""
     wall = capture.manifest().wall
     rows = [
@@ -58,16 +58,16 @@ def journal(spark: SparkSession, capture: Capture) -> DataFrame:
             one.outcome.value,
             one.acked_by,
             one.seq if one.acked_by is not None else None,
-            signed(one.digest) if one.digest else None,
+            to_signed_int64(one.digest) if one.digest else None,
             wall + one.sent,
         )
         for one in capture.operations()
         if one.kind is Kind.PUBLISH
     ]
-    return table(spark, rows, JOURNAL)
+    return make_table(spark, rows, JOURNAL)
 
 
-def answers(journal: DataFrame, copies: DataFrame) -> DataFrame:
+def count_outcomes(journal: DataFrame, copies: DataFrame) -> DataFrame:
     """ANSWERS of `journal`."""
     stored = copies.select("virtual", "digest").distinct().withColumn("is_stored", F.lit(True))
     return (
@@ -77,16 +77,16 @@ def answers(journal: DataFrame, copies: DataFrame) -> DataFrame:
     )
 
 
-def broken(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+def find_broken_promises(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     """FAULTS that only the journal shows: acknowledged and nowhere, overwritten, stored though refused, sent by nobody."""
     return (
-        _acknowledged(journal, copies, cut)
-        .unionByName(_refused(journal, copies))
-        .unionByName(_unpublished(journal, copies))
+        _find_lost_or_overwritten(journal, copies, cut)
+        .unionByName(_find_refused(journal, copies))
+        .unionByName(_find_unpublished(journal, copies))
     )
 
 
-def _acknowledged(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
+def _find_lost_or_overwritten(journal: DataFrame, copies: DataFrame, cut: CutTables) -> DataFrame:
     message = ["virtual", "origin", "origin_seq"]
     acked = journal.where((F.col("outcome") == Outcome.OK.value) & F.col("origin").isNotNull())
     stored = (
@@ -127,7 +127,7 @@ def _acknowledged(journal: DataFrame, copies: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def _refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
+def _find_refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
     refused = journal.where(F.col("outcome") == Outcome.REJECTED.value).select("virtual", "digest").distinct()
     return _as_faults(
         copies.where("is_origin")
@@ -136,7 +136,7 @@ def _refused(journal: DataFrame, copies: DataFrame) -> DataFrame:
     )
 
 
-def _unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
+def _find_unpublished(journal: DataFrame, copies: DataFrame) -> DataFrame:
     told = journal.groupBy("virtual").agg(F.count("digest").alias("known"), F.count(F.lit(1)).alias("all"))
     complete = told.where(F.col("known") == F.col("all")).select("virtual")
     return _as_faults(

@@ -10,7 +10,7 @@ from vstream.codes import Chapter, Page, render_manual
 from vstream.diagnostics import Severity
 
 
-class Many(int):
+class Count(int):
     """How many of something."""
 
     def __format__(self, spec: str) -> str:
@@ -20,7 +20,7 @@ class Many(int):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class FindingCode:
     """One kind of finding."""
 
     kind: str
@@ -49,8 +49,10 @@ def _code(
     severity: Severity = Severity.ERROR,
     *,
     leaves_open: bool = False,
-) -> Code:
-    return Code(kind=kind, code=code, name=name, severity=severity, says=says, manual=manual, leaves_open=leaves_open)
+) -> FindingCode:
+    return FindingCode(
+        kind=kind, code=code, name=name, severity=severity, says=says, manual=manual, leaves_open=leaves_open
+    )
 
 
 _WARNING, _NOTE = Severity.WARNING, Severity.NOTE

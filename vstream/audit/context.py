@@ -10,22 +10,22 @@ from pydantic import TypeAdapter
 from pyspark.sql.types import StringType, StructField, StructType
 
 from vstream.audit import client_journal
-from vstream.audit.local_frames import table
-from vstream.audit.spark_errors import way_out
+from vstream.audit.local_frames import make_table
+from vstream.audit.spark_errors import rebuild_hint
 from vstream.errors import VstreamError
 from vstream.topology.model import Consistency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from vstream.audit.table_store import Shelf
+    from vstream.audit.table_store import TableStore
 
 _JOURNAL = "journal"
 _CONTEXT = StructType([StructField("context", StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class AuditContext:
     """What an audit knows besides messages."""
 
     subject: str
@@ -46,15 +46,15 @@ class Context:
     """The name of the stretch cluster, which is no region."""
 
 
-_SHAPE = TypeAdapter(Context)
+_SHAPE = TypeAdapter(AuditContext)
 
 
-def save_context(shelf: Shelf, context: Context) -> None:
+def save_context(shelf: TableStore, context: AuditContext) -> None:
     """Keep *context* beside the tables, so that they can be judged again."""
-    shelf.keep("context", table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
+    shelf.keep("context", make_table(shelf.spark, [(_SHAPE.dump_json(context).decode(),)], _CONTEXT), _CONTEXT)
 
 
-def read_context(shelf: Shelf, subject: str) -> Context:
+def read_context(shelf: TableStore, subject: str) -> AuditContext:
     """
     The context that was kept, of an audit of *subject*.
 
@@ -70,16 +70,16 @@ def read_context(shelf: Shelf, subject: str) -> Context:
     except ValueError as error:
         raise VstreamError(
             "the table `context` does not say what was audited: it is damaged, or of another version",
-            hint=way_out("context"),
+            hint=rebuild_hint("context"),
         ) from error
     return replace(kept, subject=subject)
 
 
-def save_journal(shelf: Shelf, operations: DataFrame) -> DataFrame:
+def save_journal(shelf: TableStore, operations: DataFrame) -> DataFrame:
     """Keep the operations of a scenario beside the tables."""
     return shelf.keep(_JOURNAL, operations, client_journal.JOURNAL)
 
 
-def read_journal(shelf: Shelf) -> DataFrame:
+def read_journal(shelf: TableStore) -> DataFrame:
     """The operations that were kept. Raises VstreamError if there are none."""
     return shelf.read(_JOURNAL, client_journal.JOURNAL)

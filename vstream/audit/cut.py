@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from vstream.audit.local_frames import table
+from vstream.audit.local_frames import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ _EXPECTED = StructType([*_ORIGINS.fields, *_READERS.fields])
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutTables:
     """The rows of `streams` (`schema.STREAMS`), and tables that are made of them."""
 
     rows: Sequence[Any]
@@ -135,7 +135,7 @@ class Cut:
         return any(row.limits is None or ending & row.limits.keys() for row in self.rows if not is_origin(row))
 
 
-def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> Cut:
+def build_cut(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = False) -> CutTables:
     """Look at `streams`, which with *is_narrow* were read from a moment on only, with *is_sampled* only some subjects."""
     rows = sorted(streams.collect(), key=lambda row: (row.virtual, row.stream))
     by_virtual: dict[str, list[Any]] = {}
@@ -156,11 +156,11 @@ def take(streams: DataFrame, *, is_narrow: bool = False, is_sampled: bool = Fals
             own = [row.stream] if is_origin(row) else names
             tracks += [(virtual, name, row.stream, row.region, is_origin(row)) for name in own]
     spark = streams.sparkSession
-    return Cut(
+    return CutTables(
         rows=[row for row in rows if row.role != _CATALOG],
-        roles=table(spark, roles, _ROLES),
-        origins=table(spark, origins, _ORIGINS),
-        expected=table(spark, expected, _EXPECTED),
+        roles=make_table(spark, roles, _ROLES),
+        origins=make_table(spark, origins, _ORIGINS),
+        expected=make_table(spark, expected, _EXPECTED),
         identities={(row.virtual, row.stream): row.identity for row in rows if row.identity is not None},
         tracks=tracks,
         mirrors=frozenset((virtual, row.stream) for virtual, some in by_virtual.items() for row in _mirrors(some)),

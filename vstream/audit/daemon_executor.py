@@ -15,7 +15,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Daemons(Executor):
+class DaemonExecutor(Executor):
     """As a `ThreadPoolExecutor`, whose threads Python joins before it exits: these end with the process."""
 
     def __init__(self, number: int) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from vstream.audit.classify import MISSING
-from vstream.audit.local_frames import table
+from vstream.audit.local_frames import make_table
 from vstream.audit.reconcile import BUCKET, MESSAGE
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 HOPS = StructType(
     [
@@ -83,7 +83,7 @@ _WINDOWS = StructType([SETTLING["window"], SETTLING["begun_ns"], StructField("en
 _SHARES: Final = (0.5, 0.9, 0.99)
 
 
-def hops(copies: DataFrame, cut: Cut, *, one_in: int = 1) -> DataFrame:
+def measure_hops(copies: DataFrame, cut: CutTables, *, one_in: int = 1) -> DataFrame:
     """HOPS of one message in so many, chosen by its sequence."""
     rows = copies.where((F.col("former") == "") & F.col("origin").isNotNull())
     for virtual, stream in sorted(cut.mirrors):
@@ -103,7 +103,7 @@ def hops(copies: DataFrame, cut: Cut, *, one_in: int = 1) -> DataFrame:
     )
 
 
-def delays(hops: DataFrame) -> DataFrame:
+def summarize_delays(hops: DataFrame) -> DataFrame:
     """DELAYS of `hops`."""
     late = F.col("arrived_ns") - F.col("written_ns")
     shares = F.percentile(late, F.array(*(F.lit(share) for share in _SHARES)))
@@ -135,9 +135,11 @@ def delays(hops: DataFrame) -> DataFrame:
     )
 
 
-def settling(hops: DataFrame, faults: DataFrame, cut: Cut, windows: Sequence[tuple[str, int, int]]) -> DataFrame:
+def measure_recovery(
+    hops: DataFrame, faults: DataFrame, cut: CutTables, windows: Sequence[tuple[str, int, int]]
+) -> DataFrame:
     """SETTLING after *windows*: names, with beginning and end in nanoseconds since 1970. *faults* say what is missing."""
-    of = F.broadcast(table(hops.sparkSession, windows, _WINDOWS))
+    of = F.broadcast(make_table(hops.sparkSession, windows, _WINDOWS))
     pair = ["window", "begun_ns", "virtual", "origin_region", "region"]
     arrived = hops.where(F.col("arrived_ns").isNotNull()).join(
         of, (F.col("written_ns") <= F.col("ended")) & (F.col("arrived_ns") >= F.col("begun_ns"))
@@ -168,7 +170,7 @@ def settling(hops: DataFrame, faults: DataFrame, cut: Cut, windows: Sequence[tup
     )
 
 
-def pairs(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
+def compare_orders(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
     """PAIRS, looked at in one stretch of so many of the first region's own sequences."""
     rows = copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
     one = rows.withColumn("stretch", F.expr(f"seq div {BUCKET}")).select(*MESSAGE, "region", "seq", "stretch")
@@ -186,7 +188,7 @@ def pairs(copies: DataFrame, *, one_in: int = 1) -> DataFrame:
     )
 
 
-def misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
+def find_misordered(copies: DataFrame, virtuals: Sequence[str]) -> DataFrame:
     """FAULTS of *virtuals*, which promise one order everywhere: where a reader has another message than most."""
     rows = copies.where(~F.col("is_origin") & F.col("virtual").isin(list(virtuals)))
     identity = F.xxhash64("origin", "former", "origin_seq", "digest")

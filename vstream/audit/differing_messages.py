@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from vstream.audit.local_frames import from_arrow, gathered, table
+from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
 from vstream.audit.normalise import COPIES
-from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, near
+from vstream.audit.reconcile import BUCKET, MESSAGE, ORIGIN, nearby_buckets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 _EXTENTS: Final = StructType(
     [
@@ -37,7 +37,7 @@ _EXTENTS: Final = StructType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class DifferingMessages:
     """What of `copies` (`normalise.COPIES`) is to be judged; all rows of each message that is in it."""
 
     differing: DataFrame
@@ -48,29 +48,29 @@ class Look:
     """The message ids of what is *differing*; None if they were not gathered."""
 
 
-def everything(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> Look:
+def messages_near(copies: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> DifferingMessages:
     """All rows near *buckets*."""
-    rows = near(copies, buckets, size)
-    return Look(differing=rows, behind=rows)
+    rows = nearby_buckets(copies, buckets, size)
+    return DifferingMessages(differing=rows, behind=rows)
 
 
-def rows_of(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
+def gather_rows(copies: DataFrame, suspects: DataFrame, buckets: Sequence[int], *, size: int = BUCKET) -> pa.Table:
     """The rows of `suspects`, on the driver; *buckets* are theirs."""
-    return gathered(
-        near(copies.where(F.col("origin").isNotNull()), buckets, size)
+    return collect_arrow(
+        nearby_buckets(copies.where(F.col("origin").isNotNull()), buckets, size)
         .withColumn("bucket", F.expr(f"origin_seq div {size}"))
         .join(F.broadcast(suspects), [*ORIGIN, "bucket"], how="left_semi")
         .select(*COPIES.names)
     )
 
 
-def closely(rows: pa.Table, copies: DataFrame, cut: Cut, backsteps: DataFrame) -> Look:
+def select_differing(rows: pa.Table, copies: DataFrame, cut: CutTables, backsteps: DataFrame) -> DifferingMessages:
     """Of *rows*, which are those of the buckets to look into, what may be wrong."""
     readers = {one.virtual: one.readers for one in cut.origins.select("virtual", "readers").collect()}
     differing = _differing(rows, readers)
     behind = _behind(rows, backsteps)
     spark = copies.sparkSession
-    return Look(
+    return DifferingMessages(
         differing=from_arrow(spark, differing, COPIES),
         behind=from_arrow(spark, behind, COPIES),
         ids=[one for one in pc.unique(differing["msg_id"]).to_pylist() if one is not None],
@@ -126,21 +126,21 @@ def _behind(rows: pa.Table, backsteps: DataFrame) -> pa.Table:
     return theirs.filter(is_in_it).select(rows.column_names)
 
 
-def number(buckets: pa.Table, suspects: pa.Table) -> int:
+def count_rows(buckets: pa.Table, suspects: pa.Table) -> int:
     """How many rows there are of *suspects*, of which *buckets* (`reconcile.BUCKETS`) tell."""
     theirs = buckets.join(suspects, keys=[*ORIGIN, "bucket"], join_type="left semi")
     return pc.sum(theirs["copies"]).as_py() or 0
 
 
-def strange(buckets: pa.Table) -> set[tuple[str, int]]:
+def misplaced_buckets(buckets: pa.Table) -> set[tuple[str, int]]:
     """The part and the number of those *buckets* whose copies cannot be where they are."""
     those = buckets.filter(pc.is_in(buckets["part"], value_set=pa.array(["ahead", "foreign"])))
     return {(one["part"], one["bucket"]) for one in those.select(["part", "bucket"]).to_pylist()}
 
 
-def extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
+def reader_extents(spark: SparkSession, buckets: pa.Table) -> DataFrame:
     """By reader and origin, the least and the greatest sequence of the origin that it has."""
     is_theirs = pc.and_(pc.invert(buckets["is_origin"]), pc.equal(buckets["part"], "cut"))
     found = buckets.filter(is_theirs).group_by([*ORIGIN, "stream"]).aggregate([("least", "min"), ("greatest", "max")])
     rows = [tuple(one.values()) for one in found.select([*ORIGIN, "stream", "least_min", "greatest_max"]).to_pylist()]
-    return table(spark, rows, _EXTENTS)
+    return make_table(spark, rows, _EXTENTS)

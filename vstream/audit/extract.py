@@ -16,21 +16,21 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import OLDEST_FIRST, is_origin
-from vstream.audit.daemon_executor import Daemons
+from vstream.audit.daemon_executor import DaemonExecutor
 from vstream.audit.identity import identity_of
-from vstream.audit.sample import sample
+from vstream.audit.sample import sample_subjects
 from vstream.audit.schema import MESSAGES
 from vstream.audit.source import cut, reading
-from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import ABSENT, Wanted, ranges
+from vstream.audit.source.values import ABSENT, StreamRef, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from vstream.audit.source.values import Access, Cut, Range
+    from vstream.audit.source.values import Access, ReadTask, StreamCut
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
@@ -45,12 +45,12 @@ _THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class ExtractPlan:
     """What is to be read."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StreamCut, ...]
     """Of all streams, those too that cannot be asked."""
-    read: tuple[Cut, ...]
+    read: tuple[StreamCut, ...]
     """Those whose messages are wanted, and which of them."""
     access: Mapping[str, Access]
     """By region."""
@@ -62,14 +62,14 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extracted:
+class ExtractedTables:
     """The tables `messages` (of `schema.MESSAGES`) and `streams` (rows of `schema.STREAMS`), before Spark has them."""
 
     messages: pa.Table
     streams: Sequence[tuple[Any, ...]]
 
 
-def extent(
+def plan_extraction(
     streams: Sequence[RenderedStream],
     endpoints: Mapping[str, Endpoint],
     scratch: Path,
@@ -77,7 +77,7 @@ def extent(
     path: str | None = None,
     since_ns: int | None = None,
     subjects: int | None = None,
-) -> Extent:
+) -> ExtractPlan:
     """
     What there is to read of *streams* at this moment, write streams looked at first.
 
@@ -88,17 +88,18 @@ def extent(
     no stream at all can be read, VstreamError for a credential that is missing.
     """
     wanted = [
-        Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value) for one in streams
+        StreamRef(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
+        for one in streams
     ]
-    access = reaching.places(wanted, endpoints, scratch)
-    cuts = some(cut.take(wanted, access, path=path))
+    access = reaching.resolve_access(wanted, endpoints, scratch)
+    cuts = require_readable(cut.take_cuts(wanted, access, path=path))
     if since_ns is not None:
-        cuts = [_since(one, access[one.wanted.region], since_ns) for one in cuts]
-    read = cuts if subjects is None else sample(cuts, streams, access, number=subjects).cuts
-    return Extent(cuts=tuple(cuts), read=tuple(read), access=access)
+        cuts = [_since(one, access[one.stream_ref.region], since_ns) for one in cuts]
+    read = cuts if subjects is None else sample_subjects(cuts, streams, access, number=subjects).cuts
+    return ExtractPlan(cuts=tuple(cuts), read=tuple(read), access=access)
 
 
-def extract(wanted: Extent, given_up: Event | None = None) -> Extracted:
+def extract(wanted: ExtractPlan, given_up: Event | None = None) -> ExtractedTables:
     """
     All messages of *wanted*, in memory: about a hundred bytes for each.
 
@@ -106,12 +107,12 @@ def extract(wanted: Extent, given_up: Event | None = None) -> Extracted:
     """
     is_over = given_up or Event()
     schema = to_arrow_schema(MESSAGES)
-    jobs = ranges(wanted.read, wanted.access, rows=_ROWS)
+    jobs = split_tasks(wanted.read, wanted.access, rows=_ROWS)
 
-    def batches(job: Range) -> list[pa.RecordBatch]:
-        return list(takewhile(lambda _: not is_over.is_set(), reading.read(job, schema)))
+    def batches(job: ReadTask) -> list[pa.RecordBatch]:
+        return list(takewhile(lambda _: not is_over.is_set(), reading.read_range(job, schema)))
 
-    threads = Daemons(_THREADS)
+    threads = DaemonExecutor(_THREADS)
     begun = [threads.submit(batches, job) for job in jobs]
     try:
         found = [batch for one in begun for batch in one.result()]
@@ -121,31 +122,33 @@ def extract(wanted: Extent, given_up: Event | None = None) -> Extracted:
     finally:
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
-    return Extracted(messages=pa.Table.from_batches(found, schema), streams=[row(one) for one in wanted.cuts])
+    return ExtractedTables(
+        messages=pa.Table.from_batches(found, schema), streams=[stream_row(one) for one in wanted.cuts]
+    )
 
 
-def _since(one: Cut, access: Access, since_ns: int) -> Cut:
+def _since(one: StreamCut, access: Access, since_ns: int) -> StreamCut:
     """What *one* has stored since a moment, with what is before it in readers: their clocks may be behind."""
     if one.error is not None:
         return one
-    narrow = narrowed(one, access, Bounds(since_ns=since_ns if is_origin(one.wanted) else since_ns - _BEHIND_NS))
+    narrow = narrow_cut(one, access, Bounds(since_ns=since_ns if is_origin(one.stream_ref) else since_ns - _BEHIND_NS))
     # What arrives late of an origin that has written nothing since is older, too.
     first = narrow.first_seq if narrow.messages else one.last_seq + 1
-    return unlimited(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
+    return without_limits(replace(narrow, first_seq=first, messages=one.messages if narrow.messages else 0), one)
 
 
-def unlimited(narrow: Cut, one: Cut) -> Cut:
+def without_limits(narrow: StreamCut, one: StreamCut) -> StreamCut:
     """
     *narrow*, which begins later than *one* does, without limits that have taken nothing from it.
 
     Those that take the oldest messages first have not come to it while there are older ones.
     """
-    if is_origin(one.wanted) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
+    if is_origin(one.stream_ref) or one.limits is None or not one.messages or one.first_seq >= narrow.first_seq:
         return narrow
     return replace(narrow, limits={name: some for name, some in one.limits.items() if name not in OLDEST_FIRST})
 
 
-def some(cuts: list[Cut]) -> list[Cut]:
+def require_readable(cuts: list[StreamCut]) -> list[StreamCut]:
     """*cuts*, if any of them is one. Raises NotReachableError if no stream at all can be read, and says why."""
     if not cuts or not all(one.error for one in cuts):
         return cuts
@@ -157,9 +160,9 @@ def some(cuts: list[Cut]) -> list[Cut]:
     raise NotReachableError(f"no stream can be read: {cuts[0].error}", hint="are the servers running?")
 
 
-def row(one: Cut) -> tuple[Any, ...]:
+def stream_row(one: StreamCut) -> tuple[Any, ...]:
     """*one* as a row of `schema.STREAMS`."""
-    wanted = one.wanted
+    wanted = one.stream_ref
     is_read = one.error is None
     return (
         wanted.virtual,

@@ -16,17 +16,17 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from vstream.audit import ship_credentials as reaching
 from vstream.audit.cut import is_origin
-from vstream.audit.extract import row, some, unlimited
-from vstream.audit.frames import messages
-from vstream.audit.local_frames import table
+from vstream.audit.extract import require_readable, stream_row, without_limits
+from vstream.audit.frames import read_messages
+from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES, STREAMS
 from vstream.audit.source import cut, register
-from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.values import Wanted
-from vstream.audit.spark_errors import explained
-from vstream.audit.stages import Run
-from vstream.audit.table_store import Shelf
+from vstream.audit.source.values import StreamRef
+from vstream.audit.spark_errors import explain_spark_errors
+from vstream.audit.stages import AuditPipeline
+from vstream.audit.table_store import TableStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from vstream.audit.context import Context
+    from vstream.audit.context import AuditContext
     from vstream.audit.report import Report
-    from vstream.audit.source.values import Access, Cut
+    from vstream.audit.source.values import Access, StreamCut
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import Endpoint
 
@@ -47,7 +47,7 @@ _SLACK_NS: Final = 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ReadPosition:
     """How far a stream has been read."""
 
     next_seq: int
@@ -64,13 +64,13 @@ class Follower:
     streams: Sequence[RenderedStream]
     endpoints: Mapping[str, Endpoint]
     scratch: Path
-    context: Context
+    context: AuditContext
     """Of each round: what is audited is always narrow."""
     window_ns: int = WINDOW_NS
     _number: int = 0
     _ended: dict[int, int] = field(default_factory=dict)
     """By round, when it was read, in nanoseconds since 1970."""
-    _places: dict[Wanted, _Place] = field(default_factory=dict)
+    _places: dict[StreamRef, _ReadPosition] = field(default_factory=dict)
 
     def round(self) -> Report:
         """
@@ -83,21 +83,23 @@ class Follower:
         if not self._number:
             register(self.spark)
         wanted = [
-            Wanted(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
+            StreamRef(stream=one.config.name, region=one.region, virtual=one.virtual, role=one.role.value)
             for one in self.streams
         ]
-        access = reaching.places(wanted, self.endpoints, self.scratch)
-        cuts = some(cut.take(wanted, access))
-        with explained():
+        access = reaching.resolve_access(wanted, self.endpoints, self.scratch)
+        cuts = require_readable(cut.take_cuts(wanted, access))
+        with explain_spark_errors():
             self._read(cuts, access, since_ns)
             rows = self._rows(cuts, since_ns)
             context = replace(self.context, is_narrow=True)
             try:
-                return Run(shelf=Shelf(self.spark), context=context)(rows, self._streams(cuts, rows, since_ns))
+                return AuditPipeline(store=TableStore(self.spark), context=context)(
+                    rows, self._streams(cuts, rows, since_ns)
+                )
             finally:
                 self.spark.catalog.clearCache()
 
-    def _read(self, cuts: Sequence[Cut], access: Mapping[str, Access], since_ns: int) -> None:
+    def _read(self, cuts: Sequence[StreamCut], access: Mapping[str, Access], since_ns: int) -> None:
         """Write down what is new. Nothing is remembered of a round that fails."""
         number = self._number = self._number + 1
         places = dict(self._places)
@@ -105,36 +107,36 @@ class Follower:
         for one in cuts:
             if one.error is not None:
                 continue
-            place = places.get(one.wanted)
+            place = places.get(one.stream_ref)
             if place is None or place.created != one.created or one.last_seq < place.next_seq - 1:
-                fresh.append(narrowed(one, access[one.wanted.region], Bounds(since_ns=since_ns)))
-                places[one.wanted] = _Place(one.last_seq + 1, one.created, number)
+                fresh.append(narrow_cut(one, access[one.stream_ref.region], Bounds(since_ns=since_ns)))
+                places[one.stream_ref] = _ReadPosition(one.last_seq + 1, one.created, number)
                 continue
             first = max(place.next_seq, one.first_seq)
             left = max(0, min(one.messages, one.last_seq - first + 1))
             fresh.append(replace(one, first_seq=first, messages=left))
-            places[one.wanted] = replace(place, next_seq=one.last_seq + 1)
-        messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
+            places[one.stream_ref] = replace(place, next_seq=one.last_seq + 1)
+        read_messages(self.spark, fresh, access).write.parquet(f"file://{self.scratch}/rounds/round={number}")
         self._places = places
         self._ended[number] = time.time_ns()
         for old in [old for old, ended in self._ended.items() if ended < since_ns - _SLACK_NS]:
             shutil.rmtree(self.scratch / "rounds" / f"round={old}", ignore_errors=True)
             del self._ended[old]
 
-    def _rows(self, cuts: Sequence[Cut], since_ns: int) -> DataFrame:
+    def _rows(self, cuts: Sequence[StreamCut], since_ns: int) -> DataFrame:
         root = f"file://{self.scratch}/rounds"
         paths = [f"{root}/round={number}" for number in sorted(self._ended)]
         schema = f"{', '.join(f'{one.name} {one.dataType.simpleString()}' for one in MESSAGES.fields)}, round int"
         rows = self.spark.read.schema(schema).option("basePath", root).parquet(*paths)
         for one in cuts:
-            name, place = one.wanted.stream, self._places.get(one.wanted)
+            name, place = one.stream_ref.stream, self._places.get(one.stream_ref)
             if one.error is not None or place is None:
                 rows = rows.where(F.col("stream") != name)
             elif place.since > min(self._ended):
                 rows = rows.where((F.col("stream") != name) | (F.col("round") >= place.since))
         return rows.where(F.col("time_ns") >= since_ns - _SLACK_NS).select(*MESSAGES.names).persist()
 
-    def _streams(self, cuts: Sequence[Cut], rows: DataFrame, since_ns: int) -> DataFrame:
+    def _streams(self, cuts: Sequence[StreamCut], rows: DataFrame, since_ns: int) -> DataFrame:
         """`streams` of the window: an origin begins with the first message of it."""
         found = {
             one.stream: one
@@ -148,10 +150,10 @@ class Follower:
         }
         narrow = []
         for one in cuts:
-            own = found.get(one.wanted.stream)
-            first = None if own is None else own.first_since if is_origin(one.wanted) else own.first_seq
+            own = found.get(one.stream_ref.stream)
+            first = None if own is None else own.first_since if is_origin(one.stream_ref) else own.first_seq
             seen = replace(
                 one, first_seq=one.last_seq + 1 if first is None else first, messages=own.messages if own else 0
             )
-            narrow.append(row(one if one.error is not None else unlimited(seen, one)))
-        return table(self.spark, narrow, STREAMS)
+            narrow.append(stream_row(one if one.error is not None else without_limits(seen, one)))
+        return make_table(self.spark, narrow, STREAMS)

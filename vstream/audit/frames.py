@@ -17,15 +17,15 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from vstream.audit import inventory
 from vstream.audit import ship_credentials as reaching
-from vstream.audit.extract import row
-from vstream.audit.local_frames import from_arrow, table
+from vstream.audit.extract import stream_row
+from vstream.audit.local_frames import from_arrow, make_table
 from vstream.audit.schema import HEADERS, MESSAGES, PAYLOAD, STREAMS
 from vstream.audit.session import is_local
 from vstream.audit.source import register
 from vstream.audit.source.datasource import NAME
 from vstream.audit.source.options import ROWS
-from vstream.audit.source.values import Plan, encode
-from vstream.audit.spark_errors import is_damage, said, way_out
+from vstream.audit.source.values import ReadPlan, encode_plan
+from vstream.audit.spark_errors import error_line, is_damage, rebuild_hint
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from vstream.audit.extract import Extent, Extracted
-    from vstream.audit.source.values import Access, Cut
+    from vstream.audit.extract import ExtractedTables, ExtractPlan
+    from vstream.audit.source.values import Access, StreamCut
 
 FORMAT = 2
 _WRITING = "writing"
@@ -48,14 +48,16 @@ _ROWS_AT_LEAST = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class AuditTables:
     """What extraction gives: DataFrames of `schema.MESSAGES` and `schema.STREAMS`."""
 
     messages: DataFrame
     streams: DataFrame
 
 
-def live(spark: SparkSession, wanted: Extent, scratch: Path, *, headers: bool = False, payload: bool = False) -> Tables:
+def read_live(
+    spark: SparkSession, wanted: ExtractPlan, scratch: Path, *, headers: bool = False, payload: bool = False
+) -> AuditTables:
     """
     What is *wanted* of servers, read by executors.
 
@@ -64,53 +66,53 @@ def live(spark: SparkSession, wanted: Extent, scratch: Path, *, headers: bool = 
     """
     columns = StructType([*MESSAGES.fields, *([HEADERS] if headers else []), *([PAYLOAD] if payload else [])])
     register(spark)
-    access = wanted.access if is_local(spark) else reaching.shipped(spark, wanted.access, scratch)
-    return Tables(
-        messages=messages(spark, wanted.read, access, columns),
-        streams=table(spark, [row(one) for one in wanted.cuts], STREAMS),
+    access = wanted.access if is_local(spark) else reaching.ship_to_executors(spark, wanted.access, scratch)
+    return AuditTables(
+        messages=read_messages(spark, wanted.read, access, columns),
+        streams=make_table(spark, [stream_row(one) for one in wanted.cuts], STREAMS),
     )
 
 
-def handed_over(spark: SparkSession, extracted: Extracted) -> Tables:
+def to_spark(spark: SparkSession, extracted: ExtractedTables) -> AuditTables:
     """What was *extracted* without Spark."""
-    return Tables(
+    return AuditTables(
         messages=from_arrow(spark, extracted.messages, MESSAGES),
-        streams=table(spark, extracted.streams, STREAMS),
+        streams=make_table(spark, extracted.streams, STREAMS),
     )
 
 
-def messages(
-    spark: SparkSession, cuts: Sequence[Cut], access: Mapping[str, Access], columns: StructType = MESSAGES
+def read_messages(
+    spark: SparkSession, cuts: Sequence[StreamCut], access: Mapping[str, Access], columns: StructType = MESSAGES
 ) -> DataFrame:
     """The messages of *cuts*, in as many tasks as keep all cores busy."""
     cores = 2 if not hasattr(spark, "_jvm") else spark.sparkContext.defaultParallelism
     total = sum(one.messages for one in cuts if one.is_readable)
     # A few tasks for each core even out what is slower than the rest.
     rows = max(_ROWS_AT_LEAST, min(ROWS, -(-total // (4 * cores))))
-    used = {one.wanted.region for one in cuts}
-    plan = Plan(access={region: one for region, one in access.items() if region in used}, cuts=tuple(cuts))
+    used = {one.stream_ref.region for one in cuts}
+    plan = ReadPlan(access={region: one for region, one in access.items() if region in used}, cuts=tuple(cuts))
     reader = spark.read.schema(columns).format(NAME)
-    return reader.option("plan", encode(plan)).option("rows_per_task", str(rows)).load()
+    return reader.option("plan", encode_plan(plan)).option("rows_per_task", str(rows)).load()
 
 
-def virtuals(tables: Tables) -> set[str]:
+def virtual_names(tables: AuditTables) -> set[str]:
     """The virtual streams that *tables* are about."""
     return {one.virtual for one in tables.streams.select("virtual").distinct().collect()}
 
 
-def only(tables: Tables, virtuals: Sequence[str]) -> Tables:
+def select_virtuals(tables: AuditTables, virtuals: Sequence[str]) -> AuditTables:
     """What *tables* say of some virtual streams."""
     wanted = F.col("virtual").isin(list(virtuals))
-    return Tables(messages=tables.messages.where(wanted), streams=tables.streams.where(wanted))
+    return AuditTables(messages=tables.messages.where(wanted), streams=tables.streams.where(wanted))
 
 
-def write_tables(tables: Tables, uri: str) -> None:
+def write_tables(tables: AuditTables, uri: str) -> None:
     """
     Write *tables* as Parquet below *uri*, any place that Spark can write to, over what was there.
 
     Each file of `messages` holds a range of one stream, so that its statistics tell
     readers what they can skip. Until everything is written, `read_tables` refuses it. What
-    later stages have made of messages that were there before is not read again (`Shelf.read`).
+    later stages have made of messages that were there before is not read again (`TableStore.read`).
     """
     spark = tables.messages.sparkSession
     _mark(spark, uri, _WRITING)
@@ -120,7 +122,7 @@ def write_tables(tables: Tables, uri: str) -> None:
     _mark(spark, uri, _COMPLETE, messages=spark.read.parquet(f"{uri}/messages").count())
 
 
-def held(tables: Tables, uri: str) -> Tables:
+def materialize(tables: AuditTables, uri: str) -> AuditTables:
     """
     *tables* whose messages were read once, and are in files at *uri* from now on.
 
@@ -132,20 +134,20 @@ def held(tables: Tables, uri: str) -> Tables:
     return replace(tables, messages=messages.sparkSession.read.schema(messages.schema).parquet(uri))
 
 
-def read_tables(spark: SparkSession, uri: str) -> Tables:
+def read_tables(spark: SparkSession, uri: str) -> AuditTables:
     """What `write_tables` wrote. Raises VstreamError if there is nothing, or if it is not complete any more."""
     try:
         state = spark.read.schema(_STATE).json(f"{uri}/state").collect()
     except Exception as error:
         why = str(error)
         if "PATH_NOT_FOUND" not in why:
-            raise VstreamError(f"`{uri}` cannot be read: {said(why)}") from error
+            raise VstreamError(f"`{uri}` cannot be read: {error_line(why)}") from error
         raise VstreamError(
             f"`{uri}` holds no tables of an audit", hint="`vstream audit --tables` writes them; is the address right?"
         ) from error
     if [(one.format, one.state) for one in state] != [(FORMAT, _COMPLETE)]:
         raise VstreamError(f"the tables in `{uri}` are not complete, or of another version", hint="extract them again")
-    messages = checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
+    messages = read_checked(spark, f"{uri}/messages", MESSAGES, optional=(HEADERS, PAYLOAD))
     # What a file had that is gone now would be taken for lost in its region.
     rows, written = messages.count(), state[0].messages
     if rows != written:
@@ -153,10 +155,10 @@ def read_tables(spark: SparkSession, uri: str) -> Tables:
             f"the table `{uri}/messages` has {rows:,} rows, and had {written:,} when it was written: a file is missing, or there is another",
             hint="extract the tables again",
         )
-    return Tables(messages=messages, streams=checked(spark, f"{uri}/streams", STREAMS))
+    return AuditTables(messages=messages, streams=read_checked(spark, f"{uri}/streams", STREAMS))
 
 
-def extracted(directory: Path) -> int | None:
+def count_extracted(directory: Path) -> int | None:
     """How many messages `write_tables` wrote into *directory* of this machine; None where that cannot be told without Spark."""
     try:
         # One row, in one of the files of all tasks.
@@ -166,7 +168,9 @@ def extracted(directory: Path) -> int | None:
         return None
 
 
-def checked(spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()) -> DataFrame:
+def read_checked(
+    spark: SparkSession, place: str, schema: StructType, optional: Sequence[StructField] = ()
+) -> DataFrame:
     """
     The table at *place*, which must have the columns of *schema*, and may have the *optional* ones.
 
@@ -179,13 +183,13 @@ def checked(spark: SparkSession, place: str, schema: StructType, optional: Seque
     except Exception as error:
         if is_damage(error):
             raise
-        raise VstreamError(f"there is no table `{place}`", hint=way_out(name)) from error
+        raise VstreamError(f"there is no table `{place}`", hint=rebuild_hint(name)) from error
     for one in schema.fields:
         if one.name not in found:
-            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint=way_out(name))
+            raise VstreamError(f"the table `{place}` has no column `{one.name}`", hint=rebuild_hint(name))
         if found[one.name].simpleString() != one.dataType.simpleString():
             kinds = f"{found[one.name].simpleString()}, not {one.dataType.simpleString()}"
-            raise VstreamError(f"column `{one.name}` of the table `{place}` is {kinds}", hint=way_out(name))
+            raise VstreamError(f"column `{one.name}` of the table `{place}` is {kinds}", hint=rebuild_hint(name))
     more = [one for one in optional if one.name in found]
     return spark.read.schema(StructType([*schema.fields, *more])).parquet(place)
 

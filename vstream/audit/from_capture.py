@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from vstream.audit.extract import Extracted, row
+from vstream.audit.extract import ExtractedTables, stream_row
 from vstream.audit.schema import MESSAGES
-from vstream.audit.source.values import Cursor, Cut, Wanted
-from vstream.capture.digest import signed
+from vstream.audit.source.values import SourceCursor, StreamCut, StreamRef
+from vstream.capture.digest import to_signed_int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ CAPTURE = "capture"
 _BATCH = 65_536
 
 
-def captured(capture: Capture, given_up: Event | None = None) -> Extracted:
+def extract_capture(capture: Capture, given_up: Event | None = None) -> ExtractedTables:
     """
     The tables of *capture*. Once *given_up* is set, nobody wants them any more.
 
@@ -44,17 +44,17 @@ def captured(capture: Capture, given_up: Event | None = None) -> Extracted:
     batches: list[pa.RecordBatch] = []
     rows = []
     for stream in manifest.streams:
-        wanted = Wanted(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
+        wanted = StreamRef(stream=stream.name, region=stream.region, virtual=stream.virtual, role=stream.role)
         read = _batches(capture.stored(stream.name), wanted, schema) if stream.error is None else iter(())
         found = list(takewhile(lambda _: given_up is None or not given_up.is_set(), read))
         batches += found
-        rows.append(row(_cut(wanted, stream, found, manifest, samples)))
-    return Extracted(messages=pa.Table.from_batches(batches, schema), streams=rows)
+        rows.append(stream_row(_cut(wanted, stream, found, manifest, samples)))
+    return ExtractedTables(messages=pa.Table.from_batches(batches, schema), streams=rows)
 
 
 def _cut(
-    wanted: Wanted, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
-) -> Cut:
+    wanted: StreamRef, stream: CapturedStream, batches: list[pa.RecordBatch], manifest: Manifest, samples: list[Sample]
+) -> StreamCut:
     count = sum(batch.num_rows for batch in batches)
     first = batches[0]["seq"][0].as_py() if batches else 0
     last = batches[-1]["seq"][-1].as_py() if batches else 0
@@ -63,8 +63,8 @@ def _cut(
     error = stream.error
     if error is None and stream.messages is not None and stream.messages != count:
         error = f"the capture has {count} of its {stream.messages} messages"
-    return Cut(
-        wanted=wanted,
+    return StreamCut(
+        stream_ref=wanted,
         cut_at_ns=manifest.wall + (samples[-1].at if samples else 0),
         first_seq=first or seen + 1,
         last_seq=seen,
@@ -79,15 +79,15 @@ def _cut(
     )
 
 
-def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[Cursor, ...]:
+def _cursors(stream: CapturedStream, samples: list[Sample]) -> tuple[SourceCursor, ...]:
     """What the last sample that knows of it says."""
     known: Mapping[str, int] = next(
         (sample.sourced[stream.name] for sample in reversed(samples) if stream.name in sample.sourced), {}
     )
-    return tuple(Cursor(origin=origin, last_seq=seq) for origin, seq in sorted(known.items()))
+    return tuple(SourceCursor(origin=origin, last_seq=seq) for origin, seq in sorted(known.items()))
 
 
-def _batches(messages: Iterator[Stored], wanted: Wanted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(messages: Iterator[Stored], wanted: StreamRef, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     while part := list(islice(messages, _BATCH)):
         columns: dict[str, Any] = {
             "virtual": [wanted.virtual] * len(part),
@@ -100,6 +100,6 @@ def _batches(messages: Iterator[Stored], wanted: Wanted, schema: pa.Schema) -> I
             "msg_id": [one.msg_id for one in part],
             "source": [one.source for one in part],
             "size": [one.size for one in part],
-            "digest": [signed(one.digest) for one in part],
+            "digest": [to_signed_int64(one.digest) for one in part],
         }
         yield pa.RecordBatch.from_pydict(columns, schema=schema)

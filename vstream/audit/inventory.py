@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from vstream.audit.local_frames import table
-from vstream.audit.spark_errors import said
+from vstream.audit.local_frames import make_table
+from vstream.audit.spark_errors import error_line
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FILES: Final = StructType(
 
 def clear(spark: SparkSession, uri: str) -> None:
     """Forget all tables below *uri*."""
-    table(spark, [], _FILES).write.mode("overwrite").json(f"{uri}/files")
+    make_table(spark, [], _FILES).write.mode("overwrite").json(f"{uri}/files")
 
 
 def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> None:
@@ -43,11 +43,11 @@ def add(spark: SparkSession, uri: str, tables: Mapping[str, Sequence[str]]) -> N
     A file is added, and none replaced: whatever ends this process, it leaves what was known.
     """
     number = max((one.number or 0 for one in _rows(spark, uri)), default=0) + 1
-    rows = table(spark, [(name, list(files), number) for name, files in sorted(tables.items())], _FILES)
+    rows = make_table(spark, [(name, list(files), number) for name, files in sorted(tables.items())], _FILES)
     rows.coalesce(1).write.mode("append").json(f"{uri}/files")
 
 
-def known(spark: SparkSession, uri: str) -> dict[str, list[str]]:
+def known_files(spark: SparkSession, uri: str) -> dict[str, list[str]]:
     """By table, its files. Raises VstreamError if it cannot be read; where nothing is, nothing is known."""
     return {one.name: one.files for one in sorted(_rows(spark, uri), key=lambda one: one.number or 0)}
 
@@ -59,5 +59,7 @@ def _rows(spark: SparkSession, uri: str) -> list[Any]:
         why = str(error)
         if "PATH_NOT_FOUND" in why:
             return []
-        raise VstreamError(f"`{uri}/files` cannot be read: {said(why)}", hint="extract the tables again") from error
+        raise VstreamError(
+            f"`{uri}/files` cannot be read: {error_line(why)}", hint="extract the tables again"
+        ) from error
     return [one for one in rows if one.name is not None and one.files is not None]

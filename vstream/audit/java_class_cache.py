@@ -37,7 +37,7 @@ _ANY_JAVA = "-XX:+IgnoreUnrecognizedVMOptions"
 
 
 @dataclass(slots=True)
-class Archive:
+class ClassArchive:
     """The archive in *file*; one that is still to be made if not *is_there*."""
 
     file: Path
@@ -49,12 +49,12 @@ class Archive:
     def options(self) -> str:
         """What Java is started with, to use the archive, or to write down what belongs into it."""
         # Spark takes options apart as a shell does.
-        use = f'SharedArchiveFile="{self.file}"' if self.is_there else f'DumpLoadedClassList="{_listed(self.file)}"'
+        use = f'SharedArchiveFile="{self.file}"' if self.is_there else f'DumpLoadedClassList="{_class_list(self.file)}"'
         return f"{_ANY_JAVA} -XX:{use}"
 
 
 @contextmanager
-def kept(home: Path) -> Iterator[Archive | None]:
+def class_archive(home: Path) -> Iterator[ClassArchive | None]:
     """
     The archive for the Java in *home* and the Spark of this environment; Java runs inside of the block.
 
@@ -70,11 +70,20 @@ def kept(home: Path) -> Iterator[Archive | None]:
         yield archive
     except BaseException:
         if archive and not archive.is_there:
-            _listed(archive.file).unlink(missing_ok=True)
+            _class_list(archive.file).unlink(missing_ok=True)
         raise
     if archive and not archive.is_there:
         subprocess.run(
-            ["sh", "-c", _MAKE, "sh", home / "bin" / "java", _listed(archive.file), archive.file, archive.classpath],
+            [
+                "sh",
+                "-c",
+                _MAKE,
+                "sh",
+                home / "bin" / "java",
+                _class_list(archive.file),
+                archive.file,
+                archive.classpath,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -83,17 +92,17 @@ def kept(home: Path) -> Iterator[Archive | None]:
         )
 
 
-def _archive(home: Path) -> Archive | None:
+def _archive(home: Path) -> ClassArchive | None:
     directory = user_cache_path("vstream") / "java"
     file = directory / f"{_digest(home)}.jsa"
     with suppress(FileNotFoundError):
         os.utime(file)
-        return Archive(file, is_there=True)
+        return ClassArchive(file, is_there=True)
     directory.mkdir(parents=True, exist_ok=True)
-    if not _claimed(file):
+    if not _claim(file):
         return None
     _clear(directory)
-    return Archive(file, is_there=False)
+    return ClassArchive(file, is_there=False)
 
 
 def _digest(home: Path) -> str:
@@ -108,14 +117,14 @@ def _digest(home: Path) -> str:
     return hashlib.sha256(b"\n".join([about, *(one.encode() for one in said)])).hexdigest()[:16]
 
 
-def _listed(file: Path) -> Path:
+def _class_list(file: Path) -> Path:
     """The names of the classes for *file*. As long as it is there, somebody is making that."""
     return file.with_suffix(".list")
 
 
-def _claimed(file: Path) -> bool:
+def _claim(file: Path) -> bool:
     """Whether this process is the one that makes *file*."""
-    names = _listed(file)
+    names = _class_list(file)
     with suppress(FileNotFoundError):
         if time.time() - names.stat().st_mtime > _PATIENCE:
             names.unlink()

@@ -10,10 +10,20 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from vstream.audit.classify import MISSING
-from vstream.audit.codes import BY_KIND, Many
+from vstream.audit.codes import BY_KIND, Count
 from vstream.audit.cut import is_origin
 from vstream.audit.reconcile import ORIGIN
-from vstream.audit.report import Answers, Delay, Finding, Order, Range, Report, Route, Settled, StreamState
+from vstream.audit.report import (
+    Delay,
+    Finding,
+    OrderDifference,
+    PublishOutcomes,
+    ReaderRoute,
+    Recovery,
+    Report,
+    SequenceRange,
+    StreamState,
+)
 from vstream.audit.source.values import ABSENT
 from vstream.diagnostics import Severity
 
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 EXAMPLES: Final = 5
 """Keys and ids that a finding names."""
@@ -41,7 +51,7 @@ _LIMITS: Final = frozenset(
 class Evidence:
     """The tables that are judged."""
 
-    cut: Cut
+    cut: CutTables
     buckets: DataFrame
     faults: DataFrame
     disputes: DataFrame
@@ -90,9 +100,9 @@ def judge(
         routes=_routes(evidence, states, found),
         delays=_delays(delays),
         one_in=one_in,
-        settled=tuple(Settled(**row.asDict()) for row in _sorted(evidence.settling)),
-        orders=tuple(Order(**row.asDict()) for row in _sorted(evidence.pairs)),
-        answers=tuple(Answers(**row.asDict()) for row in _sorted(evidence.answers)),
+        settled=tuple(Recovery(**row.asDict()) for row in _sorted(evidence.settling)),
+        orders=tuple(OrderDifference(**row.asDict()) for row in _sorted(evidence.pairs)),
+        answers=tuple(PublishOutcomes(**row.asDict()) for row in _sorted(evidence.answers)),
     )
 
 
@@ -132,7 +142,7 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
         severity=code.severity,
         leaves_open=code.leaves_open,
         virtual=virtual,
-        detail=code.says.format(n=Many(count), **named),
+        detail=code.says.format(n=Count(count), **named),
         count=count,
         **more,
     )
@@ -217,7 +227,8 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
             origin_region=source.region if source else None,
             former=former or None,
             ranges=tuple(
-                Range(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key) for row in some
+                SequenceRange(first=row["first"], last=row["last"], number=row.number, seq=row.seq, key=row.key)
+                for row in some
             ),
             more=some[0].ranges - len(some),
             examples=(_ANEW,) if kind == "duplicated" and some[0]["count"] >= _RUN * some[0].ranges else (),
@@ -291,7 +302,7 @@ def _clocks(delays: Iterable[Any]) -> list[Finding]:
 
 def _routes(
     evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[Finding]
-) -> tuple[Route, ...]:
+) -> tuple[ReaderRoute, ...]:
     """Every origin with every reader, whether anything arrived or not."""
     extents = (
         evidence.buckets.where(~F.col("is_origin") & F.col("origin").isNotNull() & (F.col("part") == "cut"))
@@ -317,7 +328,7 @@ def _routes(
             row = seen.get((virtual, source.stream, reader.stream))
             missing, extra, wrong = counts[virtual, source.stream, reader.stream]
             routes.append(
-                Route(
+                ReaderRoute(
                     virtual=virtual,
                     origin=source.stream,
                     origin_region=source.region,

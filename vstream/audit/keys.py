@@ -25,7 +25,7 @@ from vstream.audit.reconcile import MESSAGE, ORIGIN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 DISPUTES = StructType(
     [
@@ -83,7 +83,7 @@ TWINS = StructType(
 """Message ids that several messages have; *is_same*: with one payload. Two of these messages are named."""
 
 
-def contested(copies: DataFrame) -> DataFrame:
+def contested_keys(copies: DataFrame) -> DataFrame:
     """The keys that messages of several origins have, as (virtual, key)."""
     return (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
@@ -94,7 +94,7 @@ def contested(copies: DataFrame) -> DataFrame:
     )
 
 
-def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFrame) -> DataFrame:
+def find_disputes(copies: DataFrame, cut: CutTables, buckets: DataFrame, contested: DataFrame) -> DataFrame:
     """DISPUTES among the *contested* keys."""
     last = (
         copies.where(~F.col("is_origin") & F.col("origin").isNotNull())
@@ -127,7 +127,7 @@ def disputes(copies: DataFrame, cut: Cut, buckets: DataFrame, contested: DataFra
     return disputed.join(settled, ["virtual", "key"]).select(*DISPUTES.names)
 
 
-def conflicts(copies: DataFrame, cut: Cut, contested: DataFrame) -> DataFrame:
+def find_conflicts(copies: DataFrame, cut: CutTables, contested: DataFrame) -> DataFrame:
     """CONFLICTS among the *contested* keys, but for those of counters, where the order does not matter."""
     regions = cut.origins.select("virtual", "origin", "origin_region")
     arrival = F.map_from_entries(F.collect_list(F.when(~F.col("is_origin"), F.struct("region", "time_ns"))))
@@ -169,7 +169,7 @@ def conflicts(copies: DataFrame, cut: Cut, contested: DataFrame) -> DataFrame:
     )
 
 
-def twins(copies: DataFrame, cut: Cut) -> DataFrame:
+def find_shared_ids(copies: DataFrame, cut: CutTables) -> DataFrame:
     """TWINS among all messages; those that an origin still has are looked at there only."""
     first = cut.origins.select("virtual", "origin", "origin_first")
     message = F.struct("origin", "origin_seq", "former")

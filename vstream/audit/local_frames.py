@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
+def make_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType) -> DataFrame:
     """
     *rows* as a table that Spark knows the size of, and need not compute.
 
@@ -34,6 +34,6 @@ def from_arrow(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataF
     return spark.createDataFrame(rows.select(schema.names).cast(to_arrow_schema(schema)), schema)
 
 
-def gathered(rows: DataFrame) -> pa.Table:
+def collect_arrow(rows: DataFrame) -> pa.Table:
     """*rows* on the driver. Spark may leave null types where there are no rows, so that the schema says what they are."""
     return rows.toArrow().cast(to_arrow_schema(rows.schema))

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit import routes
-from vstream.audit.local_frames import table
+from vstream.audit.local_frames import make_table
 from vstream.audit.schema import MESSAGES
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, REPLAY_SUFFIX, header_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 COPIES = StructType(
     [
@@ -64,34 +64,34 @@ _ACK_LONG = 11
 """Tokens of an acknowledgement's subject that has domain and account in front of the stream."""
 
 
-def track() -> Column:
+def track_id() -> Column:
     """The track of a row that has the columns virtual, stream, origin and former."""
     return F.xxhash64("virtual", "stream", "origin", "former")
 
 
-def normalise(messages: DataFrame, cut: Cut) -> DataFrame:
+def normalise(messages: DataFrame, cut: CutTables) -> DataFrame:
     """
     COPIES of `messages` (`schema.MESSAGES`).
 
     What headers say of transforms and identities is gathered first, which reads
     `messages` twice; the copies read them again.
     """
-    rows = _whole(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
+    rows = _require_values(messages).join(F.broadcast(cut.roles), ["virtual", "stream"], how="left")
     # An inner join would pass over them in silence.
     stray = F.concat(F.lit("`messages` has rows of `"), "stream", F.lit("`, and `streams` does not know it"))
     rows = rows.withColumn("is_origin", F.coalesce("is_origin", F.raise_error(stray).cast("boolean")))
-    taken, hidden = rows.where(~F.col("is_origin")), _hidden(cut, messages.sparkSession)
-    arrived = _read(taken, hidden)
+    taken, hidden = rows.where(~F.col("is_origin")), _hidden_names(cut, messages.sparkSession)
+    arrived = _parse_headers(taken, hidden)
     known = cut.origins.select("virtual", "origin", F.lit(True).alias("is_known"))
-    told = _told(taken, hidden, known, cut)
+    told = _describe_origins(taken, hidden, known, cut)
     arrived = arrived.join(F.broadcast(known), ["virtual", "origin"], how="left").join(
         F.broadcast(told.select("virtual", "origin", "current")), ["virtual", "origin"], how="left"
     )
-    copies = _sent(rows.where("is_origin"), told).unionByName(_copied(arrived))
-    return _summed(copies, cut).withColumn("track", track()).select(*COPIES.names)
+    copies = _copies_of_origins(rows.where("is_origin"), told).unionByName(_copies_of_readers(arrived))
+    return _split_counter_sums(copies, cut).withColumn("track", track_id()).select(*COPIES.names)
 
 
-def _summed(copies: DataFrame, cut: Cut) -> DataFrame:
+def _split_counter_sums(copies: DataFrame, cut: CutTables) -> DataFrame:
     if not cut.counters:
         return copies.withColumn("sum", F.lit(None).cast("bigint"))
     is_counter, digest = F.col("virtual").isin(*cut.counters), F.col("digest")
@@ -100,7 +100,7 @@ def _summed(copies: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def _whole(messages: DataFrame) -> DataFrame:
+def _require_values(messages: DataFrame) -> DataFrame:
     """*messages*, whose reading fails where a value is null that may not be."""
     said = "`messages` has a row without `{}`: extract the tables again"
     return messages.withColumns(
@@ -112,7 +112,7 @@ def _whole(messages: DataFrame) -> DataFrame:
     )
 
 
-_TOLD = StructType(
+_ORIGIN_FACTS = StructType(
     [
         StructField("virtual", StringType()),
         StructField("origin", StringType()),
@@ -122,11 +122,11 @@ _TOLD = StructType(
 )
 
 
-_PICKED = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
-_SAYING = ("virtual", "stream", "origin", "filters", "destinations", "identity")
+_EXAMPLE_KEYS = StructType([MESSAGES["virtual"], MESSAGES["stream"], MESSAGES["seq"]])
+_HEADER_FORM = ("virtual", "stream", "origin", "filters", "destinations", "identity")
 
 
-def _told(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: Cut) -> DataFrame:
+def _describe_origins(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: CutTables) -> DataFrame:
     """
     By origin: the identity that it has now, and how its subjects become those of the virtual stream.
 
@@ -137,42 +137,48 @@ def _told(taken: DataFrame, hidden: DataFrame | None, known: DataFrame, cut: Cut
     spark = taken.sparkSession
 
     def saying(rows: DataFrame) -> DataFrame:
-        return _read(rows, hidden).join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
+        return _parse_headers(rows, hidden).join(F.broadcast(known.select("virtual", "origin")), ["virtual", "origin"])
 
     # Numbers alone: Spark would sort all messages for the least and the greatest of anything else.
     some = F.array(F.min("seq"), F.max("seq"), F.max_by("seq", F.xxhash64("seq"))).alias("seqs")
-    said = saying(taken).groupBy(*_SAYING).agg(some, F.max("time_ns").alias("time_ns")).collect()
+    said = saying(taken).groupBy(*_HEADER_FORM).agg(some, F.max("time_ns").alias("time_ns")).collect()
     # Spark would take each header apart once more to leave these out before it groups them.
     rows = [row for row in said if row.filters is not None]
-    picked = table(spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _PICKED)
+    picked = make_table(
+        spark, sorted({(row.virtual, row.stream, seq) for row in rows for seq in row.seqs}), _EXAMPLE_KEYS
+    )
     examples: dict[tuple[Any, ...], list[tuple[str | None, str]]] = defaultdict(list)
     if rows:
-        chosen = saying(taken.join(F.broadcast(picked), list(_PICKED.names), how="left_semi"))
-        for *said, sent, stored in chosen.select(*_SAYING, "sent_subject", "subject").collect():
+        chosen = saying(taken.join(F.broadcast(picked), list(_EXAMPLE_KEYS.names), how="left_semi"))
+        for *said, sent, stored in chosen.select(*_HEADER_FORM, "sent_subject", "subject").collect():
             examples[tuple(said)].append((sent, stored))
     transforms = {(one.virtual, one.stream): one.transform for one in cut.rows}
     current: dict[tuple[str, str], tuple[int, str]] = {}
-    found: dict[tuple[str, str], set[tuple[bool, routes.Route]]] = defaultdict(set)
+    found: dict[tuple[str, str], set[tuple[bool, routes.SubjectRoute]]] = defaultdict(set)
     for row in rows:
         origin = (row.virtual, row.origin)
         if row.identity is not None:
             current[origin] = max(current.get(origin, (row.time_ns, row.identity)), (row.time_ns, row.identity))
         transform = transforms[row.virtual, row.stream]
-        way = routes.route(row.filters, row.destinations, (transform.src, transform.dest) if transform else None)
+        way = routes.parse_route(row.filters, row.destinations, (transform.src, transform.dest) if transform else None)
         if way is None:
             continue
-        given = examples[tuple(row[name] for name in _SAYING)]
+        given = examples[tuple(row[name] for name in _HEADER_FORM)]
         proofs = [way.apply(sent) == stored for sent, stored in given if sent is not None]
         if any(proofs) or not proofs:
             found[origin].add((not proofs, way))
     told = [
-        (*origin, cut.identities.get(origin) or current.get(origin, (0, None))[1], routes.as_rows(_best(found[origin])))
+        (
+            *origin,
+            cut.identities.get(origin) or current.get(origin, (0, None))[1],
+            routes.to_rows(_sort_routes(found[origin])),
+        )
         for origin in sorted({*current, *found})
     ]
-    return table(spark, told, _TOLD)
+    return make_table(spark, told, _ORIGIN_FACTS)
 
 
-def _best(found: set[tuple[bool, routes.Route]]) -> list[routes.Route]:
+def _sort_routes(found: set[tuple[bool, routes.SubjectRoute]]) -> list[routes.SubjectRoute]:
     """The routes, proven ones first."""
     return [way for _, way in sorted(found, key=lambda one: (one[0], one[1].steps, one[1].whole or ()))]
 
@@ -180,32 +186,32 @@ def _best(found: set[tuple[bool, routes.Route]]) -> list[routes.Route]:
 _HIDDEN = StructType([StructField("called", StringType()), StructField("hidden", StringType())])
 
 
-def _hidden(cut: Cut, spark: SparkSession) -> DataFrame | None:
+def _hidden_names(cut: CutTables, spark: SparkSession) -> DataFrame | None:
     """What servers call streams of hidden accounts, and how they are called in the tables; None if there are none."""
     names = {row.stream for row in cut.rows} | {source.origin for row in cut.rows for source in row.sources}
     known = [(header_name(name), name) for name in sorted(names) if ACCOUNT_SEPARATOR in name]
-    return table(spark, known, _HIDDEN) if known else None
+    return make_table(spark, known, _HIDDEN) if known else None
 
 
-def _without(name: Column, ending: str) -> Column:
+def _strip_suffix(name: Column, ending: str) -> Column:
     """*name* without what servers append to it; most have nothing, and no expression is compared with these."""
     return F.when(name.contains(":"), F.regexp_replace(name, ending, "")).otherwise(name)
 
 
-def _named(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
+def _resolve_origin(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     """*rows* with the stream as `origin` that their headers call `name`: without a hash, one of the taker's own account or domain."""
-    plain = _without(F.col("name"), _EXTERNAL)
+    plain = _strip_suffix(F.col("name"), _EXTERNAL)
     if hidden is None:
         return rows.withColumn("origin", plain)
     beside = F.concat(F.regexp_extract("stream", f"^(.*{ACCOUNT_SEPARATOR})?", 0), plain)
     return (
-        rows.withColumn("called", _without(F.col("name"), _MADE_FOR))
+        rows.withColumn("called", _strip_suffix(F.col("name"), _MADE_FOR))
         .join(F.broadcast(hidden), ["called"], how="left")
         .withColumn("origin", F.coalesce("hidden", F.when(F.col("called").rlike(_HASH), plain).otherwise(beside)))
     )
 
 
-def _read(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
+def _parse_headers(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     """*rows* of streams that take from others, with what their headers say."""
     # Each of these is a column of its own: Spark would compute it again wherever it is used.
     rows = rows.withColumn("words", F.split("source", " "))
@@ -230,7 +236,7 @@ def _read(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     def word(position: int) -> Column:
         return F.when(~is_ack, F.get(words, F.lit(position)))
 
-    return _named(rows, hidden).select(
+    return _resolve_origin(rows, hidden).select(
         "virtual",
         "stream",
         "region",
@@ -249,7 +255,7 @@ def _read(rows: DataFrame, hidden: DataFrame | None) -> DataFrame:
     )
 
 
-def _copied(arrived: DataFrame) -> DataFrame:
+def _copies_of_readers(arrived: DataFrame) -> DataFrame:
     is_known, is_former = F.col("is_known").isNotNull(), F.col("identity") != F.col("current")
     return arrived.select(
         "virtual",
@@ -268,7 +274,7 @@ def _copied(arrived: DataFrame) -> DataFrame:
     )
 
 
-def _sent(rows: DataFrame, told: DataFrame) -> DataFrame:
+def _copies_of_origins(rows: DataFrame, told: DataFrame) -> DataFrame:
     ways = told.select("virtual", F.col("origin").alias("stream"), "routes")
     return rows.join(F.broadcast(ways), ["virtual", "stream"], how="left").select(
         "virtual",
@@ -281,7 +287,7 @@ def _sent(rows: DataFrame, told: DataFrame) -> DataFrame:
         F.lit("").alias("former"),
         F.col("seq").alias("origin_seq"),
         F.col("subject").alias("sent_subject"),
-        routes.along(F.col("subject"), F.col("routes")).alias("key"),
+        routes.apply_routes(F.col("subject"), F.col("routes")).alias("key"),
         "msg_id",
         "digest",
     )

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
 from vstream.audit import order
-from vstream.audit.local_frames import from_arrow, gathered, table
-from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, near, parted
+from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
+from vstream.audit.reconcile import BUCKET, BUCKETS, TRACKS, classify_by_cut, nearby_buckets
 from vstream.audit.source import fold
 from vstream.errors import VstreamError
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 _ALONG = ("track", "seq", "origin_seq")
 _PLACE = ("virtual", "origin", "former", "stream", "region")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folded:
+class SinglePassResult:
     """What one pass finds. *buckets* are here, and in Spark's own form in *digests*; so are *backsteps*."""
 
     buckets: pa.Table
@@ -53,47 +53,49 @@ def can_open(files: Sequence[str] | None) -> bool:
     return bool(files) and {urlsplit(one).scheme for one in files or ()} == {"file"}
 
 
-def of_files(files: Sequence[str], copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+def fold_files(
+    files: Sequence[str], copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET
+) -> SinglePassResult:
     """What *files* hold, which are all those of `copies`."""
     spark = copies.sparkSession
     spark.dataSource.register(fold.FoldDataSource)
     known = tracks.collect()
     reader = spark.read.format(fold.NAME).option("files", json.dumps(list(files))).option("size", str(size))
-    found = gathered(reader.option("readers", json.dumps(sorted(_readers(known)))).load())
-    return _folded(found, copies, cut, known, size)
+    found = collect_arrow(reader.option("readers", json.dumps(sorted(_reader_tracks(known)))).load())
+    return _combine(found, copies, cut, known, size)
 
 
-def of_partitions(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+def fold_partitions(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
     """What Spark hands to executors of `copies`, wherever these are; for each row that costs more than files do."""
     known = tracks.collect()
-    work = fold.of_batches(_readers(known), size)
-    return _folded(gathered(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, known, size)
+    work = fold.fold_partitions(_reader_tracks(known), size)
+    return _combine(collect_arrow(copies.select(*fold.COLUMNS).mapInArrow(work, fold.FOLDED)), copies, cut, known, size)
 
 
-def of_rows(copies: DataFrame, cut: Cut, tracks: DataFrame, *, size: int = BUCKET) -> Folded:
+def fold_rows(copies: DataFrame, cut: CutTables, tracks: DataFrame, *, size: int = BUCKET) -> SinglePassResult:
     """All of `copies`, on the driver."""
     known = tracks.collect()
-    along = gathered(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
-    found = fold.fold(along.combine_chunks().to_batches(), _readers(known), size)
-    return _folded(found, copies, cut, known, size)
+    along = collect_arrow(copies.select(*fold.COLUMNS)).sort_by([(name, "ascending") for name in _ALONG])
+    found = fold.fold(along.combine_chunks().to_batches(), _reader_tracks(known), size)
+    return _combine(found, copies, cut, known, size)
 
 
-def _readers(tracks: Sequence[Any]) -> frozenset[int]:
+def _reader_tracks(tracks: Sequence[Any]) -> frozenset[int]:
     return frozenset(one.track for one in tracks if not one.is_origin and one.origin is not None)
 
 
-def _folded(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> Folded:
+def _combine(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> SinglePassResult:
     spark = copies.sparkSession
     is_digest = pc.is_valid(found["bucket"])
-    buckets = _buckets(fold.merged(found.filter(is_digest)), copies, cut, tracks, size)
+    buckets = _buckets(fold.merge_digests(found.filter(is_digest)), copies, cut, tracks, size)
     places = {one.track: tuple(one[name] for name in _PLACE) for one in tracks}
     stretches = found.filter(pc.invert(is_digest)).select(["track", "seq", "least", "last_seq", "greatest"])
-    rows, unsorted = order.merged(tuple(one.values()) for one in stretches.to_pylist())
-    backsteps = table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
+    rows, unsorted = order.merge_stretches(tuple(one.values()) for one in stretches.to_pylist())
+    backsteps = make_table(spark, [(*places[track], *stretch) for track, stretch in rows], order.BACKSTEPS)
     if unsorted:
         some = [tuple(one) for one in tracks if one.track in unsorted]
-        backsteps = backsteps.unionByName(order.backsteps(copies, table(spark, some, TRACKS)))
-    return Folded(
+        backsteps = backsteps.unionByName(order.find_backsteps(copies, make_table(spark, some, TRACKS)))
+    return SinglePassResult(
         buckets=buckets,
         digests=from_arrow(spark, buckets, BUCKETS),
         backsteps=backsteps,
@@ -102,7 +104,7 @@ def _folded(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any],
     )
 
 
-def _buckets(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> pa.Table:
+def _buckets(found: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
     """
     BUCKETS of the digests that were *found*.
 
@@ -127,17 +129,17 @@ def _buckets(found: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any]
         is_older = pc.less(found["least"], pa.array(firsts, pa.int64()).take(which))
         is_mixed = pc.or_(is_mixed, pc.or_(is_former, pc.fill_null(is_older, False)))
     parts = pa.array(["foreign" if one.origin is None else "cut" for one in tracks], pa.string())
-    plain = _named(found, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
+    plain = _as_buckets(found, which, tracks, parts.take(which)).filter(pc.invert(is_mixed))
     mixed = found.filter(is_mixed).select(["track", "bucket"])
-    return pa.concat_tables([plain, _again(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
+    return pa.concat_tables([plain, _split_by_part(mixed, copies, cut, tracks, size)]) if mixed.num_rows else plain
 
 
-def _again(mixed: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], size: int) -> pa.Table:
+def _split_by_part(mixed: pa.Table, copies: DataFrame, cut: CutTables, tracks: Sequence[Any], size: int) -> pa.Table:
     """BUCKETS of those that are *mixed*, part by part."""
     schema = StructType([TRACKS["track"], BUCKETS["bucket"]])
     those = from_arrow(copies.sparkSession, mixed, schema)
-    rows = gathered(
-        parted(near(copies, mixed["bucket"].to_pylist(), size), cut)
+    rows = collect_arrow(
+        classify_by_cut(nearby_buckets(copies, mixed["bucket"].to_pylist(), size), cut)
         .withColumn("bucket", F.expr(f"coalesce(origin_seq, seq) div {size}"))
         .join(F.broadcast(those), ["track", "bucket"], how="left_semi")
         .select("part", *fold.COLUMNS)
@@ -151,13 +153,13 @@ def _again(mixed: pa.Table, copies: DataFrame, cut: Cut, tracks: Sequence[Any], 
     which = pc.index_in(rows["track"], value_set=numbers).cast(pa.int64())
     both = pc.add(pc.multiply(which, count), names.indices.cast(pa.int64()))
     rows = rows.set_column(rows.column_names.index("track"), "track", both)
-    found = fold.merged(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
+    found = fold.merge_digests(fold.fold(rows.select(fold.COLUMNS).to_batches(), frozenset(), size))
     which = pc.divide(found["track"], count)
     part = names.dictionary.take(pc.subtract(found["track"], pc.multiply(which, count)))
-    return _named(found, which, tracks, part)
+    return _as_buckets(found, which, tracks, part)
 
 
-def _named(found: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
+def _as_buckets(found: pa.Table, which: Any, tracks: Sequence[Any], part: Any) -> pa.Table:
     """The digests *found* as BUCKETS; *which* says of which of the *tracks* each is."""
     names = [one.name for one in TRACKS.fields if one.name != "track"]
     kinds = {name: pa.bool_() if name == "is_origin" else pa.string() for name in names}

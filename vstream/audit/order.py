@@ -2,7 +2,7 @@
 Stage 3: where a reader has messages of an origin in another order than the origin.
 
 Where all is well, what a reader has of an origin is a few long stretches, one for each
-file (`folding`). They are put side by side on the driver; Spark sorts where nobody made
+file (`one_pass`). They are put side by side on the driver; Spark sorts where nobody made
 stretches, and who is out of order everywhere.
 """
 
@@ -48,7 +48,7 @@ Sequences of the origin rise in a stretch, from *least* at *seq* to *greatest* a
 _PLACE: Final = (*ORIGIN, "stream", "region")
 
 
-def merged(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
+def merge_stretches(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[int, ...]]], set[int]]:
     """
     What of *stretches* (track, and those of `source.fold.FOLDED`) steps back, by track, with what stands before it.
 
@@ -74,7 +74,7 @@ def merged(stretches: Iterable[tuple[int, ...]]) -> tuple[list[tuple[int, tuple[
     return found, unsorted
 
 
-def backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
+def find_backsteps(copies: DataFrame, tracks: DataFrame) -> DataFrame:
     """
     BACKSTEPS of `copies`, of single rows: none where every reader has every origin in order, each message once.
 

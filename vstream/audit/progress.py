@@ -14,7 +14,7 @@ _INTERVAL = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SparkProgress:
     """The tasks of everything that Spark runs at this moment."""
 
     tasks: int
@@ -24,19 +24,19 @@ class Progress:
 
 
 @contextmanager
-def watched(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+def watch_progress(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
     """
     Call *on_progress* a few times a second while the block runs, whenever something has changed.
 
     It is called from another thread. Nothing is called while Spark has no task.
     """
     if hasattr(spark, "_jvm"):
-        yield from _polled(spark, on_progress)
+        yield from _poll_tracker(spark, on_progress)
     else:
-        yield from _told(spark, on_progress)
+        yield from _register_handler(spark, on_progress)
 
 
-def _polled(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+def _poll_tracker(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
     tracker = spark.sparkContext.statusTracker()
     ended = threading.Event()
 
@@ -58,10 +58,10 @@ def _polled(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[Non
         thread.join()
 
 
-def _sum(stages: list[Any]) -> Progress | None:
+def _sum(stages: list[Any]) -> SparkProgress | None:
     if not stages:
         return None
-    return Progress(
+    return SparkProgress(
         tasks=sum(stage.numTasks for stage in stages),
         done=sum(stage.numCompletedTasks for stage in stages),
         running=sum(stage.numActiveTasks for stage in stages),
@@ -69,11 +69,11 @@ def _sum(stages: list[Any]) -> Progress | None:
     )
 
 
-def _told(spark: Any, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+def _register_handler(spark: Any, on_progress: Callable[[SparkProgress], None]) -> Iterator[None]:
     def heard(*, stages: Any, inflight_tasks: int, **_: Any) -> None:
         if stages:
             on_progress(
-                Progress(
+                SparkProgress(
                     tasks=sum(stage.num_tasks for stage in stages),
                     done=sum(stage.num_completed_tasks for stage in stages),
                     running=inflight_tasks,

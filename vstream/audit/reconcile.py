@@ -2,7 +2,7 @@
 Stage 3: where regions differ, without joining everything with everything.
 
 The sequences of an origin are contiguous, and a bucket of 4096 of them has a digest in
-each stream (`folding`): how many copies, and the sum of their hashes. Only buckets whose
+each stream (`one_pass`): how many copies, and the sum of their hashes. Only buckets whose
 digests differ are looked into, message by message.
 """
 
@@ -16,15 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from vstream.audit.cut import SKEW_NS
-from vstream.audit.local_frames import table
-from vstream.audit.normalise import track
+from vstream.audit.local_frames import make_table
+from vstream.audit.normalise import track_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame
 
-    from vstream.audit.cut import Cut
+    from vstream.audit.cut import CutTables
 
 BUCKET: Final = 4096
 
@@ -63,7 +63,7 @@ Digests. *part* says what the copies are: `cut` (at or below the origin's last s
 `ahead` (above it, though stored before the cut), `later` (above it, stored since),
 `earlier` (written before the moment from which on streams were read) or `foreign`
 (copies of nothing that the virtual stream has). *payloads*, *keys* and
-*subjects* are sums (`folding`) of hashes of origin sequence and digest, digest and key,
+*subjects* are sums (`one_pass`) of hashes of origin sequence and digest, digest and key,
 subject in the origin; *with_subject* is how many copies say the last one.
 """
 
@@ -71,18 +71,18 @@ _RANGES: Final = 16
 """Ranges of sequences that are handed to files, which then leave out what cannot hold any of them."""
 
 
-def tracks(copies: DataFrame, cut: Cut) -> DataFrame:
+def build_tracks(copies: DataFrame, cut: CutTables) -> DataFrame:
     """TRACKS of `copies` (`normalise.COPIES`), known from the cut but for origins that were made again."""
     names = [name for name in TRACKS.names if name not in ("track", "region", "is_origin")]
     formers = copies.where(F.col("former") != "").select(*names).distinct().collect()
     places = {(virtual, stream): (region, is_own) for virtual, _, stream, region, is_own in cut.tracks}
     rows = [(0, virtual, origin, "", stream, *more) for virtual, origin, stream, *more in cut.tracks]
     rows += [(0, *one, *places[one.virtual, one.stream]) for one in formers]
-    numbered = table(copies.sparkSession, rows, TRACKS).withColumn("track", track()).collect()
-    return table(copies.sparkSession, [tuple(one) for one in numbered], TRACKS)
+    numbered = make_table(copies.sparkSession, rows, TRACKS).withColumn("track", track_id()).collect()
+    return make_table(copies.sparkSession, [tuple(one) for one in numbered], TRACKS)
 
 
-def near(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
+def nearby_buckets(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
     """
     *copies* in some *buckets*, and some more.
 
@@ -108,7 +108,7 @@ def near(copies: DataFrame, buckets: Iterable[int], size: int) -> DataFrame:
     return copies.where(reduce(or_, terms, F.lit(False)))
 
 
-def parted(copies: DataFrame, cut: Cut) -> DataFrame:
+def classify_by_cut(copies: DataFrame, cut: CutTables) -> DataFrame:
     """*copies* with their `part`, as in BUCKETS."""
     bounds = cut.origins.select("virtual", "origin", "origin_first", "origin_last", "origin_cut_ns")
     is_current = F.col("former") == ""
@@ -125,7 +125,7 @@ def parted(copies: DataFrame, cut: Cut) -> DataFrame:
     )
 
 
-def suspects(buckets: DataFrame, backsteps: DataFrame, cut: Cut, *, size: int = BUCKET) -> DataFrame:
+def find_suspects(buckets: DataFrame, backsteps: DataFrame, cut: CutTables, *, size: int = BUCKET) -> DataFrame:
     """The buckets to look into, as (virtual, origin, former, bucket): all that are not proven to hold the same everywhere."""
     own, theirs = F.col("is_origin"), ~F.col("is_origin")
 

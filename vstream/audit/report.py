@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vstream.syntax.json_types import Json
 
 
-class Verdict(Enum):
+class AuditVerdict(Enum):
     """How an audit ended."""
 
     PASS = "pass"
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class SequenceRange:
     """Messages with sequences from *first* to *last*: *number* of them, or of copies too many."""
 
     first: int
@@ -60,7 +60,7 @@ class Finding:
     origin_region: str | None = None
     former: str | None = None
     """The identity of an *origin* that was deleted and made again."""
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[SequenceRange, ...] = ()
     more: int = 0
     """Ranges that are not in *ranges*."""
     examples: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class ReaderRoute:
     """An origin and one reader of it."""
 
     virtual: str
@@ -145,7 +145,7 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Recovery:
     """How long after a fault the last message had arrived that was on its way when it began, or written while it lasted."""
 
     window: str
@@ -161,7 +161,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class OrderDifference:
     """Of messages side by side in one region, how many stand the other way round in another."""
 
     virtual: str
@@ -172,7 +172,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class PublishOutcomes:
     """What clients of one region were told, and how many of these messages are stored."""
 
     virtual: str
@@ -191,13 +191,13 @@ class Report:
     regions: tuple[str, ...]
     streams: tuple[StreamState, ...]
     findings: tuple[Finding, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[ReaderRoute, ...] = ()
     delays: tuple[Delay, ...] = ()
     one_in: int = 1
     """Delays are of one message in so many."""
-    settled: tuple[Settled, ...] = ()
-    orders: tuple[Order, ...] = ()
-    answers: tuple[Answers, ...] = ()
+    settled: tuple[Recovery, ...] = ()
+    orders: tuple[OrderDifference, ...] = ()
+    answers: tuple[PublishOutcomes, ...] = ()
     stretch: str | None = None
     """The stretch cluster, if streams of it were audited: it stands in several regions, and is none."""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -221,14 +221,14 @@ class Report:
         """The findings about one virtual stream, or all."""
         return tuple(one for one in self.findings if virtual in (None, one.virtual))
 
-    def verdict(self, virtual: str | None = None) -> Verdict:
+    def verdict(self, virtual: str | None = None) -> AuditVerdict:
         """FAIL for any error; UNKNOWN if something was not seen; PASS if all was, and nothing is wrong."""
         found = self.of(virtual)
         if any(one.severity is Severity.ERROR and not one.leaves_open for one in found):
-            return Verdict.FAIL
+            return AuditVerdict.FAIL
         if not self.streams or any(one.leaves_open for one in found):
-            return Verdict.UNKNOWN
-        return Verdict.PASS
+            return AuditVerdict.UNKNOWN
+        return AuditVerdict.PASS
 
     def as_dict(self) -> dict[str, Json]:
         """The report as JSON has it."""

@@ -29,7 +29,7 @@ ROUTES = ArrayType(StructType([StructField("steps", ArrayType(_STEP)), StructFie
 """What `along` takes: regular expressions and replacements, as Java spells them."""
 
 
-class Step(NamedTuple):
+class TransformStep(NamedTuple):
     r"""
     One transform. Group n of *pattern* is `$n` in *replacement*, and a dollar that is none is `\$`.
 
@@ -49,11 +49,11 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class SubjectRoute:
     """The transforms of one source, of which the first that matches counts, and that of the stream."""
 
-    steps: tuple[Step, ...]
-    whole: Step | None
+    steps: tuple[TransformStep, ...]
+    whole: TransformStep | None
 
     def apply(self, subject: str) -> str | None:
         """What *subject* becomes in the reading stream, None if the source does not take it."""
@@ -65,17 +65,17 @@ class Route:
         return middle if changed is None else changed
 
 
-def route(filters: str, destinations: str, transform: tuple[str, str] | None) -> Route | None:
+def parse_route(filters: str, destinations: str, transform: tuple[str, str] | None) -> SubjectRoute | None:
     """The route that a header and the reading stream name; None for one with functions that cannot be written so."""
     pairs = list(zip(filters.split(SEPARATOR), destinations.split(SEPARATOR), strict=False))
     steps = [_step(source, destination) for source, destination in pairs]
     whole = _step(*transform) if transform is not None else None
     if None in steps or (transform is not None and whole is None):
         return None
-    return Route(steps=tuple(step for step in steps if step is not None), whole=whole)
+    return SubjectRoute(steps=tuple(step for step in steps if step is not None), whole=whole)
 
 
-def _step(source: str, destination: str) -> Step | None:
+def _step(source: str, destination: str) -> TransformStep | None:
     groups = {"*": "([^.]+)", ">": "(.+)"}
     tokens = source.split(".")
     pattern = r"\.".join(groups.get(token) or re.escape(token) for token in tokens)
@@ -95,25 +95,25 @@ def _step(source: str, destination: str) -> Step | None:
             parts.append(token.replace("$", r"\$"))
     is_led = is_literal and last == 1 and source.endswith(">") and destination.endswith(">")
     ends = (source.removesuffix(">"), destination.removesuffix(">")) if is_led else (None, None)
-    return Step(f"^{pattern}$", ".".join(parts), *ends)
+    return TransformStep(f"^{pattern}$", ".".join(parts), *ends)
 
 
-def as_rows(routes: Sequence[Route]) -> list[tuple[Sequence[Step], Step | None]]:
+def to_rows(routes: Sequence[SubjectRoute]) -> list[tuple[Sequence[TransformStep], TransformStep | None]]:
     """*routes* as a value of ROUTES."""
     return [(one.steps, one.whole) for one in routes]
 
 
-def along(subject: Column, routes: Column) -> Column:
+def apply_routes(subject: Column, routes: Column) -> Column:
     """What *subject* becomes on the first of *routes* (ROUTES) that takes it, null if none does."""
     first = F.get(routes, F.lit(0))
     step = F.get(first["steps"], F.lit(0))
     is_led = first["whole"].isNull() & subject.startswith(step["head"]) & (subject != step["head"])
-    every = F.get(F.filter(F.transform(routes, lambda one: _through(subject, one)), F.isnotnull), F.lit(0))
+    every = F.get(F.filter(F.transform(routes, lambda one: _apply_route(subject, one)), F.isnotnull), F.lit(0))
     led = F.concat(step["lead"], F.substring(subject, F.length(step["head"]) + 1, F.length(subject)))
     return F.when(is_led, led).otherwise(every)
 
 
-def _through(subject: Column, one: Column) -> Column:
+def _apply_route(subject: Column, one: Column) -> Column:
     middles = F.transform(
         F.filter(one["steps"], lambda step: F.rlike(subject, step["pattern"])),
         lambda step: F.regexp_replace(subject, step["pattern"], step["replacement"]),

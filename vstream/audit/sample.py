@@ -12,16 +12,16 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from vstream.audit.routes import SEPARATOR, route
-from vstream.audit.source.client import api, connect
+from vstream.audit.routes import SEPARATOR, parse_route
+from vstream.audit.source.client import api_request, connect
 from vstream.errors import VstreamError
 from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.audit.routes import Route
-    from vstream.audit.source.values import Access, Cut
+    from vstream.audit.routes import SubjectRoute
+    from vstream.audit.source.values import Access, StreamCut
     from vstream.topology.bundle import RenderedStream
 
 MOST: Final = 500
@@ -29,58 +29,60 @@ MOST: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SubjectSample:
     """What is read of each stream."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StreamCut, ...]
     """As they were, with the subjects that are wanted; those that have none of them hold nothing to read."""
     chosen: int
     total: int
     """Subjects that there are, as clients see them."""
 
 
-def sample(
-    cuts: Sequence[Cut],
+def sample_subjects(
+    cuts: Sequence[StreamCut],
     streams: Sequence[RenderedStream],
     access: Mapping[str, Access],
     *,
     number: int,
     chance: random.Random | None = None,
-) -> Sample:
+) -> SubjectSample:
     """
     *number* subjects of each virtual stream among *cuts* of *streams*, and where they are.
 
     Raises VstreamError where it is not known what a subject becomes on its way.
     """
     chance = chance or random.Random()  # noqa: S311 - no secret
-    found: list[Cut] = []
+    found: list[StreamCut] = []
     chosen = total = 0
-    for virtual in dict.fromkeys(one.wanted.virtual for one in cuts):
-        some = [one for one in cuts if one.wanted.virtual == virtual]
-        ways = _ways([one for one in streams if one.virtual == virtual])
+    for virtual in dict.fromkeys(one.stream_ref.virtual for one in cuts):
+        some = [one for one in cuts if one.stream_ref.virtual == virtual]
+        ways = _routes_by_origin([one for one in streams if one.virtual == virtual])
         # Streams that nothing is taken from are the ends of ways: there a subject is what clients see.
-        names = {one.wanted.stream: _names(one, ways.get(one.wanted.stream), access) for one in some}
+        names = {one.stream_ref.stream: _subjects_by_key(one, ways.get(one.stream_ref.stream), access) for one in some}
         keys = sorted(set().union(*names.values()))
         picked = set(chance.sample(keys, min(number, len(keys))))
         chosen, total = chosen + len(picked), total + len(keys)
         for one in some:
             subjects = sorted(
-                subject for key, held in names[one.wanted.stream].items() if key in picked for subject in held
+                subject for key, held in names[one.stream_ref.stream].items() if key in picked for subject in held
             )
             found.append(replace(one, subjects=tuple(subjects), messages=one.messages if subjects else 0))
-    order = [one.wanted for one in cuts]
-    return Sample(cuts=tuple(sorted(found, key=lambda one: order.index(one.wanted))), chosen=chosen, total=total)
+    order = [one.stream_ref for one in cuts]
+    return SubjectSample(
+        cuts=tuple(sorted(found, key=lambda one: order.index(one.stream_ref))), chosen=chosen, total=total
+    )
 
 
-def _ways(streams: Sequence[RenderedStream]) -> dict[str, list[Route]]:
+def _routes_by_origin(streams: Sequence[RenderedStream]) -> dict[str, list[SubjectRoute]]:
     """By stream that another one takes from with a transform: what subjects become. Raises VstreamError."""
-    ways: dict[str, list[Route]] = {}
+    ways: dict[str, list[SubjectRoute]] = {}
     for one in streams:
         whole: Any = one.config.fields.get("subject_transform")
         sources: Any = one.config.fields.get("sources") or ()
         for source in sources:
             pairs = source.get("subject_transforms") or [{"src": source.get("filter_subject") or ">", "dest": ">"}]
-            way = route(
+            way = parse_route(
                 SEPARATOR.join(pair["src"] for pair in pairs),
                 SEPARATOR.join(pair.get("dest") or pair["src"] for pair in pairs),
                 (whole["src"], whole["dest"]) if whole else None,
@@ -94,24 +96,26 @@ def _ways(streams: Sequence[RenderedStream]) -> dict[str, list[Route]]:
     return ways
 
 
-def _names(one: Cut, ways: Sequence[Route] | None, access: Mapping[str, Access]) -> dict[str, list[str]]:
+def _subjects_by_key(
+    one: StreamCut, ways: Sequence[SubjectRoute] | None, access: Mapping[str, Access]
+) -> dict[str, list[str]]:
     """The subjects that *one* holds, by what clients see."""
     found: dict[str, list[str]] = {}
     if not one.is_readable:
         return found
-    for subject in _held(one, access[one.wanted.region]):
+    for subject in _list_subjects(one, access[one.stream_ref.region]):
         keys = [key for way in ways or () if (key := way.apply(subject)) is not None]
         if keys or not ways:
             found.setdefault(keys[0] if keys else subject, []).append(subject)
     return found
 
 
-def _held(one: Cut, access: Access) -> list[str]:
+def _list_subjects(one: StreamCut, access: Access) -> list[str]:
     subjects: list[str] = []
     with connect(access) as client:
         while True:
             body = {"subjects_filter": ">", "offset": len(subjects)}
-            answer = api(client, access.of(one.wanted.stream), f"STREAM.INFO.{one.wanted.name}", body)
+            answer = api_request(client, access.of(one.stream_ref.stream), f"STREAM.INFO.{one.stream_ref.name}", body)
             page = answer["state"].get("subjects") or {}
             subjects += page
             if not page or len(subjects) >= int(answer.get("total") or 0):

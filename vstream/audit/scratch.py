@@ -24,14 +24,14 @@ _NEW: Final = 60.0
 
 
 @contextmanager
-def directory() -> Iterator[Path]:
+def scratch_directory() -> Iterator[Path]:
     """
     A directory that nobody else may read, gone at the end of the block.
 
     This process holds a lock on it, which ends with the process whatever ends that. Those
     of this user that nobody holds any more are removed first.
     """
-    _remove_left()
+    _remove_stale()
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as path:
         held = os.open(path, os.O_RDONLY)
         try:
@@ -42,12 +42,12 @@ def directory() -> Iterator[Path]:
             os.close(held)
 
 
-def is_passing(place: str) -> bool:
+def is_scratch(place: str) -> bool:
     """Whether *place*, a path or a URI, is in such a directory."""
     return any(part.startswith(_PREFIX) for part in PurePosixPath(place).parts)
 
 
-def _remove_left() -> None:
+def _remove_stale() -> None:
     for one in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is somebody else's, or just gone
             _remove(one)

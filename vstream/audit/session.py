@@ -22,7 +22,7 @@ import psutil
 
 from vstream.audit import java, java_class_cache
 from vstream.audit import scratch as temporary
-from vstream.audit.spark_errors import explained
+from vstream.audit.spark_errors import explain_spark_errors
 from vstream.errors import NotReachableError, VstreamError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _TAIL = 5
 _LOG_BYTES = 65536
 
 
-def require() -> None:
+def require_spark() -> None:
     """Raise VstreamError, with the way out, if Spark or what its Python workers need is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy", "pandas") if find_spec(name) is None]
     if missing:
@@ -73,7 +73,7 @@ def require() -> None:
 
 
 @contextmanager
-def session(
+def open_session(
     *,
     master: str | None = None,
     remote: str | None = None,
@@ -86,28 +86,28 @@ def session(
     Without *master* and *remote* it is the one of `spark-submit` where that runs us,
     else one on this machine. *conf* goes over our own settings. With *on_keeping*, a Java
     that is started here takes Spark's classes from an archive in the user's cache
-    (`classes`); if that has to be made first, which begins at the end, *on_keeping* is
+    (`java_class_cache`); if that has to be made first, which begins at the end, *on_keeping* is
     called with its file. Raises VstreamError if Spark is missing or fails inside of the
     block, NotReachableError if it cannot be started or reached.
     """
-    require()
+    require_spark()
     if master and remote:
         raise VstreamError("a session has a master or a remote, not both")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not master and not remote and not submitted:
         master = LOCAL
-    with temporary.directory() as scratch:
+    with temporary.scratch_directory() as scratch:
         if remote:
-            spark = _connected(remote, conf or {})
+            spark = _connect(remote, conf or {})
             try:
-                with explained():
-                    yield _prepared(spark, scratch)
+                with explain_spark_errors():
+                    yield _prepare(spark, scratch)
             finally:
                 spark.stop()
             return
         settings = _settings(master, scratch) | dict(conf or {})
         home = java.prepare(scratch) if not submitted and not _is_running() else None
-        with java_class_cache.kept(home) if home and on_keeping else nullcontext() as archive:
+        with java_class_cache.class_archive(home) if home and on_keeping else nullcontext() as archive:
             if home:
                 # What Java unpacks for itself it would leave in the system's directory if it is killed.
                 options = [
@@ -116,11 +116,11 @@ def session(
                     archive.options if archive else None,
                 ]
                 settings[_JAVA_OPTIONS] = " ".join(filter(None, options))
-            with _taken_along():
-                spark = _started(settings, scratch / "spark.log", submitted=submitted)
+            with _kill_children_on_error():
+                spark = _start(settings, scratch / "spark.log", submitted=submitted)
             try:
-                with explained():
-                    yield _prepared(spark, scratch)
+                with explain_spark_errors():
+                    yield _prepare(spark, scratch)
                 if archive:
                     system: Any = spark._jvm.System  # type: ignore[union-attr]  # noqa: SLF001
                     archive.classpath = system.getProperty("java.class.path")
@@ -131,7 +131,7 @@ def session(
 
 
 @contextmanager
-def interpreted(spark: Any) -> Iterator[None]:
+def without_codegen(spark: Any) -> Iterator[None]:
     """Inside of the block, *spark* plans for few rows: it interprets, and compiles nothing."""
     changed = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
     before = {name: spark.conf.get(name, None) for name in changed}
@@ -182,7 +182,7 @@ def _heap_mib() -> int:
     return max(1024, min(4096, quarter >> 20))
 
 
-def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkSession:
+def _start(settings: Mapping[str, str], log: Path, *, submitted: bool) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - optional
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -202,7 +202,7 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
     except Exception as error:
         SparkContext._gateway = None  # noqa: SLF001 - a Java process that failed is not used again
         raise NotReachableError(
-            f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_last(log) or _one_line(error)}",
+            f"Spark at {settings.get('spark.master', 'spark-submit')} did not start: {_log_tail(log) or _one_line(error)}",
             hint="is the master's address right, and does it run the same version of Spark?",
         ) from error
     if threading.current_thread() is threading.main_thread():
@@ -214,7 +214,7 @@ def _started(settings: Mapping[str, str], log: Path, *, submitted: bool) -> Spar
 
 
 @contextmanager
-def _taken_along() -> Iterator[None]:
+def _kill_children_on_error() -> Iterator[None]:
     """
     Processes that are started in the block end with it if it fails or is interrupted.
 
@@ -259,15 +259,15 @@ def _launch(conf: Any, log: Path) -> None:
         # Spark's own default is whatever `python3` is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        with log.open("wb") as output, _in_utf8():
+        with log.open("wb") as output, _utf8_locale():
             gateway = start(conf=conf, popen_kwargs={"stderr": output, "stdout": output})
     except Exception as error:
-        raise NotReachableError(f"Spark did not start: {_last(log) or _one_line(error)}", hint=HINT) from error
+        raise NotReachableError(f"Spark did not start: {_log_tail(log) or _one_line(error)}", hint=HINT) from error
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
 
 
 @contextmanager
-def _in_utf8() -> Iterator[None]:
+def _utf8_locale() -> Iterator[None]:
     """
     Processes that are started in the block read names of files as UTF-8, as Python does in any locale.
 
@@ -288,7 +288,7 @@ def _in_utf8() -> Iterator[None]:
             os.environ["LC_ALL"] = before
 
 
-def _connected(remote: str, conf: Mapping[str, str]) -> Any:
+def _connect(remote: str, conf: Mapping[str, str]) -> Any:
     try:
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - optional, with many dependencies
     except Exception as error:
@@ -311,11 +311,11 @@ def _connected(remote: str, conf: Mapping[str, str]) -> Any:
     return spark
 
 
-def _prepared(spark: Any, scratch: Path) -> Any:
+def _prepare(spark: Any, scratch: Path) -> Any:
     from vstream.audit import source  # noqa: PLC0415 - imports Spark
 
     if not is_local(spark):
-        source.ship(spark, scratch)
+        source.ship_package(spark, scratch)
     return spark
 
 
@@ -341,7 +341,7 @@ def _stop(spark: Any, *, submitted: bool) -> None:
     SparkContext._jvm = None  # noqa: SLF001
 
 
-def _last(log: Path) -> str | None:
+def _log_tail(log: Path) -> str | None:
     """The last lines of *log* that say something, on one line."""
     try:
         with log.open("rb") as file:

@@ -8,35 +8,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vstream.audit.source.cut import answers
-from vstream.audit.source.login import context_file, find
+from vstream.audit.source.cut import any_answers
+from vstream.audit.source.login import context_file, find_file
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.audit.source.values import Wanted
+    from vstream.audit.source.values import StreamRef
     from vstream.topology.model import Endpoint
 
 _FILES = ("creds", "nkey", "password_file", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
-def places(wanted: Sequence[Wanted], endpoints: Mapping[str, Endpoint], scratch: Path) -> dict[str, Access]:
+def resolve_access(wanted: Sequence[StreamRef], endpoints: Mapping[str, Endpoint], scratch: Path) -> dict[str, Access]:
     """
     What reads each place of *wanted* from this machine: the regions of *endpoints*, and the stretch cluster.
 
     That is reached from any region. The first one is taken where its streams answer, because a region may be down.
     """
-    found = {region: local(endpoint, region, scratch) for region, endpoint in endpoints.items()}
+    found = {region: local_access(endpoint, region, scratch) for region, endpoint in endpoints.items()}
     ways = list(found.values())
     for place in sorted({one.region for one in wanted} - found.keys()):
         streams = [one for one in wanted if one.region == place]
-        found[place] = next((one for one in ways if answers(streams, one)), ways[0])
+        found[place] = next((one for one in ways if any_answers(streams, one)), ways[0])
     return found
 
 
-def local(endpoint: Endpoint, region: str, scratch: Path) -> Access:
+def local_access(endpoint: Endpoint, region: str, scratch: Path) -> Access:
     """
     What reads *region* from this machine.
 
@@ -50,49 +50,49 @@ def local(endpoint: Endpoint, region: str, scratch: Path) -> Access:
         nkey=endpoint.nkey,
         user=endpoint.user,
         password_env=endpoint.password_env,
-        password_file=_kept(endpoint.password, f"{region}-password", scratch),
+        password_file=_write_secret(endpoint.password, f"{region}-password", scratch),
         token_env=endpoint.token_env,
-        token_file=_kept(endpoint.token, f"{region}-token", scratch),
+        token_file=_write_secret(endpoint.token, f"{region}-token", scratch),
         tls_ca=endpoint.tls_ca,
         tls_cert=endpoint.tls_cert,
         tls_key=endpoint.tls_key,
     )
 
 
-def shipped(spark: Any, by_region: Mapping[str, Access], scratch: Path) -> dict[str, Access]:
+def ship_to_executors(spark: Any, by_region: Mapping[str, Access], scratch: Path) -> dict[str, Access]:
     """
     What reads the same from the executors of *spark*: every file that *by_region* names is sent to them.
 
     Raises VstreamError for a file or variable that is not here.
     """
-    return {region: _shipped(spark, region, access, scratch) for region, access in by_region.items()}
+    return {region: _ship_access(spark, region, access, scratch) for region, access in by_region.items()}
 
 
-def _shipped(spark: Any, region: str, access: Access, scratch: Path) -> Access:
+def _ship_access(spark: Any, region: str, access: Access, scratch: Path) -> Access:
     changes: dict[str, Any] = {}
     for name in _FILES:
         file = getattr(access, name)
         if file:
-            changes[name] = _sent(spark, find(file), f"{region}-{name}", scratch)
+            changes[name] = _send_file(spark, find_file(file), f"{region}-{name}", scratch)
     if access.context:
-        changes["context"] = _sent(spark, context_file(access.context), f"{region}-context", scratch)
+        changes["context"] = _send_file(spark, context_file(access.context), f"{region}-context", scratch)
     for name in ("password", "token"):
         variable = getattr(access, f"{name}_env")
         if variable:
-            kept = _kept(_value(variable), f"{region}-{name}", scratch)
+            kept = _write_secret(_read_variable(variable), f"{region}-{name}", scratch)
             assert kept is not None
-            changes |= {f"{name}_env": None, f"{name}_file": _sent(spark, Path(kept), f"{region}-{name}", scratch)}
+            changes |= {f"{name}_env": None, f"{name}_file": _send_file(spark, Path(kept), f"{region}-{name}", scratch)}
     return replace(access, **changes)
 
 
-def _value(variable: str) -> str:
+def _read_variable(variable: str) -> str:
     value = os.environ.get(variable)
     if not value:
         raise VstreamError(f"the environment variable {variable} is not set", hint=f"export {variable}=…")
     return value
 
 
-def _sent(spark: Any, file: Path, name: str, scratch: Path) -> str:
+def _send_file(spark: Any, file: Path, name: str, scratch: Path) -> str:
     """Send a copy of *file* to the executors; returns the name that it has there, which is its own among all regions'."""
     copy = scratch / f"vstream-{name}"
     if file != copy:
@@ -105,7 +105,7 @@ def _sent(spark: Any, file: Path, name: str, scratch: Path) -> str:
     return copy.name
 
 
-def _kept(secret: str | None, name: str, scratch: Path) -> str | None:
+def _write_secret(secret: str | None, name: str, scratch: Path) -> str | None:
     if secret is None:
         return None
     file = scratch / f"vstream-{name}"

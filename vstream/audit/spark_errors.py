@@ -37,7 +37,7 @@ class SparkEndedError(VstreamError):
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_spark_errors() -> Iterator[None]:
     """Raise what fails in Spark inside the block as a VstreamError of one line, without Spark's stack."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped] # noqa: PLC0415 - optional
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -49,10 +49,10 @@ def explained() -> Iterator[None]:
             raise SparkEndedError(
                 "Spark's Java process has ended", hint="did it run out of memory? `--master` names a cluster"
             ) from error
-        raise VstreamError(f"the connection to Spark's Java process broke: {said(str(error))}") from error
+        raise VstreamError(f"the connection to Spark's Java process broke: {error_line(str(error))}") from error
     except (PySparkException, Py4JError) as error:
-        hint = _damaged(str(error)) if is_damage(error) else None
-        raise VstreamError(f"Spark could not do it: {said(str(error))}", hint=hint) from error
+        hint = _damage_hint(str(error)) if is_damage(error) else None
+        raise VstreamError(f"Spark could not do it: {error_line(str(error))}", hint=hint) from error
 
 
 def _is_java_running() -> bool:
@@ -76,18 +76,18 @@ def is_reading(error: VstreamError) -> bool:
     return not isinstance(cause, PySparkException | Py4JError) or OURS.search(str(cause)) is not None
 
 
-def way_out(table: str) -> str:
+def rebuild_hint(table: str) -> str:
     """What makes *table*, one that an audit kept, anew."""
     stage = _MADE_BY.get(table)
     return f"`--from {stage}` makes it again" if stage else "extract the tables again"
 
 
-def _damaged(text: str) -> str:
+def _damage_hint(text: str) -> str:
     found = _OF_TABLE.findall(text)
-    return f"a file of the table `{found[-1]}` is damaged: {way_out(found[-1])}" if found else "a file is damaged"
+    return f"a file of the table `{found[-1]}` is damaged: {rebuild_hint(found[-1])}" if found else "a file is damaged"
 
 
-def said(text: str) -> str:
+def error_line(text: str) -> str:
     """The line of an error of Spark that says what is wrong."""
     for pattern in (OURS, _SAID):
         found = pattern.findall(text)

@@ -23,19 +23,19 @@ from vstream.audit import (
     reconcile,
 )
 from vstream.audit import cut as cutting
-from vstream.audit.daemon_executor import Daemons
-from vstream.audit.local_frames import from_arrow, gathered, table
-from vstream.audit.session import interpreted
+from vstream.audit.daemon_executor import DaemonExecutor
+from vstream.audit.local_frames import collect_arrow, from_arrow, make_table
+from vstream.audit.session import without_codegen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from vstream.audit.context import Context
-    from vstream.audit.cut import Cut
+    from vstream.audit.context import AuditContext
+    from vstream.audit.cut import CutTables
     from vstream.audit.report import Report
-    from vstream.audit.table_store import Shelf
+    from vstream.audit.table_store import TableStore
 
 _HOPS = 1_000_000
 """Delays are taken from about so many messages at most."""
@@ -58,7 +58,7 @@ SUSPECTS = StructType(
 CONTESTED = StructType([StructField("virtual", StringType()), StructField("key", StringType())])
 
 
-class Stage(Enum):
+class AuditStage(Enum):
     """What is done, in this order."""
 
     EXTRACT = "extract"
@@ -69,13 +69,13 @@ class Stage(Enum):
 
 
 @dataclass(slots=True)
-class Run:
+class AuditPipeline:
     """One audit. *begin* is the first stage that is computed: tables of those before it are read from the shelf."""
 
-    shelf: Shelf
-    context: Context
-    begin: Stage = Stage.NORMALISE
-    on_stage: Callable[[Stage], None] = lambda _: None
+    store: TableStore
+    context: AuditContext
+    begin: AuditStage = AuditStage.NORMALISE
+    on_stage: Callable[[AuditStage], None] = lambda _: None
     bucket: int = reconcile.BUCKET
     here_up_to: int = _HERE
     """Messages up to which they are gone through on the driver."""
@@ -83,149 +83,174 @@ class Run:
 
     def __call__(self, messages: DataFrame, streams: DataFrame, operations: DataFrame | None = None) -> Report:
         """The report on `messages` and `streams`, and on the *operations* (`journal.JOURNAL`) of a scenario."""
-        cut = cutting.take(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
-        copies = self._stage(Stage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut))
-        self.shelf.seal()
+        cut = cutting.build_cut(streams, is_narrow=self.context.is_narrow, is_sampled=self.context.is_sampled)
+        copies = self._stage(
+            AuditStage.NORMALISE, "copies", normalise.COPIES, lambda: normalise.normalise(messages, cut)
+        )
+        self.store.seal()
         looks = self._looks(copies, cut, operations)
-        threads = Daemons(_BESIDE)
+        threads = DaemonExecutor(_BESIDE)
         if cut.messages <= self.here_up_to:
             # Each takes Spark longer to plan than to do, and planning keeps one core busy.
             looks = {name: threads.submit(look, is_small=True).result for name, look in looks.items()}
         try:
-            buckets, found = self.reconciled(copies, cut, self.shelf.files("copies"))
-            self.shelf.seal()
+            buckets, found = self.find_differences(copies, cut, self.store.files("copies"))
+            self.store.seal()
             report = self._judge(copies, cut, buckets, found, looks)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-        self.shelf.seal()
+        self.store.seal()
         return report
 
-    def reconciled(self, copies: DataFrame, cut: Cut, files: Sequence[str] | None) -> tuple[DataFrame, DataFrame]:
+    def find_differences(
+        self, copies: DataFrame, cut: CutTables, files: Sequence[str] | None
+    ) -> tuple[DataFrame, DataFrame]:
         """The buckets, and the FAULTS that messages show; *files* are those that hold `copies`, if any do."""
-        if self.begin is Stage.JUDGE:
-            return self.shelf.read("buckets", reconcile.BUCKETS), self.shelf.read("faults", classify.FAULTS)
+        if self.begin is AuditStage.JUDGE:
+            return self.store.read("buckets", reconcile.BUCKETS), self.store.read("faults", classify.FAULTS)
         known = self._stage(
-            Stage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.tracks(copies, cut), is_here=True
+            AuditStage.RECONCILE, "tracks", reconcile.TRACKS, lambda: reconcile.build_tracks(copies, cut), is_here=True
         )
         started = time.monotonic()
         folded = self._folded(copies, cut, known, files)
-        self._took(Stage.RECONCILE, started)
-        buckets = self._stage(Stage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
+        self._took(AuditStage.RECONCILE, started)
+        buckets = self._stage(AuditStage.RECONCILE, "buckets", reconcile.BUCKETS, lambda: folded.digests, is_here=True)
         backsteps = self._stage(
-            Stage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
+            AuditStage.RECONCILE, "backsteps", order.BACKSTEPS, lambda: folded.backsteps, is_here=folded.is_here
         )
         found = self._stage(
-            Stage.RECONCILE, "faults", classify.FAULTS, lambda: self._faults(copies, cut, buckets, backsteps, folded)
+            AuditStage.RECONCILE,
+            "faults",
+            classify.FAULTS,
+            lambda: self._faults(copies, cut, buckets, backsteps, folded),
         )
         return buckets, found
 
-    def _folded(self, copies: DataFrame, cut: Cut, tracks: DataFrame, files: Sequence[str] | None) -> one_pass.Folded:
+    def _folded(
+        self, copies: DataFrame, cut: CutTables, tracks: DataFrame, files: Sequence[str] | None
+    ) -> one_pass.SinglePassResult:
         """Digests and order from one pass over the rows, where that costs least."""
         if cut.messages <= self.here_up_to:
-            return one_pass.of_rows(copies, cut, tracks, size=self.bucket)
+            return one_pass.fold_rows(copies, cut, tracks, size=self.bucket)
         if one_pass.can_open(files):
-            return one_pass.of_files(files or (), copies, cut, tracks, size=self.bucket)
-        return one_pass.of_partitions(copies, cut, tracks, size=self.bucket)
+            return one_pass.fold_files(files or (), copies, cut, tracks, size=self.bucket)
+        return one_pass.fold_partitions(copies, cut, tracks, size=self.bucket)
 
     def _stage(
         self,
-        stage: Stage,
+        stage: AuditStage,
         name: str,
         schema: StructType,
         compute: Callable[[], DataFrame],
         *,
         is_here: bool = False,
     ) -> DataFrame:
-        order = list(Stage)
+        order = list(AuditStage)
         if order.index(stage) < order.index(self.begin):
-            return self.shelf.read(name, schema)
+            return self.store.read(name, schema)
         self.on_stage(stage)
         started = time.monotonic()
-        kept = self.shelf.keep(name, compute(), schema, is_here=is_here)
+        kept = self.store.keep(name, compute(), schema, is_here=is_here)
         self._took(stage, started)
         return kept
 
-    def _took(self, stage: Stage, started: float) -> None:
+    def _took(self, stage: AuditStage, started: float) -> None:
         self.seconds[stage.value] = self.seconds.get(stage.value, 0.0) + time.monotonic() - started
 
     def _faults(
-        self, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame, folded: one_pass.Folded
+        self,
+        copies: DataFrame,
+        cut: CutTables,
+        buckets: DataFrame,
+        backsteps: DataFrame,
+        folded: one_pass.SinglePassResult,
     ) -> DataFrame:
         """All FAULTS that messages show. What digests and order prove to be well is not looked at again."""
         found = self._differing(folded, copies, cut, buckets, backsteps)
         ordered = sorted(name for name, model in self.context.models.items() if model in _ONE_ORDER)
-        return found.unionByName(delays.misordered(copies, ordered)) if ordered else found
+        return found.unionByName(delays.find_misordered(copies, ordered)) if ordered else found
 
     def _differing(
-        self, folded: one_pass.Folded, copies: DataFrame, cut: Cut, buckets: DataFrame, backsteps: DataFrame
+        self,
+        folded: one_pass.SinglePassResult,
+        copies: DataFrame,
+        cut: CutTables,
+        buckets: DataFrame,
+        backsteps: DataFrame,
     ) -> DataFrame:
         """FAULTS of what was folded: few rows are judged without compiling anything for them."""
         spark = copies.sparkSession
-        with interpreted(spark):
-            differing = gathered(reconcile.suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names))
+        with without_codegen(spark):
+            differing = collect_arrow(
+                reconcile.find_suspects(buckets, backsteps, cut, size=self.bucket).select(*SUSPECTS.names)
+            )
             suspects = from_arrow(spark, differing, SUSPECTS)
-            suspects = self.shelf.keep("suspects", suspects, SUSPECTS, is_here=True)
+            suspects = self.store.keep("suspects", suspects, SUSPECTS, is_here=True)
             which = sorted(set(differing["bucket"].to_pylist()))
-            is_small = differing_messages.number(folded.buckets, differing) <= _CLOSELY
+            is_small = differing_messages.count_rows(folded.buckets, differing) <= _CLOSELY
             if is_small:
-                rows = differing_messages.rows_of(copies, suspects, which, size=self.bucket)
-                look = differing_messages.closely(rows, copies, cut, backsteps)
+                rows = differing_messages.gather_rows(copies, suspects, which, size=self.bucket)
+                look = differing_messages.select_differing(rows, copies, cut, backsteps)
             else:
-                look = differing_messages.everything(copies, which, size=self.bucket)
+                look = differing_messages.messages_near(copies, which, size=self.bucket)
             found = self._looked_into(look, copies, cut, folded, backsteps, suspects if which else None)
             if is_small:
-                found = from_arrow(spark, gathered(found.select(*classify.FAULTS.names)), classify.FAULTS)
+                found = from_arrow(spark, collect_arrow(found.select(*classify.FAULTS.names)), classify.FAULTS)
         return found
 
     def _looked_into(
         self,
-        look: differing_messages.Look,
+        look: differing_messages.DifferingMessages,
         copies: DataFrame,
-        cut: Cut,
-        folded: one_pass.Folded,
+        cut: CutTables,
+        folded: one_pass.SinglePassResult,
         backsteps: DataFrame,
         suspects: DataFrame | None,
     ) -> DataFrame:
         """FAULTS of what there is to look into. What there is not is not asked of Spark, which takes time to say so."""
-        extents = differing_messages.extents(copies.sparkSession, folded.buckets)
+        extents = differing_messages.reader_extents(copies.sparkSession, folded.buckets)
         # With streams that were read from a moment on, the oldest messages of origins are not what is gone from them.
-        found = classify.passed(extents, cut) if not cut.is_narrow else table(copies.sparkSession, [], classify.FAULTS)
+        found = (
+            classify.expired_before_read(extents, cut)
+            if not cut.is_narrow
+            else make_table(copies.sparkSession, [], classify.FAULTS)
+        )
         if suspects is not None:
-            found = found.unionByName(classify.faults(look, copies, cut, extents, suspects, size=self.bucket))
-        strange = differing_messages.strange(folded.buckets)
+            found = found.unionByName(classify.find_faults(look, copies, cut, extents, suspects, size=self.bucket))
+        strange = differing_messages.misplaced_buckets(folded.buckets)
         if {part for part, _ in strange} & {"foreign", "ahead"}:
             ahead = {bucket for part, bucket in strange if part == "ahead"}
-            found = found.unionByName(classify.misplaced(copies, cut, ahead, size=self.bucket))
+            found = found.unionByName(classify.find_misplaced(copies, cut, ahead, size=self.bucket))
         if not folded.is_in_order:
-            found = found.unionByName(classify.reordered(look.behind, backsteps))
+            found = found.unionByName(classify.find_reordered(look.behind, backsteps))
         return found
 
     def _looks(
-        self, copies: DataFrame, cut: Cut, operations: DataFrame | None
+        self, copies: DataFrame, cut: CutTables, operations: DataFrame | None
     ) -> Mapping[str, Callable[..., DataFrame]]:
         """What is found in `copies` whatever they lack: by its name, what computes a table."""
-        keep = self.shelf.keep
+        keep = self.store.keep
 
         def late() -> DataFrame:
-            hops = delays.hops(copies, cut, one_in=_one_in(_HOPS, cut))
-            return delays.delays(keep("hops", hops, delays.HOPS))
+            hops = delays.measure_hops(copies, cut, one_in=_one_in(_HOPS, cut))
+            return delays.summarize_delays(keep("hops", hops, delays.HOPS))
 
         def conflicts() -> DataFrame:
-            return keys.conflicts(copies, cut, keep("contested", keys.contested(copies), CONTESTED))
+            return keys.find_conflicts(copies, cut, keep("contested", keys.contested_keys(copies), CONTESTED))
 
         def pairs() -> DataFrame:
-            return delays.pairs(copies, one_in=_one_in(_NEIGHBOURS, cut))
+            return delays.compare_orders(copies, one_in=_one_in(_NEIGHBOURS, cut))
 
         found = {
             "conflicts": self._look("conflicts", conflicts, keys.CONFLICTS),
             "delays": self._look("delays", late, delays.DELAYS),
             "pairs": self._look("pairs", pairs, delays.PAIRS),
-            "twins": self._look("twins", lambda: keys.twins(copies, cut), keys.TWINS),
+            "twins": self._look("twins", lambda: keys.find_shared_ids(copies, cut), keys.TWINS),
         }
         if operations is not None:
             journaled = (
-                partial(client_journal.broken, operations, copies, cut),
-                partial(client_journal.answers, operations, copies),
+                partial(client_journal.find_broken_promises, operations, copies, cut),
+                partial(client_journal.count_outcomes, operations, copies),
             )
             found["broken"] = self._look("broken", journaled[0], classify.FAULTS)
             found["answers"] = self._look("answers", journaled[1], client_journal.ANSWERS)
@@ -235,33 +260,35 @@ class Run:
         def look(*, is_small: bool = False) -> DataFrame:
             rows = compute()
             if is_small:
-                rows = from_arrow(self.shelf.spark, gathered(rows.select(*schema.names)), schema)
-            return self.shelf.keep(name, rows, schema, is_here=is_small)
+                rows = from_arrow(self.store.spark, collect_arrow(rows.select(*schema.names)), schema)
+            return self.store.keep(name, rows, schema, is_here=is_small)
 
         return look
 
     def _judge(
         self,
         copies: DataFrame,
-        cut: Cut,
+        cut: CutTables,
         buckets: DataFrame,
         found: DataFrame,
         looks: Mapping[str, Callable[[], DataFrame]],
     ) -> Report:
-        self.on_stage(Stage.JUDGE)
+        self.on_stage(AuditStage.JUDGE)
         started = time.monotonic()
-        keep, windows = self.shelf.keep, self.context.windows
+        keep, windows = self.store.keep, self.context.windows
         table_of = {name: look() for name, look in looks.items()}
-        contested, hops = self.shelf.held("contested"), self.shelf.held("hops")
+        contested, hops = self.store.held("contested"), self.store.held("hops")
         evidence = judge.Evidence(
             cut=cut,
             buckets=buckets,
             faults=found.unionByName(table_of["broken"]) if "broken" in table_of else found,
-            disputes=keep("disputes", keys.disputes(copies, cut, buckets, contested), keys.DISPUTES),
+            disputes=keep("disputes", keys.find_disputes(copies, cut, buckets, contested), keys.DISPUTES),
             conflicts=table_of["conflicts"],
             twins=table_of["twins"],
             delays=table_of["delays"],
-            settling=keep("settling", delays.settling(hops, found, cut, windows), delays.SETTLING) if windows else None,
+            settling=keep("settling", delays.measure_recovery(hops, found, cut, windows), delays.SETTLING)
+            if windows
+            else None,
             pairs=table_of["pairs"],
             answers=table_of.get("answers"),
         )
@@ -273,10 +300,10 @@ class Run:
             one_in=_one_in(_HOPS, cut),
             stretch=self.context.stretch,
         )
-        self.seconds[Stage.JUDGE.value] = time.monotonic() - started
+        self.seconds[AuditStage.JUDGE.value] = time.monotonic() - started
         return replace(report, seconds=self.seconds)
 
 
-def _one_in(most: int, cut: Cut) -> int:
+def _one_in(most: int, cut: CutTables) -> int:
     """One message in so many is looked at, so that there are about *most*."""
     return max(1, cut.messages // most)

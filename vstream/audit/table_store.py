@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from vstream.audit import inventory
-from vstream.audit.frames import checked
-from vstream.audit.spark_errors import way_out
+from vstream.audit.frames import read_checked
+from vstream.audit.spark_errors import rebuild_hint
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Shelf:
+class TableStore:
     """
     Where tables of an audit are kept: below *uri*, which any Spark file system can be, or in Spark's memory.
 
@@ -77,17 +77,17 @@ class Shelf:
 
     def read(self, name: str, schema: StructType) -> DataFrame:
         """The table *name* as an earlier audit kept it, all of it. Raises VstreamError if it is not there."""
-        rows = checked(self.spark, f"{self._reads}/{name}", schema)
+        rows = read_checked(self.spark, f"{self._reads}/{name}", schema)
         if self._known is None:
-            self._known = inventory.known(self.spark, self._reads) if self._reads is not None else {}
+            self._known = inventory.known_files(self.spark, self._reads) if self._reads is not None else {}
         if name not in self._known:
             raise VstreamError(
                 f"the table `{self._reads}/{name}` is not among its `files`: the audit was ended, or that is damaged",
-                hint=way_out(name),
+                hint=rebuild_hint(name),
             )
         if _files(rows) != self._known[name]:
             raise VstreamError(
-                f"the table `{self._reads}/{name}` has other files than were written", hint=way_out(name)
+                f"the table `{self._reads}/{name}` has other files than were written", hint=rebuild_hint(name)
             )
         if self._virtuals and "virtual" in schema.names:
             rows = rows.where(F.col("virtual").isin(self._virtuals))

@@ -25,11 +25,11 @@ def digest(payload: bytes) -> str:
     return xxh64_hexdigest(payload, _SEED)
 
 
-def signed(text: str) -> int:
+def to_signed_int64(text: str) -> int:
     """A digest in hexadecimal as the signed number that it is in tables."""
     return (int(text, 16) ^ _SIGN) - _SIGN
 
 
-def packed(payloads: Iterable[bytes]) -> bytes:
+def digest_all(payloads: Iterable[bytes]) -> bytes:
     """The digests of *payloads*, eight bytes each, big-endian."""
     return b"".join(map(xxh64_digest, payloads, repeat(_SEED)))

@@ -22,7 +22,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 """Of a payload, see `vstream.capture.digest`."""
 
 
-def identity(payload: bytes) -> str | None:
+def message_identity(payload: bytes) -> str | None:
     """The identity that a payload begins with, of three parts; None for one that no workload has published."""
     head, separator, _ = payload.partition(b" ")
     return head.decode("ascii", "replace") if separator and head.count(b"/") == 2 else None  # noqa: PLR2004

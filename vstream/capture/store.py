@@ -35,7 +35,7 @@ _CHUNK = 256 * 1024
 _Record = TypeVar("_Record", Operation, Delivery, Stored, Sample, Fault, Window, Manifest)
 
 
-class Lines(Generic[_Record]):
+class RecordWriter(Generic[_Record]):
     """Appends records to one file. What was written before a crash can be read: only the last line may be cut."""
 
     def __init__(self, path: Path, kind: type[_Record]) -> None:

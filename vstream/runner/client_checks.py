@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.digest import digest
-from vstream.capture.records import Kind, Operation, Outcome, identity
+from vstream.capture.records import Kind, Operation, Outcome, message_identity
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.direct import api_error, last_by_subject, next_by_subject
@@ -154,7 +154,7 @@ class OperationChecks:
         if message is None:
             return _Result()
         stream = naming.qualify_answer(message.stream, self._target.read)
-        return _Result(stream=stream, seq=message.seq, id=identity(message.data))
+        return _Result(stream=stream, seq=message.seq, id=message_identity(message.data))
 
     async def _message_get(self) -> _Result:
         subject = f"{_API}.STREAM.MSG.GET.{self._target.stream}"
@@ -177,7 +177,7 @@ class OperationChecks:
 
     @staticmethod
     def _delivered(reply: Reply, stream: str | None = None) -> _Result:
-        return _Result(stream=stream, id=identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
+        return _Result(stream=stream, id=message_identity(reply.data), seq=AckSubject.parse(reply.reply).seq, count=1)
 
     async def _next(self, stream: str, consumer: str) -> Reply | None:
         """The next message of *consumer* on *stream*; None: it has none. Raises VstreamError."""

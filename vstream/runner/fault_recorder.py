@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import Fault, FaultOutcome
-from vstream.capture.store import Lines
+from vstream.capture.store import RecordWriter
 from vstream.chaos import inject as drill
 from vstream.chaos import rolling_restart
 from vstream.chaos import target_servers as sites
@@ -57,7 +57,7 @@ class FaultRecorder:
         self, staged: Environment, capture: Capture, now: Callable[[], int], on_event: Callable[[Event], None]
     ) -> None:
         self._staged = staged
-        self._lines = Lines(capture.faults_file, Fault)
+        self._lines = RecordWriter(capture.faults_file, Fault)
         self._now = now
         self._on_event = on_event
         self._open: dict[str, _Open] = {}

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.digest import digest
-from vstream.capture.records import CapturedStream, Stored, identity
-from vstream.capture.store import Lines
+from vstream.capture.records import CapturedStream, Stored, message_identity
+from vstream.capture.store import RecordWriter
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.read_stream import read_messages
@@ -59,7 +59,7 @@ async def _once(connection: ReconnectingConnection, name: str, capture: Capture,
     file = capture.stream_file(name)
     file.unlink(missing_ok=True)
     count = last = 0
-    lines = Lines(file, Stored)
+    lines = RecordWriter(file, Stored)
     try:
         before = await _state(connection, name)
         if before["messages"]:
@@ -92,7 +92,7 @@ def _stored(message: StoredMessage, streams: Sequence[str], taker: str) -> Store
         seq=message.seq,
         time=message.time,
         subject=message.subject,
-        id=identity(message.data),
+        id=message_identity(message.data),
         msg_id=message.headers.get(MSG_ID),
         source=message.headers.get(STREAM_SOURCE),
         origin=origin,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from pydantic import ValidationError
 
 from vstream.capture.records import Operation, Sample, Window
-from vstream.capture.store import Capture, Lines
+from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream.reconnecting import ReconnectingConnection, open_reconnecting
 from vstream.lab import lab
@@ -120,12 +120,12 @@ class _Run:
         self._manifest = manifest.ManifestWriter(
             capture, scenario, topology, wall=time.time_ns(), started=datetime.now(UTC)
         )
-        self._windows = Lines(capture.windows_file, Window)
+        self._windows = RecordWriter(capture.windows_file, Window)
         self._workers: Workers | None = None
         self._sampler: WorkerProcess | None = None
         self._faults: FaultRecorder | None = None
         self._connections: dict[str, ReconnectingConnection] = {}
-        self._tried: dict[str, Lines[Operation]] = {}
+        self._tried: dict[str, RecordWriter[Operation]] = {}
         self._load = 0
         self._said = ""
 
@@ -254,7 +254,7 @@ class _Run:
         for target, operations in zip(targets, await asyncio.gather(*(one.run() for one in trials)), strict=True):
             if target.region not in self._tried:
                 file = self._capture.operations_file(f"{target.region}.try")
-                self._tried[target.region] = Lines(file, Operation)
+                self._tried[target.region] = RecordWriter(file, Operation)
             for operation in operations:
                 self._tried[target.region].write(operation)
             self._tried[target.region].flush()
@@ -333,6 +333,6 @@ class _Run:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     @staticmethod
-    def _close(*files: Lines[Window] | Lines[Operation] | Lines[Sample]) -> None:
+    def _close(*files: RecordWriter[Window] | RecordWriter[Operation] | RecordWriter[Sample]) -> None:
         for file in files:
             file.close()

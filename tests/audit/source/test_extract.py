@@ -19,7 +19,7 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
 from vstream.audit.source import bypull, cut
 from vstream.audit.source.client import connect
-from vstream.audit.source.reading import read
+from vstream.audit.source.reading import read_range
 from vstream.audit.source.values import (
     ABSENT,
     CONSUMER,
@@ -27,15 +27,15 @@ from vstream.audit.source.values import (
     PATHS,
     SNAPSHOT,
     Access,
-    Cut,
-    Plan,
-    Range,
-    Wanted,
-    decode,
-    encode,
-    ranges,
+    ReadPlan,
+    ReadTask,
+    StreamCut,
+    StreamRef,
+    decode_plan,
+    encode_plan,
+    split_tasks,
 )
-from vstream.capture.digest import digest, signed
+from vstream.capture.digest import digest, to_signed_int64
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]
@@ -66,12 +66,12 @@ def some(count: int, seed: int = 0) -> list[tuple[str, bytes, dict[str, str] | N
     ]
 
 
-def wanted(*streams: str) -> list[Wanted]:
-    return [Wanted(stream=one, region="", virtual=one, role="read") for one in streams]
+def wanted(*streams: str) -> list[StreamRef]:
+    return [StreamRef(stream=one, region="", virtual=one, role="read") for one in streams]
 
 
-def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> Cut:
-    found = cut.take(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
+def cut_of(server: JetStreamServer, stream: str, path: str | None = None) -> StreamCut:
+    found = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=path)[0]
     assert found.error is None, found.error
     return found
 
@@ -81,13 +81,13 @@ def rows(
 ) -> list[dict[str, Any]]:
     one = cut_of(server, stream, path)
     access = {"": Access(servers=(server.url,), timeout=5)}
-    jobs = ranges([one], access, rows=max(1, one.messages // pieces), subjects=subjects)
+    jobs = split_tasks([one], access, rows=max(1, one.messages // pieces), subjects=subjects)
     return [row for job in jobs for row in rows_of(job)]
 
 
-def rows_of(job: Range) -> list[dict[str, Any]]:
+def rows_of(job: ReadTask) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for batch in read(job, SCHEMA):
+    for batch in read_range(job, SCHEMA):
         found += batch.to_pylist()
     return found
 
@@ -112,7 +112,7 @@ def reference(server: JetStreamServer, stream: str) -> list[dict[str, Any]]:
                     "msg_id": headers.get("Nats-Msg-Id"),
                     "source": headers.get("Nats-Stream-Source"),
                     "size": len(message.data),
-                    "digest": signed(digest(message.data)),
+                    "digest": to_signed_int64(digest(message.data)),
                     "payload": message.data,
                 }
             )
@@ -145,14 +145,14 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
             assert len(expected) == 400
             assert rows(server, stream, CONSUMER) == expected
             if version.startswith("2.10"):
-                found = cut.take(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
+                found = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=DIRECT)[0]
                 assert found.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
             if version == "2.15.1":
                 assert rows(server, stream, SNAPSHOT) == expected
             else:
-                refused = cut.take(wanted(stream), {"": Access(servers=(server.url,))}, path=SNAPSHOT)[0].error
+                refused = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=SNAPSHOT)[0].error
                 assert refused is not None
                 assert refused.startswith(f"a snapshot of nats-server {version} is a copy of its files")
         sources = cut_of(server, "bar").sources
@@ -191,7 +191,7 @@ def test_empty_and_emptied_streams_have_no_rows(server: JetStreamServer, path: s
     server.api("STREAM.PURGE.bar")
     assert rows(server, "bar", path) == []
     # What was there when the cut was made, and is not any more.
-    jobs = ranges([before], {"": Access(servers=(server.url,), timeout=5)}, rows=2)
+    jobs = split_tasks([before], {"": Access(servers=(server.url,), timeout=5)}, rows=2)
     assert len(jobs) == (1 if path == SNAPSHOT else 3)
     assert [rows_of(job) for job in jobs] == [[]] * len(jobs)
 
@@ -201,7 +201,7 @@ def test_nothing_behind_the_cut_is_read(server: JetStreamServer, path: str) -> N
     fill(server, "foo", some(50))
     before = cut_of(server, "foo", path)
     fill(server, "foo", some(500, seed=1))
-    jobs = ranges([before], {"": Access(servers=(server.url,))}, rows=20)
+    jobs = split_tasks([before], {"": Access(servers=(server.url,))}, rows=20)
     assert [row["seq"] for job in jobs for row in rows_of(job)] == list(range(1, 51))
 
 
@@ -222,7 +222,7 @@ def test_servers_are_not_asked_for_what_is_behind_a_range(server: JetStreamServe
     much: list[int] = []
     with relay(server.port, much.append) as port:
         there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        jobs = ranges([cut_of(server, "foo", path)], {"": there}, rows=1_000)
+        jobs = split_tasks([cut_of(server, "foo", path)], {"": there}, rows=1_000)
         assert [row["seq"] for row in rows_of(jobs[3])] == list(range(3_001, 4_001))
     assert not much, "more than a MiB for a thousand messages of 200 bytes"
 
@@ -236,7 +236,7 @@ def test_a_connection_that_never_lasts_leads_on(server: JetStreamServer, path: s
 
     with relay(server.port, cut_it) as port:
         there = Access(servers=(f"nats://127.0.0.1:{port}",), timeout=5)
-        job = ranges([cut_of(server, "foo", path)], {"": there}, rows=10**6)[0]
+        job = split_tasks([cut_of(server, "foo", path)], {"": there}, rows=10**6)[0]
         assert [row["seq"] for row in rows_of(job)] == list(range(1, 12_001))
 
 
@@ -247,10 +247,10 @@ def test_large_messages_are_read_and_handed_on_a_few_at_a_time(tmp_path: Path, p
     try:
         payload = random.Random(0).randbytes(4_000_000)
         fill(server, "foo", [("foo.x", payload, None)] * 30, storage="file")
-        job = ranges([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
-        batches = list(read(job, SCHEMA))
+        job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
+        batches = list(read_range(job, SCHEMA))
         assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(1, 31))
-        assert {one for batch in batches for one in batch["digest"].to_pylist()} == {signed(digest(payload))}
+        assert {one for batch in batches for one in batch["digest"].to_pylist()} == {to_signed_int64(digest(payload))}
         assert all(batch.num_rows < 20 for batch in batches)
     finally:
         server.stop()
@@ -270,7 +270,7 @@ def test_only_the_subjects_that_are_wanted_are_read(
 def test_consumers_are_removed_also_when_nobody_reads_to_the_end(server: JetStreamServer) -> None:
     fill(server, "foo", [("foo.a", b"x" * 100, None)] * (2 * bypull.ROWS))
     one = cut_of(server, "foo")
-    reading = read(ranges([one], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
+    reading = read_range(split_tasks([one], {"": Access(servers=(server.url,))}, rows=10**6)[0], SCHEMA)
     assert next(reading).num_rows >= bypull.ROWS
     assert [name.startswith(bypull.PREFIX) for name in server.api("CONSUMER.NAMES.foo")["consumers"]] == [True]
     reading.close()  # type: ignore[attr-defined]  # a generator
@@ -289,8 +289,8 @@ def test_a_server_that_dies_and_returns_costs_no_message_and_doubles_none(
     server.start()
     try:
         fill(server, "foo", [("foo.a", b"%d" % count + b"x" * 300, None) for count in range(40_000)], storage="file")
-        job = ranges([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
-        reading = read(job, SCHEMA)
+        job = split_tasks([cut_of(server, "foo", path)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
+        reading = read_range(job, SCHEMA)
         seqs = next(reading)["seq"].to_pylist()
         server.stop(number)
         # The reader may have all it needs without the server, so its start is waited for here.
@@ -316,7 +316,7 @@ def test_a_stream_that_reading_would_empty_is_read_without_a_consumer(server: Je
     assert cut_of(server, "foo").path == DIRECT
     assert len(rows(server, "foo")) == 30
     assert server.api("STREAM.INFO.foo")["state"]["messages"] == 30
-    refused = cut.take(wanted("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
+    refused = cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,))}, path=CONSUMER)[0]
     assert refused.error == f"reading by a consumer would remove messages: its retention is {retention}"
 
 
@@ -331,13 +331,13 @@ def test_a_mirror_that_answers_for_a_stream_does_not_stand_in_for_it(server: Jet
 def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
     fill(server, "foo", some(3), allow_direct=False, max_msgs_per_subject=-1)
     access = {"": Access(servers=(server.url,), timeout=2)}
-    assert cut.take(wanted("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
-    assert cut.take(wanted("missing"), access)[0].error == ABSENT
-    job = replace(ranges([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
+    assert cut.take_cuts(wanted("foo"), access, path=DIRECT)[0].error == "its allow_direct is off"
+    assert cut.take_cuts(wanted("missing"), access)[0].error == ABSENT
+    job = replace(split_tasks([cut_of(server, "foo")], access, rows=10)[0], path=DIRECT)
     with pytest.raises(NoRespondersError, match="no copy of stream `foo` answers Direct Get"):
         rows_of(job)
     server.stop()
-    gone = cut.take(wanted("foo"), access)[0]
+    gone = cut.take_cuts(wanted("foo"), access)[0]
     assert gone.error is not None
     assert "no server can be reached" in gone.error
     with pytest.raises(NotReachableError, match="stream `foo` in region `` cannot be read beyond 0 up to 3"):
@@ -347,9 +347,11 @@ def test_what_cannot_be_read_says_why(server: JetStreamServer) -> None:
 def test_the_cut_of_write_streams_comes_first(server: JetStreamServer) -> None:
     fill(server, "w", [])
     fill(server, "r", [])
-    streams = [Wanted(stream=name, region="", virtual="v", role=role) for name, role in (("r", "read"), ("w", "write"))]
-    read_cut, write_cut = cut.take(streams, {"": Access(servers=(server.url,))})
-    assert (read_cut.wanted, write_cut.wanted) == tuple(streams)
+    streams = [
+        StreamRef(stream=name, region="", virtual="v", role=role) for name, role in (("r", "read"), ("w", "write"))
+    ]
+    read_cut, write_cut = cut.take_cuts(streams, {"": Access(servers=(server.url,))})
+    assert (read_cut.stream_ref, write_cut.stream_ref) == tuple(streams)
     assert write_cut.cut_at_ns < read_cut.cut_at_ns
 
 
@@ -368,14 +370,16 @@ def test_a_moment_becomes_the_sequence_that_was_stored_then(server: JetStreamSer
 def test_a_plan_travels_as_text(server: JetStreamServer) -> None:
     fill(server, "foo", some(5), subject_transform={"src": "foo.>", "dest": "bar.>"}, max_age=10**12)
     access = {"": Access(servers=(server.url,), user="a", timeout=3)}
-    plan = Plan(access=access, cuts=tuple(cut.take(wanted("foo", "missing"), {"": Access(servers=(server.url,))})))
-    assert decode(encode(plan)) == plan
+    plan = ReadPlan(
+        access=access, cuts=tuple(cut.take_cuts(wanted("foo", "missing"), {"": Access(servers=(server.url,))}))
+    )
+    assert decode_plan(encode_plan(plan)) == plan
     assert plan.cuts[0].limits == {"max_age": 10**12, "duplicate_window": 120 * 10**9}
     assert plan.cuts[0].transform == ("foo.>", "bar.>")
 
 
 def test_an_unknown_path_of_a_secret_is_said(server: JetStreamServer) -> None:
     with pytest.raises(VstreamError, match="the environment variable NOT_THERE is not set"):
-        cut.take(wanted("foo"), {"": Access(servers=(server.url,), user="a", password_env="NOT_THERE")})
+        cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), user="a", password_env="NOT_THERE")})
     with pytest.raises(VstreamError, match="the file /not/there is not on the machine that reads"):
-        cut.take(wanted("foo"), {"": Access(servers=(server.url,), creds="/not/there")})
+        cut.take_cuts(wanted("foo"), {"": Access(servers=(server.url,), creds="/not/there")})

@@ -15,18 +15,20 @@ from tests.support.jetstream import JetStreamServer, fill
 from tests.support.ports import free_port
 from vstream.audit.source import bysnapshot, cut, datasource, reading
 from vstream.audit.source.client import Client
-from vstream.audit.source.datasource import narrowed
+from vstream.audit.source.datasource import narrow_cut
 from vstream.audit.source.pushdown import Bounds
-from vstream.audit.source.reading import read
+from vstream.audit.source.reading import read_range
 from vstream.audit.source.s2 import DamagedError
-from vstream.audit.source.values import CONSUMER, SNAPSHOT, Access, Range, ranges
+from vstream.audit.source.values import CONSUMER, SNAPSHOT, Access, ReadTask, split_tasks
 from vstream.errors import NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]
 
 
-def job_of(server: JetStreamServer, stream: str) -> Range:
-    return ranges([cut_of(server, stream, SNAPSHOT)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[0]
+def job_of(server: JetStreamServer, stream: str) -> ReadTask:
+    return split_tasks([cut_of(server, stream, SNAPSHOT)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[
+        0
+    ]
 
 
 def test_every_kind_of_deletion_and_of_stream_gives_the_rows_that_a_consumer_has(server: JetStreamServer) -> None:
@@ -55,7 +57,7 @@ def test_every_kind_of_deletion_and_of_stream_gives_the_rows_that_a_consumer_has
     # Neither a consumer nor Direct Get can read this one.
     fill(server, "work", [], retention="workqueue", allow_direct=False)
     fill(server, "work", [("work.a", b"x", None)] * 30)
-    found = cut.take(wanted("work"), {"": Access(servers=(server.url,))})[0]
+    found = cut.take_cuts(wanted("work"), {"": Access(servers=(server.url,))})[0]
     assert found.error is not None
     assert found.path is None
     assert [row["seq"] for row in rows(server, "work", SNAPSHOT)] == list(range(1, 31))
@@ -70,7 +72,7 @@ def test_a_part_of_a_stream(server: JetStreamServer, monkeypatch: pytest.MonkeyP
     access = Access(servers=(server.url,))
     # Another connection has published what comes behind it, later.
     bounds = Bounds(last=150, since_ns=(expected[99]["time_ns"] + expected[100]["time_ns"]) // 2)
-    jobs = ranges([narrowed(cut_of(server, "foo", SNAPSHOT), access, bounds)], {"": access}, rows=10)
+    jobs = split_tasks([narrow_cut(cut_of(server, "foo", SNAPSHOT), access, bounds)], {"": access}, rows=10)
     assert [rows_of(job) for job in jobs] == [expected[100:150]]
 
 
@@ -81,7 +83,7 @@ def test_a_stream_that_is_written_to_and_emptied_meanwhile_is_read_up_to_its_cut
     job = job_of(server, "foo")
     with ThreadPoolExecutor() as other:
         writing = other.submit(fill, server, "foo", [("foo.b", b"x", None)] * 5_000)
-        seqs = [seq for batch in read(job, SCHEMA) for seq in batch["seq"].to_pylist()]
+        seqs = [seq for batch in read_range(job, SCHEMA) for seq in batch["seq"].to_pylist()]
         writing.result()
     # Each new message has removed the oldest one, whether that was read by then or not.
     assert seqs == sorted(set(seqs))
@@ -121,7 +123,7 @@ def test_what_is_damaged_or_cut_short_ends_in_an_error(
     monkeypatch.setattr(reading, "ATTEMPTS", 1)
 
     def changed(change: Callable[[list[bytes]], list[bytes]]) -> None:
-        def chunks(client: Client, job: Range) -> Iterator[bytes]:
+        def chunks(client: Client, job: ReadTask) -> Iterator[bytes]:
             return iter(change(list(real(client, job))))
 
         monkeypatch.setattr(bysnapshot, "_chunks", chunks)
@@ -166,9 +168,9 @@ def test_who_may_not_ask_or_acknowledge_is_told(tmp_path: Path, monkeypatch: pyt
         found: dict[str, object] = {}
         for name in users:
             mine = Access(servers=(server.url,), user=name, password_file=str(tmp_path / "secret"), timeout=5)
-            one = cut.take(wanted("foo"), {"": mine}, path=SNAPSHOT)
+            one = cut.take_cuts(wanted("foo"), {"": mine}, path=SNAPSHOT)
             try:
-                found[name] = len(rows_of(ranges(one, {"": mine}, rows=10**6)[0]))
+                found[name] = len(rows_of(split_tasks(one, {"": mine}, rows=10**6)[0]))
             except NotReachableError as error:
                 found[name] = error.message
         assert found["both"] == 40

@@ -13,8 +13,8 @@ from nacl.signing import SigningKey
 from tests.support.jetstream import JetStreamServer
 from tests.support.paths import TESTS
 from tests.support.ports import free_port
-from vstream.audit.source.client import api, connect
-from vstream.audit.source.login import login
+from vstream.audit.source.client import api_request, connect
+from vstream.audit.source.login import load_login
 from vstream.audit.source.values import Access
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
@@ -36,7 +36,7 @@ USER = 20 << 3
 
 def works(server: JetStreamServer, access: Access) -> bool:
     with connect(access) as client:
-        return "memory" in api(client, access, "INFO")
+        return "memory" in api_request(client, access, "INFO")
 
 
 async def is_let_in(endpoint: Endpoint) -> bool:
@@ -109,13 +109,13 @@ def test_a_credentials_file_has_a_jwt_and_a_seed(tmp_path: Path) -> None:
     file.write_text(
         "\n\n*** IMPORTANT ***\n\n".join(f"-----BEGIN {n}-----\n{v}\n------END {n}------\n" for n, v in parts)
     )
-    said = login(Access(servers=("nats://a",), creds=str(file))).options("nonce")
+    said = load_login(Access(servers=("nats://a",), creds=str(file))).options("nonce")
     assert said["jwt"] == "eyJ0.eyJq.c2ln"
     signature = base64.urlsafe_b64decode(said["sig"] + "==")
     SigningKey(base64.b32decode(seed + "======")[2:34]).verify_key.verify(b"nonce", signature)
     file.write_text("nothing")
     with pytest.raises(VstreamError, match="is no credentials file"):
-        login(Access(servers=("nats://a",), creds=str(file)))
+        load_login(Access(servers=("nats://a",), creds=str(file)))
 
 
 def test_tls_is_checked(tmp_path: Path) -> None:

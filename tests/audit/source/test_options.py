@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from vstream.audit.source.options import ROWS, parse
-from vstream.audit.source.pushdown import Bounds, push
+from vstream.audit.source.options import ROWS, parse_options
+from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.values import Access
 from vstream.errors import VstreamError
 
@@ -27,19 +27,22 @@ GIVEN = {"servers": "nats://a:4222, b", "stream": "foo, bar"}
 
 
 def test_what_is_not_given_has_a_default() -> None:
-    found = parse(GIVEN)
+    found = parse_options(GIVEN)
     assert found.access == Access(servers=("nats://a:4222", "b"))
-    assert [(one.stream, one.virtual, one.region) for one in found.wanted] == [("foo", "foo", ""), ("bar", "bar", "")]
+    assert [(one.stream, one.virtual, one.region) for one in found.stream_ref] == [
+        ("foo", "foo", ""),
+        ("bar", "bar", ""),
+    ]
     assert (found.path, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
 
 
 def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
-    found = parse(
+    found = parse_options(
         GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "path": "auto", "until": "2026-11-20T17:00:00.5"}
     )
     assert (found.rows_per_task, found.payload, found.path) == (1000, True, None)
     assert found.until_ns == int(datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()) * 10**9 + 500_000_000
-    assert parse(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
+    assert parse_options(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
 )
 def test_what_cannot_be_is_said(given: dict[str, str], said: str) -> None:
     with pytest.raises(VstreamError, match=said):
-        parse(GIVEN | given)
+        parse_options(GIVEN | given)
 
 
 MOMENT = datetime(2026, 11, 20, 17, 0, 0, 250_000, tzinfo=UTC)
@@ -86,12 +89,12 @@ SEQ, TIME, SUBJECT = ("seq",), ("time",), ("subject",)
     ],
 )
 def test_what_a_filter_leaves(condition: Filter, left: Bounds, is_exact: Any) -> None:
-    assert push([condition], Bounds()) == (left, [] if is_exact else [condition])
+    assert push_filters([condition], Bounds()) == (left, [] if is_exact else [condition])
 
 
 def test_filters_narrow_what_options_have_left() -> None:
     before = Bounds(first=5, last=100, subjects=("a.>",), streams=frozenset({"x", "y"}))
-    found, rest = push(
+    found, rest = push_filters(
         [GreaterThan(SEQ, 1), LessThan(SEQ, 50), EqualTo(("stream",), "y"), EqualTo(SUBJECT, "b")], before
     )
     assert found == Bounds(first=5, last=49, subjects=("a.>",), streams=frozenset({"y"}))

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vstream.audit.source import bysnapshot, s2
-from vstream.audit.source.client import Again
-from vstream.audit.source.columns import Columns
+from vstream.audit.source.client import RetryableError
+from vstream.audit.source.columns import MessageColumns
 from vstream.audit.source.crc32c import crc32c
-from vstream.audit.source.cut import choose
+from vstream.audit.source.cut import choose_path
 from vstream.audit.source.datasource import COLUMNS, JetStreamStreamReader
 from vstream.audit.source.natsarc import MAGIC, Archive, DamagedArchiveError
-from vstream.audit.source.options import parse
-from vstream.audit.source.values import DIRECT, SNAPSHOT, Access, Range, Wanted
+from vstream.audit.source.options import parse_options
+from vstream.audit.source.values import DIRECT, SNAPSHOT, Access, ReadTask, StreamRef
 from vstream.errors import VstreamError
 
 NAME = b"\xff\x06\x00\x00S2sTwO"
@@ -131,7 +131,7 @@ def test_a_damaged_block_is_refused_or_as_it_was(elements: list[tuple[Any, Any, 
     stream = bytearray(NAME + framed(1, held, held) + framed(0, *encoded([("literal", b"x" * 200, 0)])))
     before = b"".join(s2.content([bytes(stream)]))
     stream[place % len(stream)] ^= 1 << place % 8
-    with suppress(s2.DamagedError, Again):
+    with suppress(s2.DamagedError, RetryableError):
         assert b"".join(s2.content(in_pieces(bytes(stream), place))) == before
     damaged = bytearray(block)
     damaged[place % len(damaged)] ^= 1 << place % 8
@@ -165,7 +165,7 @@ def test_what_may_be_skipped_is_and_an_end_within_a_block_is_none() -> None:
     stream = NAME + b"\xfe\x03\x00\x00abc" + framed(1, b"one", b"one") + NAME + framed(1, b"two", b"two")
     assert list(s2.content(in_pieces(stream))) == [b"one", b"two"]
     for end in range(len(stream) - 1, len(stream) - 10, -1):
-        with pytest.raises(Again, match="ends too early"):
+        with pytest.raises(RetryableError, match="ends too early"):
             list(s2.content([stream[:end]]))
 
 
@@ -211,7 +211,7 @@ def archived(messages: list[tuple[int, int, str, bytes, bytes]]) -> tuple[bytes,
 
 
 def rows_of(archive: Archive) -> list[dict[str, Any]]:
-    like = Columns(wants_digest=False, wants_headers=True, wants_payload=True)
+    like = MessageColumns(wants_digest=False, wants_headers=True, wants_payload=True)
     return [row for _, found in archive.read() for row in found.block(like).to_pylist()]
 
 
@@ -222,7 +222,7 @@ def test_an_archive_holds_its_messages(messages: list[tuple[int, int, str, bytes
     assert rows_of(archive) == rows
     assert archive.is_whole
     # Without its end it is none, wherever it stops.
-    with pytest.raises(Again, match="ends too early"):
+    with pytest.raises(RetryableError, match="ends too early"):
         rows_of(Archive(in_pieces(data[: seed % len(data)], seed)))
 
 
@@ -266,9 +266,9 @@ def parts_of(monkeypatch: pytest.MonkeyPatch, data: bytes, *, last: int, deleted
     """The sequences that are read up to *last* of an archive of these bytes, of whose stream so much has gone since."""
     monkeypatch.setattr(bysnapshot, "_chunks", lambda *_: iter([NAME + framed(1, data, data)]))
     monkeypatch.setattr(bysnapshot, "_deleted_since", lambda *_: deleted_since)
-    wanted = Wanted(stream="foo", region="", virtual="foo", role="")
-    job = Range(wanted=wanted, access=Access(), path=SNAPSHOT, first=1, last=last, mean_size=1)
-    return [one["seq"].to_pylist() for one in bysnapshot.parts(None, job, 1, Columns())]  # type: ignore[arg-type]
+    wanted = StreamRef(stream="foo", region="", virtual="foo", role="")
+    job = ReadTask(stream_ref=wanted, access=Access(), path=SNAPSHOT, first=1, last=last, mean_size=1)
+    return [one["seq"].to_pylist() for one in bysnapshot.parts(None, job, 1, MessageColumns())]  # type: ignore[arg-type]
 
 
 def test_as_many_messages_have_to_come_as_the_stream_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,30 +277,30 @@ def test_as_many_messages_have_to_come_as_the_stream_had(monkeypatch: pytest.Mon
     assert parts_of(monkeypatch, MAGIC + STATE + ONE + TWO + end, last=1) == [[1]]
     said = "holds 1 messages, which are not as many as the stream has"
     for data in (ONE + end, TWO, TWO + end):
-        with pytest.raises(Again, match=said):
+        with pytest.raises(RetryableError, match=said):
             parts_of(monkeypatch, MAGIC + STATE + data, last=2)
         assert parts_of(monkeypatch, MAGIC + STATE + data, last=2, deleted_since=1) in ([[1]], [[2]])
     fewer = entry(b"state.json", 5, 0, b"", b'{"first_seq": 1, "last_seq": 2, "messages": 1}')
     assert parts_of(monkeypatch, MAGIC + fewer + ONE + end, last=2) == [[1]]
-    with pytest.raises(Again, match="holds 2 messages, which are not as many"):
+    with pytest.raises(RetryableError, match="holds 2 messages, which are not as many"):
         parts_of(monkeypatch, MAGIC + fewer + ONE + TWO + end, last=2, deleted_since=9)
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
 def test_a_snapshot_is_read_where_servers_send_archives_and_only_where_it_is_asked_for(storage: str) -> None:
     config = {"retention": "workqueue", "storage": storage}
-    assert choose(config, "2.15.1", SNAPSHOT, has_leader=False, is_hidden=False) == (SNAPSHOT, None)
+    assert choose_path(config, "2.15.1", SNAPSHOT, has_leader=False, is_hidden=False) == (SNAPSHOT, None)
     hidden = "a snapshot is not read out of an account or a domain of its own"
-    assert choose(config, "2.15.1", SNAPSHOT, has_leader=True, is_hidden=True) == (None, hidden)
-    path, why = choose(config, "2.14.6", SNAPSHOT, has_leader=True, is_hidden=False)
+    assert choose_path(config, "2.15.1", SNAPSHOT, has_leader=True, is_hidden=True) == (None, hidden)
+    path, why = choose_path(config, "2.14.6", SNAPSHOT, has_leader=True, is_hidden=False)
     assert path is None
     assert why is not None
     assert "2.14.6 is a copy of its files" in why
-    assert choose(config, "2.15.1", None, has_leader=True, is_hidden=False)[0] is None
-    assert choose({"allow_direct": True}, "2.15.1", None, has_leader=False, is_hidden=False) == (DIRECT, None)
+    assert choose_path(config, "2.15.1", None, has_leader=True, is_hidden=False)[0] is None
+    assert choose_path({"allow_direct": True}, "2.15.1", None, has_leader=False, is_hidden=False) == (DIRECT, None)
 
 
 def test_a_streaming_query_reads_no_snapshots() -> None:
-    options = parse({"servers": "nats://127.0.0.1:1", "stream": "foo", "path": SNAPSHOT})
+    options = parse_options({"servers": "nats://127.0.0.1:1", "stream": "foo", "path": SNAPSHOT})
     with pytest.raises(VstreamError, match="a streaming query reads no snapshots"):
         JetStreamStreamReader(COLUMNS, options)

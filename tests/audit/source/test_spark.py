@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.relay import relay
-from vstream.audit.source import archive
+from vstream.audit.source import write_archive
 from vstream.audit.source.values import Access
-from vstream.capture.digest import digest, signed
+from vstream.capture.digest import digest, to_signed_int64
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 PASSWORD = "correct horse battery staple"
@@ -95,7 +95,9 @@ def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: Jet
     fill(server, "foo", [("foo.x", one, None) for one in payloads])
     found = frame(spark, server, path=path, payload=True).selectExpr("seq", "digest", "xxhash64(payload) as theirs")
     rows = sorted(tuple(one) for one in found.collect())
-    assert rows == [(seq, one, one) for seq, one in enumerate([signed(digest(payload)) for payload in payloads], 1)]
+    assert rows == [
+        (seq, one, one) for seq, one in enumerate([to_signed_int64(digest(payload)) for payload in payloads], 1)
+    ]
     assert len({one for _, one, _ in rows}) == len(payloads)
 
 
@@ -271,7 +273,7 @@ def test_options_that_are_wrong_are_refused_without_a_secret(
 
 def test_executors_need_nothing_but_the_archive(tmp_path: Path) -> None:
     """The archive alone, without this checkout on the path, can be imported where pyspark and pyarrow are."""
-    path = archive(tmp_path)
+    path = write_archive(tmp_path)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.modules.update(pydantic=None, nats=None, rich=None, typer=None);"
         "import importlib, pkgutil, vstream.audit.source as one; print(one.__file__);"

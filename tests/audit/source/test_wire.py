@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.support.ports import free_port
 from vstream.audit.source.client import next_message
-from vstream.audit.source.columns import Columns
-from vstream.audit.source.cut import take
-from vstream.audit.source.values import Access, Wanted
-from vstream.audit.source.wire import Direct, Pulled, WrongStream, consume
-from vstream.capture.digest import digest, signed
+from vstream.audit.source.columns import MessageColumns
+from vstream.audit.source.cut import take_cuts
+from vstream.audit.source.values import Access, StreamRef
+from vstream.audit.source.wire import DirectScanner, PullScanner, WrongStreamError, scan_buffer
+from vstream.capture.digest import digest, to_signed_int64
 from vstream.errors import VstreamError
 
 INBOX = "_INBOX.a.2.in"
@@ -97,7 +97,7 @@ def direct_bytes(sent: list[Sent], *, first: int = 7, stream: bytes = b"foo") ->
     return data + b"HMSG %s.1 2 %d %d\r\n%s\r\n" % (INBOX.encode(), len(end), len(end), end)
 
 
-def feed(scanner: Pulled | Direct, data: bytes, sizes: list[int]) -> list[bytes]:
+def feed(scanner: PullScanner | DirectScanner, data: bytes, sizes: list[int]) -> list[bytes]:
     """Hand *data* over in pieces of *sizes*, again and again; returns the verbs of what was not a message of ours."""
     rest, place, turn, verbs = b"", 0, 0, []
     while place < len(data):
@@ -105,14 +105,14 @@ def feed(scanner: Pulled | Direct, data: bytes, sizes: list[int]) -> list[bytes]
         turn += 1
         rest += data[place : place + size]
         place += size
-        position, others = consume(scanner, rest)
+        position, others = scan_buffer(scanner, rest)
         verbs += [message.verb for message in others]
         rest = rest[position:]
     assert not rest
     return verbs
 
 
-def check(columns: Columns, sent: list[Sent], first_time: int, without: tuple[str, ...] = ()) -> None:
+def check(columns: MessageColumns, sent: list[Sent], first_time: int, without: tuple[str, ...] = ()) -> None:
     whole = [
         {
             "seq": 7 + number,
@@ -121,7 +121,7 @@ def check(columns: Columns, sent: list[Sent], first_time: int, without: tuple[st
             "msg_id": None if one.msg_id is None else one.msg_id.decode(),
             "source": None if one.source is None else one.source.decode(),
             "size": len(one.payload),
-            "digest": signed(digest(one.payload)),
+            "digest": to_signed_int64(digest(one.payload)),
             "headers": one.header,
             "payload": one.payload,
         }
@@ -134,7 +134,7 @@ def check(columns: Columns, sent: list[Sent], first_time: int, without: tuple[st
 
 def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What costs least is what is used, whether messages have headers, all of them or some, or none."""
-    monkeypatch.setattr(Pulled, "_one_by_one", None)
+    monkeypatch.setattr(PullScanner, "_one_by_one", None)
     plain, sourced = Sent(b"a.b", b"x" * 9, None, None, None), Sent(b"a", b"\r\n", None, b"w 5 > >", None)
     for some in (
         [plain] * 99,
@@ -149,7 +149,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
     ):
         data = pull_bytes(some)
         for end in (len(data), len(data) - 1, len(data) - 20, len(data) - 60):
-            pulled = Pulled(Columns(wants_payload=True))
+            pulled = PullScanner(MessageColumns(wants_payload=True))
             position = pulled.scan(data[:end], 0)
             done = pulled.columns.count
             assert (done == len(some)) == (end == len(data))
@@ -163,7 +163,7 @@ def test_whole_buffers_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pull_consumers_messages_survive_any_cutting(
     few: int, sent: list[Sent], sizes: list[int], old: bool, wants_headers: bool
 ) -> None:
-    pulled = Pulled(Columns(wants_headers=wants_headers, wants_payload=True), few=few)
+    pulled = PullScanner(MessageColumns(wants_headers=wants_headers, wants_payload=True), few=few)
     verbs = feed(pulled, pull_bytes(sent, old=old), sizes)
     check(pulled.columns, sent, 10**18, () if wants_headers else ("headers",))
     assert len(verbs) == sum(bool(one.noise) for one in sent)
@@ -174,7 +174,7 @@ def test_a_pull_consumers_messages_survive_any_cutting(
 
 @given(messages, cuts)
 def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[int]) -> None:
-    direct = Direct(Columns(wants_headers=True, wants_payload=True), f"{INBOX}.1", "foo")
+    direct = DirectScanner(MessageColumns(wants_headers=True, wants_payload=True), f"{INBOX}.1", "foo")
     verbs = feed(direct, direct_bytes(sent), sizes)
     check(direct.columns, sent, MOMENT)
     assert len(verbs) == sum(bool(one.noise) for one in sent) + 1
@@ -184,10 +184,10 @@ def test_direct_get_batches_survive_any_cutting(sent: list[Sent], sizes: list[in
 
 
 def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
-    wanted = [Wanted(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
+    wanted = [StreamRef(stream=role, region="west", virtual="foo", role=role) for role in ("write", "read")]
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         access = Access(servers=(f"nats://127.0.0.1:{silent.getsockname()[1]}",), timeout=0.2)
-        cuts = take(wanted, {"west": access})
+        cuts = take_cuts(wanted, {"west": access})
         assert ["nothing came" in (one.error or "") for one in cuts] == [True, True]
         silent.setblocking(False)
         silent.accept()[0].close()
@@ -196,7 +196,7 @@ def test_a_region_that_does_not_answer_is_waited_for_once() -> None:
 
 
 def test_what_is_no_text_is_replaced() -> None:
-    pulled = Pulled(Columns())
+    pulled = PullScanner(MessageColumns())
     feed(pulled, pull_bytes([Sent(b"a.\xff", b"", b"\xfe", None, None), Sent(b"b", b"", b"c", None, None)]), [10])
     assert pulled.columns.block()["subject"].to_pylist() == ["a.\ufffd", "b"]
     assert pulled.columns.block()["msg_id"].to_pylist() == ["\ufffd", "c"]
@@ -205,19 +205,19 @@ def test_what_is_no_text_is_replaced() -> None:
 def test_a_message_that_the_server_dropped_is_noticed() -> None:
     sent = [Sent(b"a", b"x", None, None, None) for _ in range(3)]
     lines = pull_bytes(sent).split(b"x\r\n")
-    pulled = Pulled(Columns())
+    pulled = PullScanner(MessageColumns())
     feed(pulled, lines[0] + b"x\r\n" + lines[2] + b"x\r\n", [1000])
     assert not pulled.is_gapless
 
 
 def test_a_mirror_that_answers_instead_is_refused() -> None:
-    direct = Direct(Columns(), f"{INBOX}.1", "foo")
-    with pytest.raises(WrongStream, match="mirrored"):
+    direct = DirectScanner(MessageColumns(), f"{INBOX}.1", "foo")
+    with pytest.raises(WrongStreamError, match="mirrored"):
         feed(direct, direct_bytes([Sent(b"a", b"x", None, None, None)], stream=b"mirrored"), [1000])
 
 
 def test_a_batch_of_somebody_elses_is_left_alone() -> None:
-    direct = Direct(Columns(), f"{INBOX}.9", "foo")
+    direct = DirectScanner(MessageColumns(), f"{INBOX}.9", "foo")
     assert feed(direct, direct_bytes([Sent(b"a", b"x", None, None, None)]), [1000]) == [b"HMSG", b"HMSG"]
     assert direct.count == 0
 
@@ -235,9 +235,9 @@ def test_nothing_half_is_a_message(data: bytes) -> None:
 def test_without_xxhash_only_digests_are_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "vstream.capture.digest")
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    columns = Columns(wants_digest=False)
-    for one in (columns, with_digests := Columns()):
-        consume(Pulled(one), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")
+    columns = MessageColumns(wants_digest=False)
+    for one in (columns, with_digests := MessageColumns()):
+        scan_buffer(PullScanner(one), b"MSG a 1 $JS.ACK.s.c.1.5.1.7.0 3\r\nabc\r\n")
     assert columns.block().to_pylist()[0]["seq"] == 5
     with pytest.raises(VstreamError, match="need xxhash") as raised:
         with_digests.block()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.captures import History, Shape, clean, renumbered
 from vstream.capture.records import Outcome, Stored
 from vstream.capture.verdict.check import check
-from vstream.capture.verdict.order import displaced
+from vstream.capture.verdict.order import find_displaced
 from vstream.capture.verdict.verdict import Status, Verdict
 
 MODELS = ["virtual", "homed", "stretch", "ordered"]
@@ -305,7 +305,7 @@ def test_what_a_limit_has_removed_is_not_lost(limit: str, apply: Callable[[list[
 
 @given(st.lists(st.integers(0, 6), max_size=7))
 def test_as_few_messages_as_can_be_are_moved(ranks: list[int]) -> None:
-    moved = displaced(ranks)
+    moved = find_displaced(ranks)
     rest = [rank for place, rank in enumerate(ranks) if place not in moved]
     assert all(one < two for one, two in pairwise(rest))
     best = max(

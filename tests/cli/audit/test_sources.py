@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vstream.audit.extract import some
-from vstream.audit.source.values import ABSENT, Cut, Wanted
-from vstream.cli.audit.sources import Kept, Request, places, source, uri_of
+from vstream.audit.extract import require_readable
+from vstream.audit.source.values import ABSENT, StreamCut, StreamRef
+from vstream.cli.audit.sources import AuditRequest, TablesSource, open_source, reserve_outputs, uri_of
 from vstream.errors import NotReachableError, VstreamError
 
-WANTED = Request(
+WANTED = AuditRequest(
     streams=(),
     since_ns=None,
     sample=None,
@@ -27,7 +27,7 @@ WANTED = Request(
 
 def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VstreamError, match="holds no capture, and no tables") as refused:
-        source(str(tmp_path), WANTED)
+        open_source(str(tmp_path), WANTED)
     assert "--tables" in str(refused.value.hint)
 
 
@@ -39,12 +39,12 @@ def test_a_directory_with_nothing_of_an_audit_is_refused(tmp_path: Path) -> None
     ],
 )
 def test_why_nothing_can_be_read_is_said(errors: list[str], said: str) -> None:
-    wanted = Wanted(stream="w", region="west", virtual="foo", role="write")
-    cuts = [Cut(wanted=wanted, cut_at_ns=1, error=error) for error in errors]
+    wanted = StreamRef(stream="w", region="west", virtual="foo", role="write")
+    cuts = [StreamCut(stream_ref=wanted, cut_at_ns=1, error=error) for error in errors]
     with pytest.raises(NotReachableError, match=said):
-        some(cuts)
-    one = [*cuts, Cut(wanted=wanted, cut_at_ns=1)]
-    assert some(one) == one
+        require_readable(cuts)
+    one = [*cuts, StreamCut(stream_ref=wanted, cut_at_ns=1)]
+    assert require_readable(one) == one
 
 
 def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_tables_are_not_written_where_something_else_is(tmp_path: Path) -> None:
     file.touch()
     for place in (capture, file):
         with pytest.raises(VstreamError, match=f"`{place}`: tables of an audit have a directory of their own"):
-            source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
+            open_source("s3a://audits/a", replace(WANTED, tables=uri_of(str(place))))
     (own / "state").mkdir(parents=True)
     (own / "state" / "part-00000.json").touch()
     for name in (str(own), str(tmp_path / "new"), "s3a://audits/b/"):
-        assert isinstance(source("s3a://audits/a", replace(WANTED, tables=uri_of(name))), Kept)
+        assert isinstance(open_source("s3a://audits/a", replace(WANTED, tables=uri_of(name))), TablesSource)
     assert uri_of("s3a://audits/b/") == "s3a://audits/b"
 
 
@@ -67,30 +67,30 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_read(tmp_path: 
     file.touch()
     for tables, html in ((uri_of(f"{file}/tables"), None), (None, file / "audit.html"), (None, file / "a" / "b.html")):
         said = f"nothing can be written in {file}.*: (File exists|Not a directory)"
-        with pytest.raises(VstreamError, match=said) as refused, places(tables, html):
+        with pytest.raises(VstreamError, match=said) as refused, reserve_outputs(tables, html):
             pass
         assert refused.value.hint == "name a place that you may write to"
-    with places(uri_of(str(new)), tmp_path / "pages" / "audit.html"):
+    with reserve_outputs(uri_of(str(new)), tmp_path / "pages" / "audit.html"):
         assert not any(new.iterdir())
-    with places("s3a://audits/a", Path("/dev/stdout")), places("s3a://audits/a", None):
+    with reserve_outputs("s3a://audits/a", Path("/dev/stdout")), reserve_outputs("s3a://audits/a", None):
         pass
 
 
 def test_two_audits_do_not_write_their_tables_over_each_other(tmp_path: Path) -> None:
     one = uri_of(str(tmp_path / "one"))
-    with places(one, None):
-        with pytest.raises(VstreamError, match="another audit is writing its tables into"), places(one, None):
+    with reserve_outputs(one, None):
+        with pytest.raises(VstreamError, match="another audit is writing its tables into"), reserve_outputs(one, None):
             pass
-        with places(uri_of(str(tmp_path / "other")), None):
+        with reserve_outputs(uri_of(str(tmp_path / "other")), None):
             pass
-    with places(one, None):
+    with reserve_outputs(one, None):
         pass
 
 
 def test_tables_are_taken_here_and_wherever_spark_can_read(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    assert isinstance(source(str(tmp_path), WANTED), Kept)
-    assert isinstance(source("s3a://audits/2026-11-20", WANTED), Kept)
+    assert isinstance(open_source(str(tmp_path), WANTED), TablesSource)
+    assert isinstance(open_source("s3a://audits/2026-11-20", WANTED), TablesSource)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_a_topology_in_the_midst_of_a_move_is_refused(tmp_path: Path, routing: s
         "regions: {west: {servers: 1}, east: {servers: 1}}\nstreams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
     )
     with pytest.raises(VstreamError, match="this topology moves") as refused:
-        source(str(topology), WANTED)
+        open_source(str(topology), WANTED)
     assert way_out in str(refused.value.hint)

@@ -47,7 +47,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(JetStreamDataSource)
 
 
-def archive(directory: Path) -> Path:
+def write_archive(directory: Path) -> Path:
     """Write this package into a file in *directory* that `--py-files` takes."""
     root = Path(__file__).parent.parent.parent
     path = directory / "vstream-source.zip"
@@ -58,13 +58,13 @@ def archive(directory: Path) -> Path:
     return path
 
 
-def ship(spark: Any, directory: Path) -> None:
+def ship_package(spark: Any, directory: Path) -> None:
     """
     Send this package to the executors of *spark*.
 
     The archive is in *directory* as long as the session lasts: executors that start later fetch it from there.
     """
-    path = archive(directory)
+    path = write_archive(directory)
     if hasattr(spark, "_jvm"):
         spark.sparkContext.addPyFile(str(path))
     else:

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vstream.audit.source.columns import RAW, Block, digests, text
+from vstream.audit.source.columns import RAW, Block, decode_text, digest_payloads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from vstream.audit.source.columns import Columns
+    from vstream.audit.source.columns import MessageColumns
 
 _CRLF = b"\r\n"
 _NUMBERS = 160
@@ -31,7 +31,7 @@ _WITH_HEADERS = b"HMSG"
 _WITHOUT = b"MSG"
 
 
-def block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | None:
+def parse_block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
     """
     The messages that *pieces* hold, with the fields that *columns* wants; None if there is anything else between them.
 
@@ -46,36 +46,36 @@ def block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | Non
         return None
 
 
-def _block(line: bytes, pieces: Sequence[bytes], columns: Columns) -> Block | None:
+def _block(line: bytes, pieces: Sequence[bytes], columns: MessageColumns) -> Block | None:
     # Arrow takes apart the few bytes around messages. It would move the messages themselves at every step.
-    numbers, _ = _two(pa.array([one[:_NUMBERS] for one in pieces], pa.binary()), _CRLF)
+    numbers, _ = _split_once(pa.array([one[:_NUMBERS] for one in pieces], pa.binary()), _CRLF)
     tokens = pc.split_pattern(numbers, b".", max_splits=3)
     has_headers, header_sizes, sizes = _lengths(pc.list_element(tokens, 3))
     starts = pc.binary_length(numbers).to_numpy() + len(_CRLF)
     bodies, ends = (starts + header_sizes).tolist(), (starts + sizes).tolist()
     after = pa.array([one[end:] for one, end in zip(pieces, ends, strict=True)], pa.binary())
-    nothing, begun = _two(after, _CRLF, reverse=True)
+    nothing, begun = _split_once(after, _CRLF, reverse=True)
     if pc.max(pc.binary_length(nothing)).as_py():
         return None
-    verb, subject = _two(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
+    verb, subject = _split_once(pa.concat_arrays([pa.array([line], pa.binary()), begun.slice(0, len(begun) - 1)]), b" ")
     if not pc.all(pc.equal(verb, pc.if_else(has_headers, _WITH_HEADERS, _WITHOUT))).as_py():
         return None
     header, source, msg_id = None, pa.nulls(len(pieces), pa.string()), pa.nulls(len(pieces), pa.string())
     if header_sizes.any():
         found = [one[start:body] for one, start, body in zip(pieces, starts.tolist(), bodies, strict=True)]
         header = pa.array(found, pa.binary())
-        source, msg_id = said(header)
+        source, msg_id = parse_headers(header)
     arrays = {
         "seq": _number(pc.list_element(tokens, 0), pa.int64()),
         "time_ns": _number(pc.list_element(tokens, 2), pa.int64()),
-        "subject": text(subject),
+        "subject": decode_text(subject),
         "msg_id": msg_id,
         "source": source,
         "size": pa.array(sizes - header_sizes),
     }
     payloads = [one[body:end] for one, body, end in zip(pieces, bodies, ends, strict=True)]
     if columns.wants_digest:
-        arrays["digest"] = digests(payloads)
+        arrays["digest"] = digest_payloads(payloads)
     if columns.wants_headers:
         none = pa.scalar(None, pa.binary())
         arrays["headers"] = (
@@ -102,31 +102,31 @@ def _lengths(stated: pa.Array) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.
     return has_headers, header_sizes, _number(last, pa.int32()).to_numpy()
 
 
-def _two(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa.Array, pa.Array]:
+def _split_once(values: pa.Array, pattern: bytes, *, reverse: bool = False) -> tuple[pa.Array, pa.Array]:
     """Both sides of the first, or else the last, *pattern* in each. Raises ArrowInvalid where there is none."""
     parts = pc.split_pattern(values, pattern, max_splits=1, reverse=reverse)
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
-def said(header: pa.Array) -> tuple[pa.Array, pa.Array]:
+def parse_headers(header: pa.Array) -> tuple[pa.Array, pa.Array]:
     """What header blocks say of source and id."""
     # What a read stream has, unless its messages have headers of their own. Short patterns are sooner found.
     lines = pc.split_pattern(header, _CRLF, max_splits=3)
     if pc.all(pc.equal(pc.list_value_length(lines), 4)).as_py():
         named, after = pc.list_element(lines, 1), pc.list_element(lines, 2)
         if pc.all(pc.and_(pc.starts_with(named, _SOURCE[1:]), pc.equal(pc.binary_length(after), 0))).as_py():
-            _, source = _two(named, b":")
-            return pc.ascii_trim_whitespace(text(source)), pa.nulls(len(header), pa.string())
-    return _value(header, _SOURCE), _value(header, _MSG_ID)
+            _, source = _split_once(named, b":")
+            return pc.ascii_trim_whitespace(decode_text(source)), pa.nulls(len(header), pa.string())
+    return _header_value(header, _SOURCE), _header_value(header, _MSG_ID)
 
 
-def _value(header: pa.Array, name: bytes) -> pa.Array:
+def _header_value(header: pa.Array, name: bytes) -> pa.Array:
     """The values of one header, null where it is not."""
     # With another one at the end, it is everywhere: what is between the first and an end of line is its value.
-    _, after = _two(pc.binary_join_element_wise(header, b"\r" + name + b"\r", b""), name)
-    value, rest = _two(after, b"\r")
+    _, after = _split_once(pc.binary_join_element_wise(header, b"\r" + name + b"\r", b""), name)
+    value, rest = _split_once(after, b"\r")
     found = pc.if_else(pc.equal(pc.binary_length(rest), 0), pa.scalar(None, pa.binary()), value)
-    return pc.ascii_trim_whitespace(text(found))
+    return pc.ascii_trim_whitespace(decode_text(found))
 
 
 def _number(digits: pa.Array, kind: pa.DataType) -> pa.Array:

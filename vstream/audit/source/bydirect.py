@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from vstream.audit.source.client import Again
-from vstream.audit.source.wire import Direct, consume
+from vstream.audit.source.client import RetryableError
+from vstream.audit.source.wire import DirectScanner, scan_buffer
 from vstream.errors import NoRespondersError, ServerError, VstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block, Columns
-    from vstream.audit.source.values import Range
+    from vstream.audit.source.columns import Block, MessageColumns
+    from vstream.audit.source.values import ReadTask
 
 _IN_FLIGHT = 8 << 20
 """Bytes of one batch: the server sends them without waiting for us."""
@@ -22,9 +22,9 @@ _BATCH = range(16, 16_384)
 """Messages of one batch."""
 
 
-def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
+def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """As `bypull.parts`. Each piece is one batch, from one copy of the stream, or what has come of it."""
-    stream = job.wanted.name
+    stream = job.stream_ref.name
     size = min(_BATCH.stop, max(_BATCH.start, _IN_FLIGHT // job.mean_size))
     inbox = client.subscribe(several=True)
     number = 0
@@ -35,15 +35,15 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
             body["next_by_subj"] = job.subjects[0]
         reply = f"{inbox}.{number}"
         client.publish(f"{job.access.api_prefix}.DIRECT.GET.{stream}", json.dumps(body).encode(), reply=reply)
-        answer = Direct(like.fresh(), reply, stream)
+        answer = DirectScanner(like.empty_copy(), reply, stream)
         is_more, broken = False, None
         try:
-            is_more = _take(client, answer, reply, stream)
-        except Again as error:
+            is_more = _receive_batch(client, answer, reply, stream)
+        except RetryableError as error:
             broken = error
         if answer.count:
             if answer.count != answer.first_pending - answer.pending + 1:
-                raise Again(f"{client.server} or a route to it has dropped messages")
+                raise RetryableError(f"{client.server} or a route to it has dropped messages")
             block = answer.columns.block()
             first = block["seq"][-1].as_py() + 1
             yield block
@@ -53,19 +53,19 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
             return
 
 
-def _take(client: Client, answer: Direct, reply: str, stream: str) -> bool:
+def _receive_batch(client: Client, answer: DirectScanner, reply: str, stream: str) -> bool:
     """Receive one batch. Returns whether the copy that sent it has more."""
     while True:
         data = client.receive(in_bulk=True)
-        position, others = consume(answer, data)
+        position, others = scan_buffer(answer, data)
         client.keep(data[position:])
         for message in others:
-            client.heed(message)
+            client.handle_control(message)
             if message.subject == reply:
                 return _is_more(client, message, answer, stream)
 
 
-def _is_more(client: Client, end: Message, answer: Direct, stream: str) -> bool:
+def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -> bool:
     """What the *end* of a batch says. Raises for an answer that is none."""
     first_line = end.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
     code, _, text = first_line.partition(b" ")

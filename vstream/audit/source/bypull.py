@@ -8,15 +8,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from vstream.audit.source.client import Again, Disconnected, api
-from vstream.audit.source.wire import Pulled, consume
+from vstream.audit.source.client import DisconnectedError, RetryableError, api_request
+from vstream.audit.source.wire import PullScanner, scan_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block, Columns
-    from vstream.audit.source.values import Range
+    from vstream.audit.source.columns import Block, MessageColumns
+    from vstream.audit.source.values import ReadTask
 
 PREFIX = "vstream-audit-"
 """Of consumers' names."""
@@ -37,14 +37,14 @@ _PARTING = 2.0
 """Seconds to wait for the server's good-bye."""
 
 
-def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
+def read_parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """
     Messages from *first* on, in pieces, until one at or behind the end of *job* was seen or none is left.
 
     The last piece may go beyond the end. The consumer is removed when this ends, however it does.
     Where it breaks off, what has come until then is a piece of its own, before Again is raised.
     """
-    stream, name = job.wanted.name, PREFIX + secrets.token_hex(6)
+    stream, name = job.stream_ref.name, PREFIX + secrets.token_hex(6)
     config = {
         "name": name,
         "deliver_policy": "by_start_sequence",
@@ -56,14 +56,16 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         "inactive_threshold": _IDLE,
         **({"filter_subjects": list(job.subjects)} if job.subjects else {}),
     }
-    pulled = Pulled(like.fresh())
-    created = api(client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+    pulled = PullScanner(like.empty_copy())
+    created = api_request(
+        client, job.access, f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
+    )
     try:
         if created.get("num_pending"):
             # Servers may have a limit of their own for one request.
             most = int(created.get("config", {}).get("max_batch") or _MOST)
             yield from _pull(client, job, first, name, pulled, most=min(_MOST, most))
-    except Again:
+    except RetryableError:
         # Otherwise a connection that never lasts for a whole piece would lead nowhere.
         if pulled.columns.count and pulled.is_gapless:
             yield pulled.columns.block()
@@ -72,11 +74,11 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         _leave(client, f"{job.access.api_prefix}.CONSUMER.DELETE.{stream}.{name}")
 
 
-def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled, *, most: int) -> Iterator[Block]:
+def _pull(client: Client, job: ReadTask, first: int, name: str, pulled: PullScanner, *, most: int) -> Iterator[Block]:
     inbox = client.subscribe()
     # One at a time of the largest: a server closes the connection of whoever leaves too much with it.
     size = min(most, max(1, _IN_FLIGHT // job.mean_size))
-    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.wanted.name}.{name}"
+    subject = f"{job.access.api_prefix}.CONSUMER.MSG.NEXT.{job.stream_ref.name}.{name}"
     last, asked, taken = first - 1, 0, 0
     while True:
         # No more than may still be wanted, which is at most as many as sequences are left: what servers send behind
@@ -86,11 +88,11 @@ def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled, *, 
             client.publish(subject, json.dumps({"batch": batch, "expires": _IDLE}).encode(), reply=inbox)
             asked += batch
         data = client.receive(in_bulk=True)
-        position, others = consume(pulled, data)
+        position, others = scan_buffer(pulled, data)
         client.keep(data[position:])
         taken += position
         for message in others:
-            client.heed(message)
+            client.handle_control(message)
             if message.subject == inbox and _has_ended(message):
                 asked = pulled.count
         if not pulled.columns.count:
@@ -99,11 +101,11 @@ def _pull(client: Client, job: Range, first: int, name: str, pulled: Pulled, *, 
         is_end = last >= job.last or pulled.pending == 0
         if is_end or pulled.columns.count >= ROWS or taken >= BYTES:
             if not pulled.is_gapless:
-                raise Again(f"{client.server} or a route to it has dropped messages")
+                raise RetryableError(f"{client.server} or a route to it has dropped messages")
             yield pulled.columns.block()
             if is_end:
                 return
-            pulled.columns, taken = pulled.columns.fresh(), 0
+            pulled.columns, taken = pulled.columns.empty_copy(), 0
 
 
 def _has_ended(status: Message) -> bool:
@@ -113,12 +115,12 @@ def _has_ended(status: Message) -> bool:
         return True
     if said.startswith(b"100"):
         return False
-    raise Again(f"the consumer has ended: {said.decode(errors='replace')}")
+    raise RetryableError(f"the consumer has ended: {said.decode(errors='replace')}")
 
 
 def _leave(client: Client, subject: str) -> None:
     """Remove the consumer. What is still on its way is thrown away; without an answer, it goes by itself later."""
-    with suppress(Disconnected, OSError):
+    with suppress(DisconnectedError, OSError):
         client.publish(subject, b"", reply=f"{client.inbox}.gone")
         client.send(b"PING\r\n")
         tail = b""

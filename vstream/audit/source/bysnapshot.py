@@ -12,7 +12,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from vstream.audit.source import s2
-from vstream.audit.source.client import Again, api, api_answer, connect, next_message
+from vstream.audit.source.client import RetryableError, api_request, connect, next_message, parse_api_answer
 from vstream.audit.source.natsarc import Archive
 from vstream.errors import NoRespondersError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from vstream.audit.source.client import Client, Message
-    from vstream.audit.source.columns import Block, Columns
+    from vstream.audit.source.columns import Block, MessageColumns
     from vstream.audit.source.natsarc import State
-    from vstream.audit.source.values import Range
+    from vstream.audit.source.values import ReadTask
 
 _OVER: Final = b"204"
 
 
-def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Block, None, None]:
+def parts(client: Client, job: ReadTask, first: int, like: MessageColumns) -> Generator[Block, None, None]:
     """
     As `bypull.parts`, and nothing behind the end. Each piece is what one block of the archive holds.
 
@@ -44,7 +44,9 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
         if missing > known + deleted_since:
             deleted_since = _deleted_since(job, state)
         if missing > known + deleted_since or (last == state.last_seq and missing < known):
-            raise Again(f"a snapshot up to {last} holds {count} messages, which are not as many as the stream has")
+            raise RetryableError(
+                f"a snapshot up to {last} holds {count} messages, which are not as many as the stream has"
+            )
         wanted = found.sliced(bisect_left(seqs, first), bisect_left(seqs, job.last + 1))
         if len(wanted):
             yield wanted.block(like)
@@ -52,21 +54,21 @@ def parts(client: Client, job: Range, first: int, like: Columns) -> Generator[Bl
             return
 
 
-def _deleted_since(job: Range, state: State) -> int:
+def _deleted_since(job: ReadTask, state: State) -> int:
     """
     How many messages have been deleted since the stream was in *state*, of those that it held and of newer ones.
 
     Over a connection of its own: on the other one there is a snapshot under way.
     """
     with connect(job.access) as client:
-        now = api(client, job.access, f"STREAM.INFO.{job.wanted.name}")["state"]
+        now = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}")["state"]
     return state.messages + int(now["last_seq"]) - state.last_seq - int(now["messages"])
 
 
-def _chunks(client: Client, job: Range) -> Iterator[bytes]:
+def _chunks(client: Client, job: ReadTask) -> Iterator[bytes]:
     """The bytes of a snapshot, as they come. The server sends some megabytes ahead of what was acknowledged."""
     answer, inbox = client.subscribe(), client.subscribe()
-    subject = f"{job.access.api_prefix}.STREAM.SNAPSHOT.{job.wanted.name}"
+    subject = f"{job.access.api_prefix}.STREAM.SNAPSHOT.{job.stream_ref.name}"
     body = {"deliver_subject": inbox, "no_consumers": True}
     client.publish(subject, json.dumps(body).encode(), reply=answer)
     count = 0
@@ -74,11 +76,11 @@ def _chunks(client: Client, job: Range) -> Iterator[bytes]:
         data, position = client.receive(), 0
         while (message := next_message(data, position)) is not None:
             position = message.end
-            client.heed(message)
+            client.handle_control(message)
             if message.subject == answer:
                 if not message.payload:
                     raise NoRespondersError(f"nobody listens on `{subject}` at {client.server}")
-                api_answer(message.payload, subject)
+                parse_api_answer(message.payload, subject)
             elif message.subject == inbox:
                 if not message.payload:
                     return _end(message, client)
@@ -86,7 +88,7 @@ def _chunks(client: Client, job: Range) -> Iterator[bytes]:
                 if message.reply:
                     # It ends with the number of the piece; the last one is not to be acknowledged.
                     if message.reply.rpartition(".")[2] != str(count):
-                        raise Again(f"{client.server} or a route to it has dropped a part of the snapshot")
+                        raise RetryableError(f"{client.server} or a route to it has dropped a part of the snapshot")
                     client.send(b"PUB %s 0\r\n\r\n" % message.reply.encode())
                 yield message.payload
         client.keep(data[position:])
@@ -96,4 +98,4 @@ def _end(message: Message, client: Client) -> None:
     """What the end of a snapshot says, which is nothing where it was short. Raises Again if it was no end."""
     said = message.headers.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip()
     if said and not said.startswith(_OVER):
-        raise Again(f"{client.server} has given the snapshot up: {said.decode(errors='replace')}")
+        raise RetryableError(f"{client.server} has given the snapshot up: {said.decode(errors='replace')}")

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from vstream.audit.source.login import Login, login
+from vstream.audit.source.login import Login, load_login
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ _IN_FLIGHT = 128
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 
-class Again(NotReachableError):  # noqa: N818 - what to do
+class RetryableError(NotReachableError):
     """Everything read so far is right; the rest has to be asked for again, best of somebody else."""
 
 
-class Disconnected(Again):
+class DisconnectedError(RetryableError):
     """The connection broke."""
 
 
-class Silent(Disconnected):
+class SilentServerError(DisconnectedError):
     """Nothing came for too long."""
 
 
@@ -78,7 +78,7 @@ class Client:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise Disconnected(f"{self.server}: {_reason(error)}") from error
+            raise DisconnectedError(f"{self.server}: {_reason(error)}") from error
 
     def receive(self, *, until: float | None = None, in_bulk: bool = False) -> bytes:
         """
@@ -97,7 +97,7 @@ class Client:
         end = begin + self._received(begin, self._timeout if until is None else max(0.001, until - time.monotonic()))
         self._rest = b""
         if in_bulk:
-            with suppress(Silent, Disconnected):
+            with suppress(SilentServerError, DisconnectedError):
                 # Whoever reads next is told if the connection broke.
                 while end - begin < ENOUGH:
                     end += self._received(end, _MOMENT)
@@ -109,13 +109,13 @@ class Client:
             self._socket.settimeout(timeout)
             length = self._socket.recv_into(memoryview(self._buffer)[position:])
         except TimeoutError:
-            raise Silent(f"{self.server}: nothing came for {timeout:g} s") from None
+            raise SilentServerError(f"{self.server}: nothing came for {timeout:g} s") from None
         except OSError as error:
-            raise Disconnected(f"{self.server}: {_reason(error)}") from error
+            raise DisconnectedError(f"{self.server}: {_reason(error)}") from error
         finally:
             self._socket.settimeout(self._timeout)
         if not length:
-            raise Disconnected(f"{self.server} has closed the connection")
+            raise DisconnectedError(f"{self.server} has closed the connection")
         return length
 
     def keep(self, rest: bytes) -> None:
@@ -158,7 +158,7 @@ class Client:
                 sent += 1
             try:
                 data = self.receive(until=deadline)
-            except Silent:
+            except SilentServerError:
                 for number in range(sent):
                     why = NotReachableError(
                         f"{self.server}: no answer within {self._timeout:g} s on `{asked[number][0]}`"
@@ -168,7 +168,7 @@ class Client:
             position = 0
             while (message := next_message(data, position)) is not None:
                 position = message.end
-                self.heed(message)
+                self.handle_control(message)
                 number = self._number(message, base)
                 if 0 <= number < len(asked):
                     found[number] = message.payload
@@ -182,14 +182,14 @@ class Client:
         number = message.subject.removeprefix(f"{self.inbox}.")
         return int(number) - base if number.isdigit() else -1
 
-    def heed(self, message: Message) -> None:
+    def handle_control(self, message: Message) -> None:
         """Do what a line that is no message asks for. Raises Disconnected for an error that ends the connection."""
         if message.verb == b"PING":
             self.send(b"PONG\r\n")
         elif message.verb == b"-ERR":
-            raise Disconnected(f"{self.server} says {message.line.removeprefix('-ERR ')}")
+            raise DisconnectedError(f"{self.server} says {message.line.removeprefix('-ERR ')}")
 
-    def greet(self, who: Login, *, tls: bool) -> None:
+    def handshake(self, who: Login, *, tls: bool) -> None:
         """Say who we are and wait until the server has accepted it."""
         line, _, rest = self._first_line()
         if not line.startswith(b"INFO "):
@@ -287,15 +287,15 @@ def connect(access: Access) -> Iterator[Client]:
 
     Raises NotReachableError if none can be reached, VstreamError if one refuses us.
     """
-    client = _connected(access)
+    client = _open(access)
     try:
         yield client
     finally:
         client.close()
 
 
-def _connected(access: Access) -> Client:
-    who = login(access)
+def _open(access: Access) -> Client:
+    who = load_login(access)
     if not who.servers:
         raise VstreamError("no server is given", hint="option `servers`, such as nats://127.0.0.1:4222")
     problems: list[str] = []
@@ -311,7 +311,7 @@ def _connected(access: Access) -> Client:
         conversation.settimeout(access.timeout)
         client = Client(f"{host}:{port}", conversation, access.timeout)
         try:
-            client.greet(who, tls=parsed.scheme == "tls")
+            client.handshake(who, tls=parsed.scheme == "tls")
         except (NotReachableError, OSError) as error:
             client.close()
             problems.append(error.message if isinstance(error, VstreamError) else f"{host}:{port}: {_reason(error)}")
@@ -323,14 +323,14 @@ def _connected(access: Access) -> Client:
     raise NotReachableError(f"no server can be reached: {'; '.join(problems)}", hint="are they running?")
 
 
-def api(client: Client, access: Access, name: str, body: object | None = None) -> dict[str, Any]:
+def api_request(client: Client, access: Access, name: str, body: object | None = None) -> dict[str, Any]:
     """One request to the JetStream API. Raises ServerError if the answer is an error, and as `Client.request`."""
     subject = f"{access.api_prefix}.{name}"
     payload = b"" if body is None else json.dumps(body).encode()
-    return api_answer(client.request(subject, payload), subject)
+    return parse_api_answer(client.request(subject, payload), subject)
 
 
-def api_answer(answer: bytes, subject: str) -> dict[str, Any]:
+def parse_api_answer(answer: bytes, subject: str) -> dict[str, Any]:
     """What the JetStream API answered. Raises ServerError if it is an error, VstreamError if it is nothing of the kind."""
     try:
         document = json.loads(answer)
@@ -349,7 +349,7 @@ def api_answer(answer: bytes, subject: str) -> dict[str, Any]:
     return document
 
 
-def pause(attempt: int) -> None:
+def back_off(attempt: int) -> None:
     """Wait before trying again: 0.1 s, then twice as long each time, 2 s at most."""
     time.sleep(min(2.0, 0.1 * 2**attempt))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-    from vstream.audit.source.values import Wanted
+    from vstream.audit.source.values import StreamRef
 
 
 Block: TypeAlias = pa.RecordBatch
@@ -37,7 +37,7 @@ RAW: Mapping[str, pa.Field] = {
 
 
 @dataclass(slots=True)
-class Columns:
+class MessageColumns:
     """
     Messages of one stream while they are parsed: blocks, and behind them each field in a list of its own, as on the wire.
 
@@ -61,9 +61,9 @@ class Columns:
         """How many messages."""
         return len(self.seqs) + sum(int(block.num_rows) for block in self.blocks)
 
-    def fresh(self) -> Columns:
+    def empty_copy(self) -> MessageColumns:
         """Empty ones, for the same fields."""
-        return Columns(self.wants_digest, self.wants_headers, self.wants_payload)
+        return MessageColumns(self.wants_digest, self.wants_headers, self.wants_payload)
 
     def add(self, block: Block) -> None:
         """Append a block of the same fields."""
@@ -91,13 +91,13 @@ class Columns:
         arrays = {
             "seq": pa.array(self.seqs, pa.binary()).cast(pa.string()).cast(pa.int64()),
             "time_ns": _nanoseconds(self.times),
-            "subject": text(pa.array(self.subjects, pa.binary())),
+            "subject": decode_text(pa.array(self.subjects, pa.binary())),
             "msg_id": _value(self.msg_ids),
             "source": _value(self.sources),
             "size": pa.array(map(len, self.payloads), pa.int32()),
         }
         if self.wants_digest:
-            arrays["digest"] = digests(self.payloads)
+            arrays["digest"] = digest_payloads(self.payloads)
         if self.wants_headers:
             arrays["headers"] = pa.array(self.headers, pa.binary())
         if self.wants_payload:
@@ -105,24 +105,24 @@ class Columns:
         return [*self.blocks, pa.RecordBatch.from_arrays(list(arrays.values()), schema=self._schema)]
 
 
-def up_to(block: Block, seq: int) -> Block:
+def truncate_at(block: Block, seq: int) -> Block:
     """The messages of *block* with sequences up to *seq*."""
     if not block.num_rows or block["seq"][-1].as_py() <= seq:
         return block
     return block.slice(0, pc.sum(pc.less_equal(block["seq"], seq)).as_py())
 
 
-def matching(block: Block, subjects: re.Pattern[str]) -> Block:
+def filter_subjects(block: Block, subjects: re.Pattern[str]) -> Block:
     """The messages of *block* on *subjects*."""
     return block.filter(
         pa.array([subjects.fullmatch(one) is not None for one in block["subject"].to_pylist()], pa.bool_())
     )
 
 
-class Batches:
+class BatchBuilder:
     """Turns blocks into record batches of one schema, for one stream."""
 
-    def __init__(self, schema: pa.Schema, wanted: Wanted) -> None:
+    def __init__(self, schema: pa.Schema, wanted: StreamRef) -> None:
         self._schema = schema
         self._constants: Mapping[str, str] = {
             "virtual": wanted.virtual,
@@ -131,7 +131,7 @@ class Batches:
             "role": wanted.role,
         }
         names = set(schema.names)
-        self.columns = Columns("digest" in names, "headers" in names, "payload" in names)
+        self.columns = MessageColumns("digest" in names, "headers" in names, "payload" in names)
 
     def batch(self, block: Block) -> pa.RecordBatch:
         """All of *block* as a record batch."""
@@ -152,7 +152,7 @@ def _nanoseconds(times: list[bytes]) -> pa.Array:
     return (found.cast(pa.timestamp("ns", "UTC")) if times and b"-" in times[0] else found).cast(pa.int64())
 
 
-def text(values: pa.Array) -> pa.Array:
+def decode_text(values: pa.Array) -> pa.Array:
     """Strings; bytes that are no UTF-8 become replacement characters."""
     try:
         return values.cast(pa.string())
@@ -164,15 +164,15 @@ def text(values: pa.Array) -> pa.Array:
 
 def _value(values: list[bytes | None]) -> pa.Array:
     """Values of a header, without the space around them."""
-    return pc.ascii_trim_whitespace(text(pa.array(values, pa.binary())))
+    return pc.ascii_trim_whitespace(decode_text(pa.array(values, pa.binary())))
 
 
-def digests(payloads: list[bytes]) -> pa.Array:
+def digest_payloads(payloads: list[bytes]) -> pa.Array:
     """The digest of each, as a signed number. Raises VstreamError where what makes them is not installed."""
     try:
-        from vstream.capture.digest import packed  # noqa: PLC0415 - executors may lack the package that makes them
+        from vstream.capture.digest import digest_all  # noqa: PLC0415 - executors may lack the package that makes them
     except ImportError:
         raise VstreamError(
             "digests of payloads need xxhash on the machine that reads", hint="pip install xxhash"
         ) from None
-    return pa.array(np.frombuffer(packed(payloads), ">i8").astype("i8"))
+    return pa.array(np.frombuffer(digest_all(payloads), ">i8").astype("i8"))

@@ -13,8 +13,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from vstream.audit.source.client import api, api_answer, connect
-from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, Cursor, Cut
+from vstream.audit.source.client import api_request, connect, parse_api_answer
+from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, SourceCursor, StreamCut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, source_name
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.audit.source.client import Client
-    from vstream.audit.source.values import Access, Wanted
+    from vstream.audit.source.values import Access, StreamRef
 
 _TAKING = frozenset({"write", "origin"})
 """Roles of streams that clients publish to."""
@@ -34,41 +34,41 @@ _BATCHES_SINCE = (2, 11)
 _ARCHIVES_SINCE = (2, 15)
 
 
-def take(wanted: Sequence[Wanted], access: Mapping[str, Access], *, path: str | None = None) -> list[Cut]:
+def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None) -> list[StreamCut]:
     """
     A cut of each of *wanted*, in their order. A stream that cannot be asked, or not be read, has its error in it.
 
     *path* None takes the fastest that each stream allows. Raises VstreamError only
     where nothing could be tried: a secret that is missing, a server that refuses us.
     """
-    found: dict[Wanted, Cut] = {}
+    found: dict[StreamRef, StreamCut] = {}
     lost: dict[str, str] = {}
-    for (_, region), group in groupby(sorted(wanted, key=_turn), key=_turn):
+    for (_, region), group in groupby(sorted(wanted, key=_asking_order), key=_asking_order):
         streams = list(group)
         # Who does not answer is waited for once, not for each kind of stream.
         if region not in lost:
             try:
-                found |= zip(streams, _region(streams, access[region], path), strict=True)
+                found |= zip(streams, _cut_region(streams, access[region], path), strict=True)
                 continue
             except NotReachableError as error:
                 lost[region] = error.message
-        found |= {one: Cut(wanted=one, cut_at_ns=time.time_ns(), error=lost[region]) for one in streams}
+        found |= {one: StreamCut(stream_ref=one, cut_at_ns=time.time_ns(), error=lost[region]) for one in streams}
     return [found[one] for one in wanted]
 
 
-def answers(wanted: Sequence[Wanted], access: Access) -> bool:
+def any_answers(wanted: Sequence[StreamRef], access: Access) -> bool:
     """Whether any of *wanted*, which are in one place, can be asked by *access*, or is known there not to exist."""
     try:
-        return any(one.error in {None, ABSENT} for one in _region(wanted, access, None))
+        return any(one.error in {None, ABSENT} for one in _cut_region(wanted, access, None))
     except NotReachableError:
         return False
 
 
-def _turn(one: Wanted) -> tuple[bool, str]:
+def _asking_order(one: StreamRef) -> tuple[bool, str]:
     return one.role not in _TAKING, one.region
 
 
-def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
+def _cut_region(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """Cuts of streams of one region, over one connection. Raises NotReachableError if there is none."""
     subjects = [f"{access.of(one.stream).api_prefix}.STREAM.INFO.{one.name}" for one in wanted]
     with connect(access) as client:
@@ -81,25 +81,25 @@ def _region(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[
         try:
             if isinstance(answer, VstreamError):
                 raise answer
-            info = api_answer(answer, subject)
+            info = parse_api_answer(answer, subject)
         except VstreamError as error:
             is_absent = isinstance(error, ServerError) and error.err_code == error_codes.STREAM_NOT_FOUND
             why = ABSENT if is_absent else error.message
-            cuts.append(Cut(wanted=one, cut_at_ns=asked_at, server_version=version, error=why))
+            cuts.append(StreamCut(stream_ref=one, cut_at_ns=asked_at, server_version=version, error=why))
             continue
-        cuts.append(_cut(one, info, asked_at, version, path, has_leader=has_leader))
+        cuts.append(_cut_stream(one, info, asked_at, version, path, has_leader=has_leader))
     return cuts
 
 
-def _cut(
-    wanted: Wanted, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
-) -> Cut:
+def _cut_stream(
+    wanted: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
+) -> StreamCut:
     state = info["state"]
-    chosen, problem = choose(
+    chosen, problem = choose_path(
         info["config"], version, path, has_leader=has_leader, is_hidden=ACCOUNT_SEPARATOR in wanted.stream
     )
-    return Cut(
-        wanted=wanted,
+    return StreamCut(
+        stream_ref=wanted,
         cut_at_ns=asked_at,
         first_seq=int(state["first_seq"]),
         last_seq=int(state["last_seq"]),
@@ -109,7 +109,7 @@ def _cut(
         server_version=version,
         path=chosen,
         sources=tuple(
-            Cursor(origin=source_name(one, wanted.stream), last_seq=_last_sourced(one, version))
+            SourceCursor(origin=source_name(one, wanted.stream), last_seq=_last_sourced(one, version))
             for one in info.get("sources") or ()
         ),
         limits=_limits(info["config"]),
@@ -133,7 +133,7 @@ def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
     return (str(one.get("src", "")), str(one.get("dest", ""))) if one else None
 
 
-def choose(
+def choose_path(
     config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool, is_hidden: bool
 ) -> tuple[str | None, str | None]:
     """
@@ -170,7 +170,7 @@ def choose(
 def _has_meta_leader(client: Client, access: Access) -> bool:
     """Whether consumers can be created: the account's own information needs the same leader."""
     try:
-        api(client, access, "INFO")
+        api_request(client, access, "INFO")
     except (ServerError, NoRespondersError, NotReachableError):
         return False
     return True
@@ -202,19 +202,21 @@ def sequence_at(client: Client, access: Access, stream: str, moment_ns: int) -> 
         "num_replicas": 1,
         "inactive_threshold": 5 * 10**9,
     }
-    created = api(client, access, subject, {"stream_name": stream, "config": config})
+    created = api_request(client, access, subject, {"stream_name": stream, "config": config})
     client.answers([(f"{access.api_prefix}.CONSUMER.DELETE.{stream}.{name}", json.dumps({}).encode())])
     return int(created["delivered"]["stream_seq"]) + 1
 
 
-def sequence_by_halves(client: Client, access: Access, one: Cut, moment_ns: int) -> int:
+def bisect_sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
     """As `sequence_at`, by asking the stream's leader for one message after the other: needs no meta leader."""
     low, high = one.first_seq, one.last_seq + 1
     while low < high:
         middle = (low + high) // 2
         try:
             body = {"seq": middle, "next_by_subj": ">"}
-            found = api(client, access.of(one.wanted.stream), f"STREAM.MSG.GET.{one.wanted.name}", body)["message"]
+            found = api_request(
+                client, access.of(one.stream_ref.stream), f"STREAM.MSG.GET.{one.stream_ref.name}", body
+            )["message"]
         except ServerError as error:
             if error.err_code != error_codes.MESSAGE_NOT_FOUND:
                 raise

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
 
 from vstream.audit.source import cut
 from vstream.audit.source.client import connect
-from vstream.audit.source.options import parse
-from vstream.audit.source.pushdown import Bounds, push
-from vstream.audit.source.reading import read
-from vstream.audit.source.values import CONSUMER, SNAPSHOT, Plan, Range, ranges
+from vstream.audit.source.options import parse_options
+from vstream.audit.source.pushdown import Bounds, push_filters
+from vstream.audit.source.reading import read_range
+from vstream.audit.source.values import CONSUMER, SNAPSHOT, ReadPlan, ReadTask, split_tasks
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from vstream.audit.source.client import Client
     from vstream.audit.source.options import Options
-    from vstream.audit.source.values import Access, Cut, Wanted
+    from vstream.audit.source.values import Access, StreamCut, StreamRef
 
 NAME = "jetstream"
 _CLOCKS = 5 * 10**9
@@ -62,10 +62,10 @@ _KNOWN = {one.name: one.dataType for one in [*COLUMNS.fields, *_MORE]}
 
 
 @dataclass(slots=True)
-class Piece(InputPartition):
+class ReadPartition(InputPartition):
     """One task."""
 
-    range: Range
+    range: ReadTask
 
 
 class JetStreamDataSource(DataSource):
@@ -78,18 +78,18 @@ class JetStreamDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, unless `.schema(...)` has asked for others."""
-        options = parse(self.options)
+        options = parse_options(self.options)
         asked = {"headers": options.headers, "payload": options.payload}
         return StructType([*COLUMNS.fields, *(one for one in _MORE if asked.get(one.name))])
 
     def reader(self, schema: StructType) -> JetStreamReader:
         """For a batch query."""
-        options = parse(self.options)
+        options = parse_options(self.options)
         return (FilteringReader if options.pushdown else JetStreamReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> JetStreamStreamReader:  # noqa: N802 - Spark's name
         """For a streaming query."""
-        return JetStreamStreamReader(schema, parse(self.options))
+        return JetStreamStreamReader(schema, parse_options(self.options))
 
 
 class JetStreamReader(DataSourceReader):
@@ -109,18 +109,18 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The cut, in ranges. Raises VstreamError if a stream cannot be read."""
         options = self._options
-        plan = options.plan or Plan(
-            access={one.region: options.access for one in options.wanted},
-            cuts=tuple(take(options.wanted, options.access, options.path)),
+        plan = options.plan or ReadPlan(
+            access={one.region: options.access for one in options.stream_ref},
+            cuts=tuple(take_readable(options.stream_ref, options.access, options.path)),
         )
-        cuts = [narrowed(one, plan.access[one.wanted.region], self._bounds) for one in plan.cuts if not one.error]
-        found = ranges(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
-        return [Piece(one) for one in found]
+        cuts = [narrow_cut(one, plan.access[one.stream_ref.region], self._bounds) for one in plan.cuts if not one.error]
+        found = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
+        return [ReadPartition(one) for one in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of one range."""
         # Spark asks for a partition without a value where there is none.
-        return read(partition.range, self._schema) if isinstance(partition, Piece) else iter(())
+        return read_range(partition.range, self._schema) if isinstance(partition, ReadPartition) else iter(())
 
 
 class FilteringReader(JetStreamReader):
@@ -134,7 +134,7 @@ class FilteringReader(JetStreamReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
         """Take what narrows the ranges; returns what Spark still has to filter."""
-        self._bounds, rest = push(filters, self._bounds)
+        self._bounds, rest = push_filters(filters, self._bounds)
         return rest
 
 
@@ -154,9 +154,9 @@ class JetStreamStreamReader(DataSourceStreamReader):
                 hint="use path=consumer or path=direct",
             )
         plan = options.plan
-        self._wanted = tuple(one.wanted for one in plan.cuts) if plan else options.wanted
-        self._access = plan.access if plan else {one.region: options.access for one in options.wanted}
-        self._cuts: dict[str, Cut] = {}
+        self._wanted = tuple(one.stream_ref for one in plan.cuts) if plan else options.stream_ref
+        self._access = plan.access if plan else {one.region: options.access for one in options.stream_ref}
+        self._cuts: dict[str, StreamCut] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Before the first message that is wanted."""
@@ -201,39 +201,39 @@ class JetStreamStreamReader(DataSourceStreamReader):
                     )
                 )
         options = self._options
-        found = ranges(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
-        return [Piece(one) for one in found] or [InputPartition(None)]
+        found = split_tasks(cuts, self._access, rows=options.rows_per_task, subjects=options.subjects)
+        return [ReadPartition(one) for one in found] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of one range."""
-        return read(partition.range, self._schema) if isinstance(partition, Piece) else iter(())
+        return read_range(partition.range, self._schema) if isinstance(partition, ReadPartition) else iter(())
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept on servers."""
 
     def _look(self) -> None:
         """A new cut. Raises VstreamError for a stream that could never be asked."""
-        for one in cut.take(self._wanted, self._access, path=self._options.path):
-            key = _key(one.wanted)
+        for one in cut.take_cuts(self._wanted, self._access, path=self._options.path):
+            key = _key(one.stream_ref)
             if not one.error:
                 self._cuts[key] = one
             elif key not in self._cuts:
-                raise VstreamError(f"stream `{one.wanted.stream}` cannot be read: {one.error}")
+                raise VstreamError(f"stream `{one.stream_ref.stream}` cannot be read: {one.error}")
 
 
-def take(wanted: Sequence[Wanted], access: Access, path: str | None) -> list[Cut]:
+def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:
     """As `cut.take` at one place, and raises VstreamError if any of the streams cannot be read."""
-    cuts = cut.take(wanted, {one.region: access for one in wanted}, path=path)
+    cuts = cut.take_cuts(wanted, {one.region: access for one in wanted}, path=path)
     for one in cuts:
         if one.error:
-            raise VstreamError(f"stream `{one.wanted.stream}` cannot be read: {one.error}")
+            raise VstreamError(f"stream `{one.stream_ref.stream}` cannot be read: {one.error}")
     return cuts
 
 
-def narrowed(one: Cut, access: Access, bounds: Bounds) -> Cut:
+def narrow_cut(one: StreamCut, access: Access, bounds: Bounds) -> StreamCut:
     """What *bounds* leave of *one*; nothing to read if that is nothing."""
-    if (bounds.streams is not None and one.wanted.stream not in bounds.streams) or (
-        bounds.regions is not None and one.wanted.region not in bounds.regions
+    if (bounds.streams is not None and one.stream_ref.stream not in bounds.streams) or (
+        bounds.regions is not None and one.stream_ref.region not in bounds.regions
     ):
         return replace(one, messages=0)
     first = max(one.first_seq, bounds.first or 0)
@@ -252,14 +252,14 @@ def narrowed(one: Cut, access: Access, bounds: Bounds) -> Cut:
     return replace(one, first_seq=first, last_seq=last, messages=part, bytes=max(1, one.bytes * part // one.messages))
 
 
-def _sequence_at(client: Client, access: Access, one: Cut, moment_ns: int) -> int:
+def _sequence_at(client: Client, access: Access, one: StreamCut, moment_ns: int) -> int:
     """What is read without a meta leader cannot be asked by a consumer either."""
     if one.path != CONSUMER:
-        return cut.sequence_by_halves(client, access, one, moment_ns)
-    return cut.sequence_at(client, access.of(one.wanted.stream), one.wanted.name, moment_ns)
+        return cut.bisect_sequence_at(client, access, one, moment_ns)
+    return cut.sequence_at(client, access.of(one.stream_ref.stream), one.stream_ref.name, moment_ns)
 
 
-def _key(one: Wanted) -> str:
+def _key(one: StreamRef) -> str:
     return f"{one.region}/{one.stream}" if one.region else one.stream
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
-from vstream.audit.source.hashing import TextHashes, mixed
+from vstream.audit.source.hashing import TextHashes, mix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ _MIXED_UP: Final = 8
 
 
 @dataclass(slots=True)
-class File(InputPartition):
+class ParquetPartition(InputPartition):
     """One task."""
 
     path: str
@@ -96,28 +96,30 @@ class FoldReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The files."""
-        return [File(unquote(urlsplit(one).path)) for one in self._files]
+        return [ParquetPartition(unquote(urlsplit(one).path)) for one in self._files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: what one file comes to."""
-        if not isinstance(partition, File):
+        if not isinstance(partition, ParquetPartition):
             return
         texts = [name for name in COLUMNS if name in {"key", "sent_subject"}]
         with pq.ParquetFile(partition.path, read_dictionary=texts) as file:
             batches = file.iter_batches(_BATCH, columns=list(COLUMNS), use_threads=False)
-            yield from _told(batches, self._readers, self._size)
+            yield from _fold_to_schema(batches, self._readers, self._size)
 
 
-def of_batches(readers: frozenset[int], size: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def fold_partitions(
+    readers: frozenset[int], size: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What `mapInArrow` takes: `fold` of each partition, whose batches are small."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _told(_together(batches), readers, size)
+        return _fold_to_schema(_coalesce_batches(batches), readers, size)
 
     return work
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in larger *batches*, which cost less for each row."""
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -131,7 +133,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
-def _told(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> Iterator[pa.RecordBatch]:
+def _fold_to_schema(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) -> Iterator[pa.RecordBatch]:
     # Spark compares more than names and types.
     fields = [pa.field(one.name, pa.int64(), nullable=one.nullable) for one in FOLDED.fields]
     yield from fold(batches, readers, size).cast(pa.schema(fields)).combine_chunks().to_batches()
@@ -161,10 +163,10 @@ def fold(batches: Iterable[pa.RecordBatch], readers: frozenset[int], size: int) 
     told = pa.Table.from_pylist(stretches, schema=schema)
     if not digests:
         return told
-    return pa.concat_tables([told, merged(pa.concat_tables(digests)).select(schema.names)])
+    return pa.concat_tables([told, merge_digests(pa.concat_tables(digests)).select(schema.names)])
 
 
-def merged(digests: pa.Table) -> pa.Table:
+def merge_digests(digests: pa.Table) -> pa.Table:
     """Those rows of FOLDED that are digests, one for each track and bucket."""
     how = [*((name, "sum") for name in DIGESTS), ("least", "min"), ("greatest", "max")]
     found = digests.group_by(["track", "bucket"], use_threads=False).aggregate(how)
@@ -193,15 +195,15 @@ class _Rows:
     subject: NDArray[np.uint64]
     has_subject: NDArray[np.bool_]
 
-    def picked(self, which: Any) -> _Rows:
+    def select_rows(self, which: Any) -> _Rows:
         return _Rows(*(getattr(self, name)[which] for name in _Rows.__slots__))
 
     def digests(self, track: int, size: int) -> pa.Table:
         """Digests, perhaps several of one bucket."""
         buckets = self.origin_seq // size
-        begins = _begins(buckets)
+        begins = _run_starts(buckets)
         if len(begins) * _MIXED_UP > len(buckets) and (np.diff(buckets) < 0).any():
-            return self.picked(np.argsort(buckets, kind="stable")).digests(track, size)
+            return self.select_rows(np.argsort(buckets, kind="stable")).digests(track, size)
         return self._told(track, buckets, begins)
 
     def _told(self, track: int, buckets: NDArray[np.int64], begins: NDArray[np.int64]) -> pa.Table:
@@ -225,12 +227,12 @@ class _Rows:
 def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
     columns = {name: batch.column(name) for name in COLUMNS}
     seq = columns["seq"].to_numpy()
-    has_origin = _is_there(columns["origin_seq"])
+    has_origin = _is_valid(columns["origin_seq"])
     origin_seq = columns["origin_seq"].fill_null(0).to_numpy()
     if not has_origin.all():
         origin_seq = np.where(has_origin, origin_seq, seq)
     place = origin_seq.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    payload = mixed(place + columns["digest"].to_numpy().view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+    payload = mix(place + columns["digest"].to_numpy().view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
     names = hashes.of(columns["key"])
     same = columns["key"].equals(columns["sent_subject"])
     return _Rows(
@@ -239,13 +241,13 @@ def _numbers(batch: pa.RecordBatch, hashes: TextHashes) -> _Rows:
         origin_seq=origin_seq,
         has_origin=has_origin,
         payload=payload,
-        name=mixed(payload + names),
-        subject=mixed(place + (names if same else hashes.of(columns["sent_subject"]))),
-        has_subject=_is_there(columns["sent_subject"]),
+        name=mix(payload + names),
+        subject=mix(place + (names if same else hashes.of(columns["sent_subject"]))),
+        has_subject=_is_valid(columns["sent_subject"]),
     )
 
 
-def _is_there(column: pa.Array) -> NDArray[np.bool_]:
+def _is_valid(column: pa.Array) -> NDArray[np.bool_]:
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
@@ -262,12 +264,12 @@ def _by_track(rows: _Rows) -> Iterator[tuple[int, _Rows]]:
     # Numbers of 16 bits are sorted without comparing any two.
     order = np.argsort(numbers.astype(np.uint16) if len(tracks) < 1 << 16 else numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=len(tracks)))
-    rows = rows.picked(order)
+    rows = rows.select_rows(order)
     for number, track in enumerate(tracks):
-        yield track, rows.picked(slice(ends[number - 1] if number else 0, ends[number]))
+        yield track, rows.select_rows(slice(ends[number - 1] if number else 0, ends[number]))
 
 
-def _begins(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _run_starts(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where *values* begin to be others."""
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(values[1:] != values[:-1]) + 1])
 

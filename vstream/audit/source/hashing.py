@@ -18,7 +18,7 @@ _BYTES: Final = 1 << 20
 """Bytes of text that are looked at together."""
 
 
-def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Each value so that all its bits depend on each other (the last step of SplitMix64)."""
     values = values ^ (values >> np.uint64(30))
     values *= np.uint64(0xBF58476D1CE4E5B9)
@@ -70,17 +70,17 @@ def _hashes(texts: pa.Array) -> NDArray[np.uint64]:
         # At least one text, however long it is.
         end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _BYTES, side="right")) - 1)
         end = min(end, len(texts))
-        found[begin:end] = _summed(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
+        found[begin:end] = _hash_block(content[ends[begin] : ends[end]], ends[begin : end + 1] - ends[begin])
         begin = end
     return found
 
 
-def _summed(content: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _hash_block(content: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
     powers, inverses = _powers(len(content) + 1)
     sums = np.zeros(len(content) + 1, np.uint64)
     np.cumsum(_OF_BYTE[content] * powers[: len(content)], out=sums[1:])
     lengths = np.diff(ends).view(np.uint64)
-    return mixed((sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + lengths)
+    return mix((sums[ends[1:]] - sums[ends[:-1]]) * inverses[ends[:-1]] + lengths)
 
 
 def _powers(count: int) -> Any:
@@ -94,4 +94,4 @@ def _powers(count: int) -> Any:
 
 
 _POWERS: Final[list[NDArray[np.uint64]]] = [np.ones(1, np.uint64), np.ones(1, np.uint64)]
-_OF_BYTE: Final = mixed(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)
+_OF_BYTE: Final = mix(np.arange(1, 257, dtype=np.uint64) * np.uint64(_BASE)) | np.uint64(1)

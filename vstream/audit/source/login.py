@@ -53,13 +53,13 @@ class Login:
         if self.token is not None:
             said["auth_token"] = self.token
         if self.seed is not None and nonce:
-            public, signature = _signed(self.seed, nonce.encode())
+            public, signature = _sign(self.seed, nonce.encode())
             said["sig"] = signature
             said |= {"jwt": self.jwt} if self.jwt else {"nkey": public}
         return said
 
 
-def login(access: Access) -> Login:
+def load_login(access: Access) -> Login:
     """The secrets that *access* names. Raises VstreamError for a file or variable that is not here."""
     context: dict[str, Any] = {}
     if access.context:
@@ -82,7 +82,7 @@ def login(access: Access) -> Login:
     )
 
 
-def find(name: str) -> Path:
+def find_file(name: str) -> Path:
     """The file *name*: here, or among those that Spark has distributed. Raises VstreamError if it is in neither."""
     path = Path(name).expanduser()
     if path.is_file():
@@ -110,7 +110,7 @@ def _secret(variable: str | None, file: str | None, given: object) -> str | None
             )
         return value
     if file:
-        return find(file).read_text(encoding="utf-8").strip()
+        return find_file(file).read_text(encoding="utf-8").strip()
     return str(given) if given else None
 
 
@@ -118,7 +118,7 @@ def context_file(name: str) -> Path:
     """The file of the nats CLI context *name*, which may also be a file itself. Raises VstreamError as `find`."""
     directory = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats" / "context"
     path = directory / f"{name}.json"
-    return path if path.is_file() else find(name)
+    return path if path.is_file() else find_file(name)
 
 
 def _context(name: str) -> dict[str, Any]:
@@ -134,25 +134,27 @@ def _context(name: str) -> dict[str, Any]:
 
 def _credentials(access: Access) -> tuple[str | None, bytes | None]:
     if access.creds:
-        found = _BLOCK.findall(find(access.creds).read_bytes())
+        found = _BLOCK.findall(find_file(access.creds).read_bytes())
         if len(found) != 2:  # noqa: PLR2004 - a JWT and a seed
             raise VstreamError(f"{access.creds} is no credentials file", hint="`nsc generate creds` writes them")
         return found[0].decode(), found[1]
     if access.nkey:
-        return None, find(access.nkey).read_bytes().strip()
+        return None, find_file(access.nkey).read_bytes().strip()
     return None, None
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:
     if not (access.tls_ca or access.tls_cert):
         return None
-    context = ssl.create_default_context(cafile=str(find(access.tls_ca)) if access.tls_ca else None)
+    context = ssl.create_default_context(cafile=str(find_file(access.tls_ca)) if access.tls_ca else None)
     if access.tls_cert:
-        context.load_cert_chain(str(find(access.tls_cert)), str(find(access.tls_key)) if access.tls_key else None)
+        context.load_cert_chain(
+            str(find_file(access.tls_cert)), str(find_file(access.tls_key)) if access.tls_key else None
+        )
     return context
 
 
-def _signed(seed: bytes, nonce: bytes) -> tuple[str, str]:
+def _sign(seed: bytes, nonce: bytes) -> tuple[str, str]:
     """The public nkey of *seed*, and *nonce* signed with it, both as CONNECT has them."""
     raw = base64.b32decode(seed + b"=" * (-len(seed) % 8))
     # A seed is two bytes of prefix, 32 of key and two of checksum; the prefix holds the kind of the key twice over.

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from vstream.audit.source import bulk
-from vstream.audit.source.client import Again
-from vstream.audit.source.columns import RAW, Block, Columns, digests, text
+from vstream.audit.source.client import RetryableError
+from vstream.audit.source.columns import RAW, Block, MessageColumns, decode_text, digest_payloads
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Messages:
         """Their sequences."""
         return _numbers(self.content, self.seqs, self.lengths).view(np.int64)
 
-    def block(self, columns: Columns) -> Block:
+    def block(self, columns: MessageColumns) -> Block:
         """All of them, with the fields that *columns* wants."""
         content = self.content
         payloads = [content[begin:end] for begin, end in zip(self.payloads, self.ends, strict=True)]
@@ -88,18 +88,18 @@ class Messages:
         if self.headers != self.payloads:
             bounds = zip(self.headers, self.payloads, strict=True)
             header = pa.array([content[begin:end] if end > begin else None for begin, end in bounds], pa.binary())
-            source, msg_id = bulk.said(header)
+            source, msg_id = bulk.parse_headers(header)
         times = _numbers(content, self.times, self.seqs)
         arrays = {
             "seq": pa.array(self.sequences()),
             "time_ns": pa.array((times >> np.uint64(1)).view(np.int64) ^ -(times & np.uint64(1)).view(np.int64)),
-            "subject": text(pa.array(subjects, pa.binary())),
+            "subject": decode_text(pa.array(subjects, pa.binary())),
             "msg_id": msg_id,
             "source": source,
             "size": pa.array(map(len, payloads), pa.int32()),
         }
         if columns.wants_digest:
-            arrays["digest"] = digests(payloads)
+            arrays["digest"] = digest_payloads(payloads)
         if columns.wants_headers:
             arrays["headers"] = header
         if columns.wants_payload:
@@ -154,7 +154,7 @@ class Archive:
         while length < needed:
             piece = next(self._pieces, None)
             if piece is None:
-                raise Again("the snapshot ends too early")
+                raise RetryableError("the snapshot ends too early")
             parts.append(piece)
             length += len(piece)
         return b"".join(parts)

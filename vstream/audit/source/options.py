@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, Plan, Wanted, decode
+from vstream.audit.source.values import ACCESS_FIELDS, PATHS, Access, ReadPlan, StreamRef, decode_plan
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Options:
     """What to read. Exactly one of *plan* and *wanted* is given."""
 
     access: Access = field(repr=False)
-    wanted: tuple[Wanted, ...]
-    plan: Plan | None = field(repr=False)
+    stream_ref: tuple[StreamRef, ...]
+    plan: ReadPlan | None = field(repr=False)
     path: str | None
     subjects: tuple[str, ...]
     start_seq: int | None
@@ -70,14 +70,14 @@ class Options:
     """Whether to take filters from Spark: see `datasource.FilteringReader`."""
 
 
-def parse(options: Mapping[str, str]) -> Options:
+def parse_options(options: Mapping[str, str]) -> Options:
     """Raises VstreamError for an option that is not known, not understood, or a secret."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         _check_name(name)
     access = _access(given)
-    plan = decode(given["plan"]) if "plan" in given else None
-    streams = _words(given.get("stream", ""))
+    plan = decode_plan(given["plan"]) if "plan" in given else None
+    streams = _split_words(given.get("stream", ""))
     if plan is None and not streams:
         raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
     if plan is None and not access.servers and not access.context:
@@ -85,10 +85,10 @@ def parse(options: Mapping[str, str]) -> Options:
     region = given.get("region", "")
     return Options(
         access=access,
-        wanted=tuple(Wanted(stream=one, region=region, virtual=one, role="") for one in streams),
+        stream_ref=tuple(StreamRef(stream=one, region=region, virtual=one, role="") for one in streams),
         plan=plan,
         path=_one_of(given, "path", ("auto", *PATHS), "auto") if given.get("path", "auto") != "auto" else None,
-        subjects=_words(given.get("subject", "")),
+        subjects=_split_words(given.get("subject", "")),
         start_seq=_number(given, "start_seq"),
         end_seq=_number(given, "end_seq"),
         since_ns=_moment(given, "since"),
@@ -118,7 +118,7 @@ def _check_name(name: str) -> None:
 
 
 def _access(given: Mapping[str, str]) -> Access:
-    servers = _words(given.get("servers", ""))
+    servers = _split_words(given.get("servers", ""))
     for url in servers:
         if "@" in urlsplit(url if "://" in url else f"nats://{url}").netloc:
             raise VstreamError(
@@ -132,7 +132,7 @@ def _access(given: Mapping[str, str]) -> Access:
     return Access(servers=servers, **texts)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 

@@ -43,7 +43,7 @@ class Bounds:
     streams: frozenset[str] | None = None
     regions: frozenset[str] | None = None
 
-    def narrowed(self, other: Bounds) -> Bounds:
+    def intersect(self, other: Bounds) -> Bounds:
         """What both leave. Of two lists of subjects the first is taken: either is right, since Spark filters again."""
         return Bounds(
             first=_most(self.first, other.first),
@@ -56,13 +56,13 @@ class Bounds:
         )
 
 
-def push(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
+def push_filters(filters: Iterable[Filter], bounds: Bounds) -> tuple[Bounds, list[Filter]]:
     """*bounds* narrowed by what *filters* say, and those that Spark has to apply itself."""
     rest: list[Filter] = []
     for one in filters:
         found, is_exact = _bounds(one)
         if found is not None:
-            bounds = bounds.narrowed(found)
+            bounds = bounds.intersect(found)
         if not is_exact:
             rest.append(one)
     return bounds, rest

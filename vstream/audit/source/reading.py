@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.audit.source import bydirect, bypull, bysnapshot
-from vstream.audit.source.client import Again, api, connect, pause
-from vstream.audit.source.columns import Batches, matching, up_to
+from vstream.audit.source.client import RetryableError, api_request, back_off, connect
+from vstream.audit.source.columns import BatchBuilder, filter_subjects, truncate_at
 from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from vstream.audit.source.client import Client
-    from vstream.audit.source.values import Range
+    from vstream.audit.source.values import ReadTask
 
-_PARTS = {CONSUMER: bypull.parts, DIRECT: bydirect.parts, SNAPSHOT: bysnapshot.parts}
+_PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts, SNAPSHOT: bysnapshot.parts}
 ATTEMPTS = 8
 """In a row without one message, before a range is given up: about ten seconds."""
 _UNAVAILABLE = 503
 
 
-def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_range(job: ReadTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     Every stored message of *job*, once, by sequence, in batches of *schema*.
 
     Raises NotReachableError if its end cannot be reached, and other VstreamErrors
     where trying again would not help.
     """
-    batches = Batches(schema, job.wanted)
-    matches = pattern(job.subjects)
+    batches = BatchBuilder(schema, job.stream_ref)
+    matches = subject_pattern(job.subjects)
     parts = _PARTS[job.path]
     position = job.first
     attempts = 0
@@ -56,14 +56,14 @@ def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 for piece in pieces:
                     position = piece["seq"][-1].as_py() + 1
                     attempts = 0
-                    block = up_to(piece, job.last)
+                    block = truncate_at(piece, job.last)
                     if matches is not None:
-                        block = matching(block, matches)
+                        block = filter_subjects(block, matches)
                     if block.num_rows:
                         yield batches.batch(block)
             if position > job.last or is_complete(asked, position):
                 return
-            problem: VstreamError = Again("the copy that answered ends before its leader does")
+            problem: VstreamError = RetryableError("the copy that answered ends before its leader does")
         except NotReachableError as error:
             problem = error
         except ServerError as error:
@@ -73,32 +73,34 @@ def read(job: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         attempts += 1
         if attempts >= ATTEMPTS:
             raise NotReachableError(
-                f"stream `{job.wanted.stream}` in region `{job.wanted.region}` cannot be read beyond "
+                f"stream `{job.stream_ref.stream}` in region `{job.stream_ref.region}` cannot be read beyond "
                 f"{position - 1} up to {job.last}: {problem.message}",
                 hint=problem.hint,
             )
-        pause(attempts)
+        back_off(attempts)
 
 
-def is_complete(job: Range, position: int) -> bool:
+def is_complete(job: ReadTask, position: int) -> bool:
     """Whether the stream's leader has no message from *position* to the end of *job* that should have been read."""
     with connect(job.access) as client:
         try:
             return all(_next(client, job, position, subject) > job.last for subject in job.subjects or (">",))
         except (ServerError, NoRespondersError):
             # No meta leader: STREAM.INFO is answered without one.
-            state = api(client, job.access, f"STREAM.INFO.{job.wanted.name}", {"deleted_details": True})["state"]
+            state = api_request(client, job.access, f"STREAM.INFO.{job.stream_ref.name}", {"deleted_details": True})[
+                "state"
+            ]
     if int(state["first_seq"]) > job.last:
         return True
     gone = set(state.get("deleted") or ())
     return all(seq in gone for seq in range(max(position, int(state["first_seq"])), job.last + 1))
 
 
-def _next(client: Client, job: Range, position: int, subject: str) -> int:
+def _next(client: Client, job: ReadTask, position: int, subject: str) -> int:
     """The sequence of the first message on *subject* from *position* on; a number above *job* if there is none."""
     try:
-        answer = api(
-            client, job.access, f"STREAM.MSG.GET.{job.wanted.name}", {"seq": position, "next_by_subj": subject}
+        answer = api_request(
+            client, job.access, f"STREAM.MSG.GET.{job.stream_ref.name}", {"seq": position, "next_by_subj": subject}
         )
     except ServerError as error:
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
@@ -107,7 +109,7 @@ def _next(client: Client, job: Range, position: int, subject: str) -> int:
     return int(answer["message"]["seq"])
 
 
-def pattern(subjects: tuple[str, ...]) -> re.Pattern[str] | None:
+def subject_pattern(subjects: tuple[str, ...]) -> re.Pattern[str] | None:
     """What matches the same subjects as any of *subjects*; None if there are none: everything is wanted."""
     if not subjects:
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from vstream.audit.source.client import Again
+from vstream.audit.source.client import RetryableError
 from vstream.audit.source.crc32c import crc32c
 from vstream.errors import VstreamError
 
@@ -91,7 +91,7 @@ class _Source:
             if piece is None:
                 if or_end and not length:
                     return b""
-                raise Again("the snapshot ends too early")
+                raise RetryableError("the snapshot ends too early")
             parts.append(piece)
             length += len(piece)
         data = b"".join(parts)

@@ -59,7 +59,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StreamRef:
     """A physical stream that somebody wants to read, and what it is called in the tables."""
 
     stream: str
@@ -74,7 +74,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class SourceCursor:
     """How far a stream has sourced another. *last_seq* is None where the server does not say."""
 
     origin: str
@@ -82,10 +82,10 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class StreamCut:
     """What one stream held at one moment. With *error*, it could not be asked, and the rest means nothing."""
 
-    wanted: Wanted
+    stream_ref: StreamRef
     cut_at_ns: int
     first_seq: int = 0
     last_seq: int = 0
@@ -94,7 +94,7 @@ class Cut:
     bytes: int = 0
     server_version: str | None = None
     path: str | None = None
-    sources: tuple[Cursor, ...] = ()
+    sources: tuple[SourceCursor, ...] = ()
     limits: Mapping[str, int] | None = None
     """What may remove messages: limits that are set, in the API's names and units. None: it is not known."""
     created: str | None = None
@@ -112,19 +112,19 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReadPlan:
     """What one DataFrame reads: the cut, and how each region is reached."""
 
     access: Mapping[str, Access]
     """By region."""
-    cuts: tuple[Cut, ...]
+    cuts: tuple[StreamCut, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class ReadTask:
     """What one task reads: sequences *first* to *last* of one stream, both included."""
 
-    wanted: Wanted
+    stream_ref: StreamRef
     access: Access = field(repr=False)
     path: str
     first: int
@@ -135,7 +135,7 @@ class Range:
     """Only messages that match one of these; all if empty."""
 
 
-def encode(plan: Plan) -> str:
+def encode_plan(plan: ReadPlan) -> str:
     """*plan* as an option's text."""
     document = {
         "access": {name: asdict(one) for name, one in plan.access.items()},
@@ -144,17 +144,17 @@ def encode(plan: Plan) -> str:
     return base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
 
 
-def decode(text: str) -> Plan:
+def decode_plan(text: str) -> ReadPlan:
     """What `encode` wrote."""
     document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    return Plan(
+    return ReadPlan(
         access={name: Access(**{**one, "servers": tuple(one["servers"])}) for name, one in document["access"].items()},
         cuts=tuple(
-            Cut(
+            StreamCut(
                 **{
                     **cut,
-                    "wanted": Wanted(**cut["wanted"]),
-                    "sources": tuple(Cursor(**one) for one in cut["sources"]),
+                    "wanted": StreamRef(**cut["wanted"]),
+                    "sources": tuple(SourceCursor(**one) for one in cut["sources"]),
                     "transform": tuple(cut["transform"]) if cut["transform"] else None,
                     "subjects": tuple(cut["subjects"]),
                 }
@@ -164,16 +164,16 @@ def decode(text: str) -> Plan:
     )
 
 
-def ranges(
-    cuts: Sequence[Cut], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
-) -> list[Range]:
+def split_tasks(
+    cuts: Sequence[StreamCut], access: Mapping[str, Access], *, rows: int, subjects: tuple[str, ...] = ()
+) -> list[ReadTask]:
     """
     *cuts* in pieces of about *rows* messages each, in their order; those that hold nothing have none.
 
     Pieces have the same number of sequences: where many messages were removed from
     one part of a stream, its pieces are smaller. What is read from a snapshot is one.
     """
-    found: list[Range] = []
+    found: list[ReadTask] = []
     for cut in cuts:
         if not cut.is_readable:
             continue
@@ -182,9 +182,9 @@ def ranges(
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
         found += [
-            Range(
-                wanted=cut.wanted,
-                access=access[cut.wanted.region].of(cut.wanted.stream),
+            ReadTask(
+                stream_ref=cut.stream_ref,
+                access=access[cut.stream_ref.region].of(cut.stream_ref.stream),
                 path=cut.path or CONSUMER,
                 first=first,
                 last=after - 1,

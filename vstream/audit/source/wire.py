@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.audit.source import bulk
-from vstream.audit.source.client import Again, next_message
+from vstream.audit.source.client import RetryableError, next_message
 
 if TYPE_CHECKING:
     from vstream.audit.source.client import Message
-    from vstream.audit.source.columns import Columns
+    from vstream.audit.source.columns import MessageColumns
 
 _CRLF = b"\r\n"
 _HMSG = 72
@@ -34,7 +34,7 @@ _FEW = 32
 """Messages of one buffer that are sooner gone over one by one."""
 
 
-class Pulled:
+class PullScanner:
     """
     Messages that a pull consumer sends: their reply subjects carry sequence, time and what is left.
 
@@ -42,7 +42,7 @@ class Pulled:
     the server and us has lost messages.
     """
 
-    def __init__(self, columns: Columns, *, few: int = _FEW) -> None:
+    def __init__(self, columns: MessageColumns, *, few: int = _FEW) -> None:
         self.columns = columns
         self._few = few
         self.pending = -1
@@ -60,7 +60,7 @@ class Pulled:
         line, *pieces = (data[position:] if position else data).split(prefix)
         if len(pieces) > self._few:
             unfinished = _finish(pieces, prefix)
-            found = bulk.block(line, pieces, self.columns)
+            found = bulk.parse_block(line, pieces, self.columns)
             if found is not None:
                 self.columns.add(found)
                 self._account(len(pieces), pieces[-1])
@@ -136,7 +136,7 @@ class Pulled:
         return self._prefix
 
 
-class Direct:
+class DirectScanner:
     """
     The answer to one batch of Direct Get: everything is in the headers of each message.
 
@@ -144,7 +144,7 @@ class Direct:
     that does so instead may hold something else.
     """
 
-    def __init__(self, columns: Columns, subject: str, stream: str) -> None:
+    def __init__(self, columns: MessageColumns, subject: str, stream: str) -> None:
         self.columns = columns
         self.first_pending = -1
         self.pending = -1
@@ -175,7 +175,7 @@ class Direct:
             if own < 0 or len(lines) != _DIRECT_LINES:
                 break
             if lines[1][13:] != self._stream:
-                raise WrongStream(lines[1][13:].decode(errors="replace"))
+                raise WrongStreamError(lines[1][13:].decode(errors="replace"))
             columns.subjects.append(lines[2][14:])
             columns.seqs.append(lines[3][15:])
             columns.times.append(lines[4][17:])
@@ -211,7 +211,7 @@ def _value(header: bytes, name: bytes) -> bytes | None:
     return value.partition(_CRLF)[0] if is_there else None
 
 
-def consume(scanner: Pulled | Direct, data: bytes) -> tuple[int, list[Message]]:
+def scan_buffer(scanner: PullScanner | DirectScanner, data: bytes) -> tuple[int, list[Message]]:
     """
     Let *scanner* take its messages from *data*, of which the beginning is one of a message.
 
@@ -226,7 +226,7 @@ def consume(scanner: Pulled | Direct, data: bytes) -> tuple[int, list[Message]]:
     return position, others
 
 
-class WrongStream(Again):
+class WrongStreamError(RetryableError):
     """Another stream than the one that was asked has answered: a mirror of it."""
 
     def __init__(self, stream: str) -> None:

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import Window
 from vstream.capture.verdict import units
-from vstream.capture.verdict.contents import Ledger, Scan
-from vstream.capture.verdict.context import Collector, Context, Examples, over
+from vstream.capture.verdict.contents import Ledger, StreamScan
+from vstream.capture.verdict.context import CaptureContext, ExampleCollector, ExampleFactory, end_of_fault
 from vstream.capture.verdict.deliveries import Deliveries
 from vstream.capture.verdict.history import read_history
 from vstream.capture.verdict.judge import is_deadly, judge
-from vstream.capture.verdict.layout import layout
+from vstream.capture.verdict.layout import find_layout
 from vstream.capture.verdict.lost import Holdings, same_order
-from vstream.capture.verdict.measures import Facts
-from vstream.capture.verdict.packed_operations import spread
-from vstream.capture.verdict.propagation import Flow
-from vstream.capture.verdict.samples import looks
+from vstream.capture.verdict.measures import Measurements
+from vstream.capture.verdict.packed_operations import summarize
+from vstream.capture.verdict.propagation import Propagation
+from vstream.capture.verdict.samples import progress_by_stream
 from vstream.capture.verdict.timeline import Timeline
 from vstream.capture.verdict.verdict import Example, FaultVerdict, StreamVerdict, Verdict
 from vstream.capture.verdict.windows import (
     control_plane_seconds,
-    intervals,
+    find_outages,
     judge_window,
-    outages,
     publish_seconds,
     read_shares,
+    timeline_intervals,
 )
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from vstream.capture.records import Manifest, Sample
     from vstream.capture.store import Capture
     from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.samples import Looks
-    from vstream.capture.verdict.verdict import Convergence, Finding, Spread
+    from vstream.capture.verdict.samples import SampledProgress
+    from vstream.capture.verdict.verdict import Convergence, Distribution, Finding
     from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
@@ -56,23 +56,23 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
     windows = tuple(sorted(capture.windows(), key=lambda window: window.start))
     faults = tuple(sorted(capture.faults(), key=lambda fault: fault.injected))
     start, end = manifest.load or (0, history.last() + 1)
-    context = Context(
+    context = CaptureContext(
         manifest=manifest,
         faults=faults,
         windows=windows,
         run=Window(name=RUN, start=start, end=end, action="load"),
     )
     samples = sorted(capture.samples(), key=lambda sample: sample.at)
-    seen = looks(samples)
+    seen = progress_by_stream(samples)
     regions = manifest.regions
     deliveries = Deliveries(history.attempts)
     for delivery in capture.deliveries():
         deliveries.add(delivery)
     healed = sorted({fault.healed for fault in faults if fault.healed is not None})
-    shown = _shown(context)
-    interval, count = intervals(shown)
+    shown = _timeline_span(context)
+    interval, count = timeline_intervals(shown)
     streams: dict[str, StreamVerdict] = {}
-    flows: dict[str, Flow] = {}
+    flows: dict[str, Propagation] = {}
     converged: dict[int, list[Convergence]] = {moment: [] for moment in healed}
     lag: dict[str, dict[str, tuple[int, ...]]] = {}
     for name in _virtual_streams(manifest, history):
@@ -84,7 +84,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
             readers = lag.setdefault(origin, {})
             before = readers.get(reader, (0,) * count)
             readers[reader] = tuple(map(sum, zip(before, values, strict=True)))
-    facts = Facts(
+    facts = Measurements(
         context=context,
         history=history,
         deliveries=deliveries,
@@ -95,7 +95,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         streams=streams,
         flows=flows,
     )
-    lateness = spread(history.lateness())
+    lateness = summarize(history.lateness())
     return Verdict(
         manifest=manifest,
         cases=tuple(judge(facts, expectations)),
@@ -104,7 +104,7 @@ def check(capture: Capture, expectations: Sequence[Expectation] = ()) -> Verdict
         faults=tuple(
             FaultVerdict(
                 fault=fault,
-                outages=tuple(outages(context, fault, history)),
+                outages=tuple(find_outages(context, fault, history)),
                 convergences=tuple(converged[fault.healed]) if fault.healed is not None else (),
             )
             for fault in faults
@@ -129,21 +129,21 @@ def _virtual_streams(manifest: Manifest, history: History) -> Iterable[str]:
 
 def _judge_stream(
     capture: Capture,
-    context: Context,
+    context: CaptureContext,
     name: str,
     history: History,
     deliveries: Deliveries,
-    seen: Mapping[tuple[str, str], Looks],
-) -> tuple[StreamVerdict, Flow]:
+    seen: Mapping[tuple[str, str], SampledProgress],
+) -> tuple[StreamVerdict, Propagation]:
     """The verdict on one virtual stream; its contents are read here, and forgotten except for what later questions need."""
     attempts = history.attempts[name]
     tallies = history.tallies(name)
-    plan = layout(context.manifest, name, tallies)
+    plan = find_layout(context.manifest, name, tallies)
     ledger = Ledger(attempts)
-    examples = Examples(context, attempts)
-    scans: dict[str, Scan] = {}
+    examples = ExampleFactory(context, attempts)
+    scans: dict[str, StreamScan] = {}
     for captured in (*plan.writes, *plan.others):
-        scan = scans[captured.name] = Scan(captured, ledger, examples, context, is_write=captured in plan.writes)
+        scan = scans[captured.name] = StreamScan(captured, ledger, examples, context, is_write=captured in plan.writes)
         scan.read(capture)
         if scan.is_write:
             scan.settle()
@@ -161,7 +161,7 @@ def _judge_stream(
         for region, scan in readable.items()
         if (place := (scan.captured.region, scan.captured.name)) in seen
     }
-    flow = Flow(context, name, ledger, readable, looked_at)
+    flow = Propagation(context, name, ledger, readable, looked_at)
     is_same, displaced = same_order([*{scan.captured.name: scan for scan in served.values()}.values()])
     read = tuple(holdings.served(region, one) for region, one in plan.served.items())
     verdict = StreamVerdict(
@@ -169,7 +169,7 @@ def _judge_stream(
         model=context.manifest.models.get(name, "virtual"),
         origins=tallies,
         served=read,
-        physical=tuple(scan.physical() for scan in scans.values()),
+        physical=tuple(scan.judged() for scan in scans.values()),
         lost_by_origin=holdings.lost_by_origin(),
         same_order=is_same,
         displaced=displaced,
@@ -180,12 +180,12 @@ def _judge_stream(
     return verdict, flow
 
 
-def _unexpected_reads(context: Context, stream: str, history: History) -> Mapping[str, Finding]:
+def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Finding]:
     found: dict[str, Finding] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue
-        collector = Collector()
+        collector = ExampleCollector()
         for id_, operation in operations.items():
             collector.add(
                 Example(
@@ -200,19 +200,19 @@ def _unexpected_reads(context: Context, stream: str, history: History) -> Mappin
     return found
 
 
-def _shown(context: Context) -> Window:
+def _timeline_span(context: CaptureContext) -> Window:
     """What the timeline shows, from a whole second of the load on: the load, and steps and faults before and after it."""
     starts = [context.run.start, *(window.start for window in context.windows)]
     ends = [context.run.end, *(window.end for window in context.windows)]
     for fault in context.faults:
         starts.append(fault.injected)
-        ends.append(over(fault) or fault.injected)
+        ends.append(end_of_fault(fault) or fault.injected)
     start = min(starts)
     return Window(name="", start=start - (start - context.run.start) % _SECOND, end=max(ends), action="")
 
 
 def _warnings(
-    context: Context, lateness: Spread | None, samples: Sequence[Sample], streams: Iterable[StreamVerdict]
+    context: CaptureContext, lateness: Distribution | None, samples: Sequence[Sample], streams: Iterable[StreamVerdict]
 ) -> Iterator[str]:
     if lateness is not None and lateness.p99 > _LATE:
         yield (
@@ -233,10 +233,10 @@ def _warnings(
                 yield f"{consumer.client} received {consumer.repeated:,} messages again that were not marked as redelivered"
             if consumer.skipped:
                 yield f"{consumer.client} never received {consumer.skipped:,} messages in front of its last one"
-    yield from _cursors(context, samples)
+    yield from _cursors_ahead(context, samples)
 
 
-def _cursors(context: Context, samples: Sequence[Sample]) -> Iterator[str]:
+def _cursors_ahead(context: CaptureContext, samples: Sequence[Sample]) -> Iterator[str]:
     """Read streams that have taken more than there is: the mark of a write stream that was set back."""
     last: dict[str, int] = {}
     latest = {sample.region: sample for sample in samples if sample.last_seq or sample.sourced}

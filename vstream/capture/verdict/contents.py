@@ -6,11 +6,11 @@ from array import array
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from vstream.capture.verdict.context import Collector
-from vstream.capture.verdict.history import NOTHING, Names, packed_digest
+from vstream.capture.verdict.context import ExampleCollector
+from vstream.capture.verdict.history import NOTHING, StringTable, parse_digest
 from vstream.capture.verdict.layout import READ_ROLES
-from vstream.capture.verdict.order import displaced
-from vstream.capture.verdict.verdict import Finding, Physical
+from vstream.capture.verdict.order import find_displaced
+from vstream.capture.verdict.verdict import Finding, PhysicalVerdict
 from vstream.errors import VstreamError
 from vstream.topology.naming import PHYSICAL_PREFIX, PUBLISH_PREFIX
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from vstream.capture.records import CapturedStream, Stored
     from vstream.capture.store import Capture
-    from vstream.capture.verdict.context import Context, Examples
+    from vstream.capture.verdict.context import CaptureContext, ExampleFactory
     from vstream.capture.verdict.history import Attempts
 
 _ENOUGH = 2
 """Copies are told apart up to this number: one, or more."""
 
-_Ranked = tuple["array[int]", "array[int]"]
+_Ranking = tuple["array[int]", "array[int]"]
 """Places in a stream, and the rank of the message at each of them."""
 
 
-def _ranked() -> _Ranked:
+def _empty_ranking() -> _Ranking:
     return array("q"), array("q")
 
 
@@ -39,7 +39,7 @@ class Ledger:
     def __init__(self, attempts: Attempts) -> None:
         count = len(attempts)
         self.attempts = attempts
-        self.streams = Names()
+        self.streams = StringTable()
         self.home = array("h", [NOTHING]) * count
         """The stream that was published to, if it holds the message."""
         self.home_seq = array("q", [NOTHING]) * count
@@ -48,7 +48,7 @@ class Ledger:
         self.digest = array("Q", attempts.digest)
 
 
-class Scan:
+class StreamScan:
     """
     What one physical stream holds, packed.
 
@@ -57,7 +57,13 @@ class Scan:
     """
 
     def __init__(
-        self, captured: CapturedStream, ledger: Ledger, examples: Examples, context: Context, *, is_write: bool
+        self,
+        captured: CapturedStream,
+        ledger: Ledger,
+        examples: ExampleFactory,
+        context: CaptureContext,
+        *,
+        is_write: bool,
     ) -> None:
         self.captured = captured
         self.is_write = is_write
@@ -73,9 +79,9 @@ class Scan:
         self.origin_seqs = array("q")
         self.copies = bytearray(len(ledger.attempts))
         """By number: 0, 1, or 2 for more."""
-        self.duplicated = Collector()
-        self.unexpected = Collector()
-        self.reordered = Collector()
+        self.duplicated = ExampleCollector()
+        self.unexpected = ExampleCollector()
+        self.reordered = ExampleCollector()
         self.diverged = Finding()
         """Set when all streams were read."""
         self.altered = 0
@@ -88,9 +94,9 @@ class Scan:
         """Messages that the stream held once and has removed."""
         return self.last_seq - self.rows
 
-    def physical(self) -> Physical:
+    def judged(self) -> PhysicalVerdict:
         """What is said of the stream."""
-        return Physical(
+        return PhysicalVerdict(
             name=self.captured.name,
             region=self.captured.region,
             role=self.captured.role,
@@ -135,7 +141,7 @@ class Scan:
             if number is None:
                 self._unpublished(row)
                 continue
-            digest = packed_digest(row.digest)
+            digest = parse_digest(row.digest)
             if not digests[number]:
                 digests[number] = digest
             wanted = subjects[number]
@@ -183,7 +189,7 @@ class Scan:
         first = self._ledger.streams.text(self._ledger.home[number])
         self._add(self.duplicated, number, row.seq, row.time, f"stored in {first} too")
 
-    def _add(self, to: Collector, number: int, seq: int, time: int, detail: str) -> None:
+    def _add(self, to: ExampleCollector, number: int, seq: int, time: int, detail: str) -> None:
         if not to.wants_more:
             to.count += 1
             return
@@ -202,7 +208,7 @@ class Scan:
             is_own = by == name if by != NOTHING else attempts.region[number] == region
             if is_own or ledger.home[number] == NOTHING:
                 ledger.home[number], ledger.home_seq[number], ledger.written[number] = home, seq, time
-        places, ranks = _ranked()
+        places, ranks = _empty_ranking()
         for place, number in enumerate(self.numbers):
             if attempts.acked_by[number] == name and attempts.acked_seq[number] >= 0:
                 places.append(place)
@@ -219,8 +225,8 @@ class Scan:
         if self._is_in_order():
             return
         ledger = self._ledger
-        told: defaultdict[int, _Ranked] = defaultdict(_ranked)
-        held: defaultdict[int, _Ranked] = defaultdict(_ranked)
+        told: defaultdict[int, _Ranking] = defaultdict(_empty_ranking)
+        held: defaultdict[int, _Ranking] = defaultdict(_empty_ranking)
         rows = zip(self.numbers, self.origins, self.origin_seqs, strict=True)
         for place, (number, origin, seq) in enumerate(rows):
             if seq != NOTHING:
@@ -233,7 +239,7 @@ class Scan:
                 places.append(place)
                 ranks.append(ledger.home_seq[number])
         self._reorder(told.values(), "out of its origin's order, by the sequences in the headers")
-        by_headers, self.reordered = self.reordered, Collector()
+        by_headers, self.reordered = self.reordered, ExampleCollector()
         self._reorder(held.values(), "out of the order of its write stream")
         if by_headers.count >= self.reordered.count:
             self.reordered = by_headers
@@ -261,8 +267,8 @@ class Scan:
         self.origins = array("h")
         self.origin_seqs = array("q")
 
-    def _reorder(self, groups: Iterable[_Ranked], detail: str) -> None:
+    def _reorder(self, groups: Iterable[_Ranking], detail: str) -> None:
         for places, ranks in groups:
-            for one in displaced(ranks):
+            for one in find_displaced(ranks):
                 place = places[one]
                 self._add(self.reordered, self.numbers[place], self.seqs[place], self.times[place], detail)

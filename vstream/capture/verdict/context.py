@@ -16,7 +16,7 @@ MOST_EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class CaptureContext:
     """The parts of a capture that are small."""
 
     manifest: Manifest
@@ -33,7 +33,7 @@ class Context:
             fault.asked
             for fault in self.faults
             if fault.outcome is FaultOutcome.CONFIRMED
-            and fault.injected <= moment < (self.run.end if (ended := over(fault)) is None else ended)
+            and fault.injected <= moment < (self.run.end if (ended := end_of_fault(fault)) is None else ended)
         )
 
     def since_start(self, wall: int) -> int:
@@ -41,12 +41,12 @@ class Context:
         return wall - self.manifest.wall
 
 
-def over(fault: Fault) -> int | None:
+def end_of_fault(fault: Fault) -> int | None:
     """When all servers were healthy again after *fault*; None if nothing says so."""
     return fault.healed if fault.healed is not None else fault.healing
 
 
-class Collector:
+class ExampleCollector:
     """Counts, and keeps the first few examples."""
 
     __slots__ = ("count", "examples")
@@ -71,10 +71,10 @@ class Collector:
         return Finding(count=self.count, examples=tuple(self.examples))
 
 
-class Examples:
+class ExampleFactory:
     """Makes examples of the messages of one virtual stream."""
 
-    def __init__(self, context: Context, attempts: Attempts) -> None:
+    def __init__(self, context: CaptureContext, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
         self._texts: list[str] | None = None

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.verdict.history import NOTHING, Attempts
 from vstream.capture.verdict.packed_operations import quantile
-from vstream.capture.verdict.verdict import Consumer
+from vstream.capture.verdict.verdict import ConsumerVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from vstream.capture.records import Delivery, Window
-    from vstream.capture.verdict.contents import Scan
+    from vstream.capture.verdict.contents import StreamScan
 
 _Key = tuple[str, str, str]
 """Client, region and virtual stream."""
 
 
-class _Received:
+class _ConsumerLog:
     """What one consumer received."""
 
     def __init__(self, count: int) -> None:
@@ -39,7 +39,7 @@ class Deliveries:
 
     def __init__(self, attempts: Mapping[str, Attempts]) -> None:
         self._attempts = attempts
-        self._received: dict[_Key, _Received] = {}
+        self._received: dict[_Key, _ConsumerLog] = {}
 
     def add(self, delivery: Delivery) -> None:
         """Take in one delivery."""
@@ -47,7 +47,7 @@ class Deliveries:
         attempts = self._attempts.get(delivery.stream) or Attempts()
         received = self._received.get(key)
         if received is None:
-            received = self._received.setdefault(key, _Received(len(attempts)))
+            received = self._received.setdefault(key, _ConsumerLog(len(attempts)))
         received.at.append(delivery.at)
         number = attempts.numbers.get(delivery.id)
         if number is None:
@@ -61,7 +61,7 @@ class Deliveries:
             # A stream that holds a message twice delivers it twice: that is the stream's fault.
             received.repeated += 1
 
-    def consumers(self, stream: str, served: Mapping[str, Scan]) -> Iterable[Consumer]:
+    def consumers(self, stream: str, served: Mapping[str, StreamScan]) -> Iterable[ConsumerVerdict]:
         """What the consumers of *stream* received, beside what the streams in *served* hold, by region."""
         for (client, region, name), received in sorted(self._received.items()):
             if name != stream:
@@ -69,7 +69,7 @@ class Deliveries:
             scan = served.get(region)
             flags = [received.seqs[number] != NOTHING for number in scan.numbers] if scan is not None else []
             last = max((place for place, flag in enumerate(flags) if flag), default=NOTHING)
-            yield Consumer(
+            yield ConsumerVerdict(
                 client=client,
                 region=region,
                 delivered=sum(seq != NOTHING for seq in received.seqs),

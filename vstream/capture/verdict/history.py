@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from vstream.capture.records import Kind, Operation
-from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, Calls
-from vstream.capture.verdict.verdict import Tally
+from vstream.capture.verdict.packed_operations import CODES, OK, REJECTED, OperationLog
+from vstream.capture.verdict.verdict import PublishTally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _MOST_ERRORS = 20
 """Different errors that are counted for each region; the rest is one."""
 
 
-class Names:
+class StringTable:
     """Texts to small numbers and back."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class Attempts:
         """By id."""
         self.repeated: list[str] = []
         """Ids of more than one operation: a capture must have none."""
-        self.regions = Names()
-        self.streams = Names()
+        self.regions = StringTable()
+        self.streams = StringTable()
         self.region = array("H")
         self.outcomes = bytearray()
         self.due = array("q")
@@ -85,7 +85,7 @@ class Attempts:
         # The subject of a `try` is the name of what was tried.
         has_subject = operation.kind is Kind.PUBLISH and operation.subject is not None
         self.subject.append(hash(operation.subject) if has_subject else 0)
-        self.digest.append(packed_digest(operation.digest))
+        self.digest.append(parse_digest(operation.digest))
         self.acked_by.append(NOTHING if operation.acked_by is None else self.streams.number(operation.acked_by))
         self.acked_seq.append(NOTHING if operation.seq is None or operation.is_duplicate else operation.seq)
 
@@ -102,7 +102,7 @@ class Attempts:
         return list(self.numbers)
 
 
-class _Count:
+class _TallyBuilder:
     """A tally that grows."""
 
     def __init__(self) -> None:
@@ -117,9 +117,9 @@ class _Count:
             known = operation.error in self.errors or len(self.errors) < _MOST_ERRORS
             self.errors[operation.error if known else "other errors"] += 1
 
-    def tally(self) -> Tally:
+    def tally(self) -> PublishTally:
         acknowledged, rejected, indeterminate = self.outcomes
-        return Tally(
+        return PublishTally(
             attempted=sum(self.outcomes),
             acknowledged=acknowledged,
             rejected=rejected,
@@ -135,14 +135,14 @@ class History:
     def __init__(self) -> None:
         self.attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
         """By virtual stream."""
-        self.publishes: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
+        self.publishes: defaultdict[tuple[str, str], OperationLog] = defaultdict(OperationLog)
         """By virtual stream and region, as all below."""
-        self.reads: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
-        self.fetches: defaultdict[tuple[str, str], Calls] = defaultdict(Calls)
+        self.reads: defaultdict[tuple[str, str], OperationLog] = defaultdict(OperationLog)
+        self.fetches: defaultdict[tuple[str, str], OperationLog] = defaultdict(OperationLog)
         self.trials: list[Operation] = []
         self.read_ids: defaultdict[tuple[str, str], dict[str, Operation]] = defaultdict(dict)
         """Ids that were read when no publish of them was known yet, with the first operation that did."""
-        self._counts: defaultdict[tuple[str, str], _Count] = defaultdict(_Count)
+        self._counts: defaultdict[tuple[str, str], _TallyBuilder] = defaultdict(_TallyBuilder)
 
     def add(self, operation: Operation) -> None:
         """Take in one operation."""
@@ -165,7 +165,7 @@ class History:
         if operation.id is not None:
             self.attempts[operation.stream].add(operation)
 
-    def tallies(self, stream: str) -> Mapping[str, Tally]:
+    def tallies(self, stream: str) -> Mapping[str, PublishTally]:
         """What became of the publishes on *stream*, by region."""
         return {region: count.tally() for (name, region), count in self._counts.items() if name == stream}
 
@@ -207,6 +207,6 @@ def read_history(capture: Capture) -> History:
     return history
 
 
-def packed_digest(text: str | None) -> int:
+def parse_digest(text: str | None) -> int:
     """A digest as a number; 0 for none."""
     return 0 if text is None else int(text, _DIGEST_BASE) or 1

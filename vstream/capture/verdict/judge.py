@@ -15,7 +15,7 @@ from vstream.scenario.model import Compare, Expectation, Measure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vstream.capture.verdict.measures import Facts, Measured
+    from vstream.capture.verdict.measures import Measurement, Measurements
 
 _NOWHERE = Span.point("", 1, 1)
 _ONE_ORDER = frozenset({"ordered", "stretch", "homed"})
@@ -28,12 +28,12 @@ _MAY_BE_ANY = frozenset({*SAFETY, Measure.SAME_ORDER})
 _DEADLY = ("panic", "fatal error", "sigsegv", "segmentation")
 
 
-def judge(facts: Facts, expectations: Sequence[Expectation]) -> Iterator[Case]:
+def judge(facts: Measurements, expectations: Sequence[Expectation]) -> Iterator[Case]:
     """Every case of a verdict: what was expected, what must hold anyway, and what a verdict needs."""
     asked = list(_questions(facts, expectations))
     for question in asked:
         yield _case(facts, question, About.EXPECTATION)
-    for question in _implied(facts, asked):
+    for question in _implied_questions(facts, asked):
         yield _case(facts, question, About.SAFETY)
     yield from _fault_cases(facts)
     yield from _step_cases(facts, expectations)
@@ -41,12 +41,12 @@ def judge(facts: Facts, expectations: Sequence[Expectation]) -> Iterator[Case]:
     yield from _server_cases(facts)
 
 
-def _questions(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[Question]:
+def _questions(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Question]:
     """Each expectation for each stream and region that it is about: one question at least."""
     for expectation in expectations:
         streams: Sequence[str | None] = [expectation.stream]
         if expectation.stream is None and expectation.measure not in _ALONE:
-            streams = active(facts) or [None]
+            streams = active_streams(facts) or [None]
         for stream in streams:
             regions: Sequence[str | None] = [expectation.region]
             if expectation.region is None and expectation.measure not in _OF_NO_REGION:
@@ -55,7 +55,7 @@ def _questions(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[Qu
                 yield Question(expectation=expectation, stream=stream, region=region)
 
 
-def active(facts: Facts) -> list[str]:
+def active_streams(facts: Measurements) -> list[str]:
     """The streams that something was published to, or that hold something."""
     return [
         name
@@ -64,7 +64,7 @@ def active(facts: Facts) -> list[str]:
     ]
 
 
-def _regions(facts: Facts, expectation: Expectation, stream: str | None) -> list[str]:
+def _regions(facts: Measurements, expectation: Expectation, stream: str | None) -> list[str]:
     """Where *expectation* can be measured."""
     measure, history = expectation.measure, facts.history
     of_calls = {
@@ -89,7 +89,7 @@ def _regions(facts: Facts, expectation: Expectation, stream: str | None) -> list
     return [region for region in found if measure not in between or region != expectation.origin]
 
 
-def _implied(facts: Facts, asked: Iterable[Question]) -> Iterator[Question]:
+def _implied_questions(facts: Measurements, asked: Iterable[Question]) -> Iterator[Question]:
     """What must hold for every stream, where no expectation has said something else."""
     said = {(one.expectation.measure, one.stream) for one in asked if one.region is None}
     allowed = {
@@ -98,7 +98,7 @@ def _implied(facts: Facts, asked: Iterable[Question]) -> Iterator[Question]:
         if one.expectation.measure is Measure.LOST
         and (one.expectation.compare is Compare.AT_LEAST or one.expectation.value > 0)
     }
-    for name in active(facts) or [*facts.streams]:
+    for name in active_streams(facts) or [*facts.streams]:
         bounds = [(measure, 0) for measure in SAFETY if measure is not Measure.DIVERGED or name not in allowed]
         if facts.streams[name].model in _ONE_ORDER:
             bounds.append((Measure.SAME_ORDER, 1))
@@ -108,7 +108,7 @@ def _implied(facts: Facts, asked: Iterable[Question]) -> Iterator[Question]:
                 yield Question(expectation=expectation, stream=name, region=None)
 
 
-def _case(facts: Facts, question: Question, about: About) -> Case:
+def _case(facts: Measurements, question: Question, about: About) -> Case:
     expectation = question.expectation
     measured = facts.measure(question)
     status = _status(expectation, measured)
@@ -126,14 +126,14 @@ def _case(facts: Facts, question: Question, about: About) -> Case:
     )
 
 
-def _detail(measured: Measured) -> str:
+def _detail(measured: Measurement) -> str:
     """What was seen, after the first of the doubts."""
     doubts = list(dict.fromkeys(measured.doubts))
     more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
     return "; ".join([*(f"{doubt}{more}" for doubt in doubts[:1]), measured.detail])
 
 
-def _status(expectation: Expectation, measured: Measured) -> Status:
+def _status(expectation: Expectation, measured: Measurement) -> Status:
     is_any = (expectation.region, expectation.compare, expectation.value) == (None, Compare.AT_LEAST, 0)
     if is_any and expectation.measure in _MAY_BE_ANY:
         return Status.PASS  # `any`: whatever it is, and also if it is not known
@@ -150,7 +150,7 @@ def _status(expectation: Expectation, measured: Measured) -> Status:
     return Status.UNKNOWN
 
 
-def _fault_cases(facts: Facts) -> Iterator[Case]:
+def _fault_cases(facts: Measurements) -> Iterator[Case]:
     numbers = Counter[str]()
     for fault in facts.context.faults:
         numbers[fault.asked] += 1
@@ -165,7 +165,7 @@ def _fault_cases(facts: Facts) -> Iterator[Case]:
         yield Case(about=About.FAULT, name=name, status=status, detail=detail)
 
 
-def _step_cases(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[Case]:
+def _step_cases(facts: Measurements, expectations: Iterable[Expectation]) -> Iterator[Case]:
     """Steps that failed, but for what is a case of its own: convergence that is expected by name, and faults."""
     judged = {one.window for one in expectations if one.measure is Measure.CONVERGED}
     faults = [fault for fault in facts.context.faults if fault.outcome is not FaultOutcome.CONFIRMED]
@@ -183,7 +183,7 @@ def _step_cases(facts: Facts, expectations: Iterable[Expectation]) -> Iterator[C
         )
 
 
-def _capture_cases(facts: Facts) -> Iterator[Case]:
+def _capture_cases(facts: Measurements) -> Iterator[Case]:
     manifest = facts.context.manifest
     problems = [] if manifest.is_complete else [f"the run did not come to its end: {manifest.stopped_by or 'stopped'}"]
     for file, written in sorted(manifest.lines.items()):
@@ -208,7 +208,7 @@ def _capture_cases(facts: Facts) -> Iterator[Case]:
     )
 
 
-def _server_cases(facts: Facts) -> Iterator[Case]:
+def _server_cases(facts: Measurements) -> Iterator[Case]:
     servers = facts.context.manifest.servers
     lines = [f"{one.name}: {line}" for one in servers for line in one.panics if is_deadly(line)]
     if servers:

@@ -30,7 +30,7 @@ class Layout:
     """By region: what its clients read. None: it should be there, and is not in the capture."""
 
 
-def layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
+def find_layout(manifest: Manifest, stream: str, published: Iterable[str]) -> Layout:
     """
     The layout of the virtual *stream*; *published* are the regions that have published on it.
 

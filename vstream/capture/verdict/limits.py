@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from vstream.capture.verdict.contents import Ledger, Scan
+    from vstream.capture.verdict.contents import Ledger, StreamScan
 
 _AT_THE_HEAD = ("max_msgs", "max_bytes", "max_age")
 """Limits that remove the oldest messages of a stream."""
 _PER_SUBJECT = "max_msgs_per_subject"
 
 
-def removed(scan: Scan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
+def removed_by_limits(scan: StreamScan, ledger: Ledger, absent: Sequence[int]) -> AbstractSet[int]:
     """
     Those of *absent* that the limits of the stream explain: no more than can be.
 

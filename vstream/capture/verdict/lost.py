@@ -8,19 +8,19 @@ from collections import Counter
 from operator import or_
 from typing import TYPE_CHECKING
 
-from vstream.capture.verdict.context import Collector
+from vstream.capture.verdict.context import ExampleCollector
 from vstream.capture.verdict.history import NOTHING
 from vstream.capture.verdict.layout import READ_ROLES
-from vstream.capture.verdict.limits import removed
-from vstream.capture.verdict.order import displaced
-from vstream.capture.verdict.verdict import Served
+from vstream.capture.verdict.limits import removed_by_limits
+from vstream.capture.verdict.order import find_displaced
+from vstream.capture.verdict.verdict import ServedVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.capture.records import CapturedStream
-    from vstream.capture.verdict.contents import Ledger, Scan
-    from vstream.capture.verdict.context import Examples
+    from vstream.capture.verdict.contents import Ledger, StreamScan
+    from vstream.capture.verdict.context import ExampleFactory
     from vstream.capture.verdict.history import Attempts
     from vstream.capture.verdict.verdict import Finding
 
@@ -30,7 +30,7 @@ _SEVERAL = 2
 class Holdings:
     """All contents of one virtual stream, side by side."""
 
-    def __init__(self, scans: Mapping[str, Scan], ledger: Ledger, examples: Examples) -> None:
+    def __init__(self, scans: Mapping[str, StreamScan], ledger: Ledger, examples: ExampleFactory) -> None:
         self._scans = scans
         self._ledger = ledger
         self._examples = examples
@@ -46,17 +46,17 @@ class Holdings:
         counts = Counter(attempts.regions.text(attempts.region[number]) for number in self._lost)
         return dict(sorted(counts.items()))
 
-    def served(self, region: str, captured: CapturedStream | None) -> Served:
+    def served(self, region: str, captured: CapturedStream | None) -> ServedVerdict:
         """What clients of *region* read, which is *captured*."""
         if captured is None:
-            return Served(region=region, stream=None)
+            return ServedVerdict(region=region, stream=None)
         scan = self._scans[captured.name]
         if scan.error is not None:
-            return Served(region=region, stream=captured.name)
+            return ServedVerdict(region=region, stream=captured.name)
         attempts = self._ledger.attempts
-        lost, by_origin, everywhere = Collector(), Counter[str](), 0
+        lost, by_origin, everywhere = ExampleCollector(), Counter[str](), 0
         absent = [number for number in _absent(scan) if attempts.is_acked(number)]
-        superseded = removed(scan, self._ledger, absent)
+        superseded = removed_by_limits(scan, self._ledger, absent)
         for number in absent:
             if number in superseded:
                 continue
@@ -68,7 +68,7 @@ class Holdings:
             else:
                 lost.count += 1
         recovered, rejected = self._recovered(scan)
-        return Served(
+        return ServedVerdict(
             region=region,
             stream=captured.name,
             lost=lost.finding(),
@@ -79,10 +79,10 @@ class Holdings:
             superseded=len(superseded),
         )
 
-    def _recovered(self, scan: Scan) -> tuple[Finding, int]:
+    def _recovered(self, scan: StreamScan) -> tuple[Finding, int]:
         attempts = self._ledger.attempts
-        recovered, rejected = Collector(), 0
-        for number in unacked(attempts):
+        recovered, rejected = ExampleCollector(), 0
+        for number in unacked_attempts(attempts):
             if scan.copies[number]:
                 rejected += attempts.is_rejected(number)
                 how = "was rejected" if attempts.is_rejected(number) else "was not answered"
@@ -93,17 +93,17 @@ class Holdings:
                     recovered.count += 1
         return recovered.finding(), rejected
 
-    def diverged(self, scan: Scan) -> Finding:
+    def diverged(self, scan: StreamScan) -> Finding:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES
-        found = Collector()
+        found = ExampleCollector()
         absent = []
         for number in _absent(scan):
             belongs = self._is_home(scan, number) if scan.is_write else not (is_read and attempts.is_acked(number))
             if belongs and self._anywhere[number]:
                 absent.append(number)
-        excused = removed(scan, self._ledger, absent)
+        excused = removed_by_limits(scan, self._ledger, absent)
         for number in absent:
             if number in excused:
                 continue
@@ -114,7 +114,7 @@ class Holdings:
                 found.count += 1
         return found.finding()
 
-    def _is_home(self, scan: Scan, number: int) -> bool:
+    def _is_home(self, scan: StreamScan, number: int) -> bool:
         """Whether the stream of *scan* is the one that the message was published to."""
         attempts = self._ledger.attempts
         if attempts.acked_by[number] != NOTHING:
@@ -147,7 +147,7 @@ class Holdings:
         return f"{where}: {scan.captured.name} has a gap at its sequence {seq}"
 
 
-def _absent(scan: Scan) -> Iterator[int]:
+def _absent(scan: StreamScan) -> Iterator[int]:
     """The attempts that the stream does not hold."""
     number = scan.copies.find(0)
     while number >= 0:
@@ -155,12 +155,12 @@ def _absent(scan: Scan) -> Iterator[int]:
         number = scan.copies.find(0, number + 1)
 
 
-def unacked(attempts: Attempts) -> Iterator[int]:
+def unacked_attempts(attempts: Attempts) -> Iterator[int]:
     """The attempts that no stream has acknowledged."""
     return (number for number, outcome in enumerate(attempts.outcomes) if outcome)
 
 
-def same_order(scans: Sequence[Scan]) -> tuple[bool | None, int]:
+def same_order(scans: Sequence[StreamScan]) -> tuple[bool | None, int]:
     """
     Whether the messages that all of *scans* hold stand in one order, and how many would have to be moved in the worst.
 
@@ -173,5 +173,5 @@ def same_order(scans: Sequence[Scan]) -> tuple[bool | None, int]:
     for place, number in enumerate(first.numbers):
         rank[number] = place
     common = (array("i", (rank[number] for number in scan.numbers if rank[number] != NOTHING)) for scan in others)
-    worst = max(len(displaced(ranks)) for ranks in common)
+    worst = max(len(find_displaced(ranks)) for ranks in common)
     return worst == 0, worst

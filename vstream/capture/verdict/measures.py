@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import FaultOutcome, Outcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.context import over
+from vstream.capture.verdict.context import end_of_fault
 from vstream.scenario.model import Compare, Measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vstream.capture.records import Sample, Window
-    from vstream.capture.verdict.context import Context
+    from vstream.capture.verdict.context import CaptureContext
     from vstream.capture.verdict.deliveries import Deliveries
     from vstream.capture.verdict.history import History
-    from vstream.capture.verdict.propagation import Flow
-    from vstream.capture.verdict.verdict import Availability, Finding, Physical, StreamVerdict, WindowVerdict
+    from vstream.capture.verdict.propagation import Propagation
+    from vstream.capture.verdict.verdict import Availability, Finding, PhysicalVerdict, StreamVerdict, WindowVerdict
     from vstream.scenario.model import Expectation
 
 SAFETY = (Measure.LOST, Measure.DUPLICATED, Measure.UNEXPECTED, Measure.DIVERGED, Measure.REORDERED)
@@ -37,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measurement:
     """What was measured, and what speaks against relying on it."""
 
     value: float | None
@@ -49,16 +49,16 @@ class Measured:
     """The value is at most this, in spite of all doubts."""
 
 
-def unknown(why: str) -> Measured:
+def no_measurement(why: str) -> Measurement:
     """Nothing was measured."""
-    return Measured(value=None, detail=why)
+    return Measurement(value=None, detail=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Measurements:
     """The parts of a verdict before it is judged."""
 
-    context: Context
+    context: CaptureContext
     history: History
     deliveries: Deliveries
     samples: Sequence[Sample]
@@ -68,9 +68,9 @@ class Facts:
     """The named ones."""
     run: WindowVerdict
     streams: Mapping[str, StreamVerdict]
-    flows: Mapping[str, Flow]
+    flows: Mapping[str, Propagation]
 
-    def measure(self, question: Question) -> Measured:
+    def measure(self, question: Question) -> Measurement:
         """The answer to *question*, with its doubts."""
         expectation = question.expectation
         if expectation.measure in _OVER_THE_RUN:
@@ -79,14 +79,14 @@ class Facts:
         else:
             window = self._window(expectation.window)
             if window is None:
-                return unknown(f"there was no step `{expectation.window}`")
+                return no_measurement(f"there was no step `{expectation.window}`")
             found = self._in_window(question, window)
         return self._with_doubts(question, found, window.window if window is not None and expectation.window else None)
 
     def _window(self, name: str | None) -> WindowVerdict | None:
         return self.run if name is None else self.windows.get(name)
 
-    def _with_doubts(self, question: Question, found: Measured, window: Window | None) -> Measured:
+    def _with_doubts(self, question: Question, found: Measurement, window: Window | None) -> Measurement:
         doubts = list(found.doubts)
         if not (question.expectation.measure in _OVER_THE_RUN and holds(question.expectation, found.value)):
             # What holds over the whole run holds for what did happen; the fault that did not is a case of its own.
@@ -98,7 +98,7 @@ class Facts:
     def _missing_faults(self, window: Window | None) -> Iterator[str]:
         """The faults that should have been open in *window*, or in the run, and were not."""
         for fault in self.context.faults:
-            ended = over(fault)
+            ended = end_of_fault(fault)
             touched = window is None or (fault.injected < window.end and (ended is None or ended > window.start))
             if touched and fault.outcome is FaultOutcome.UNSUPPORTED:
                 yield f"`{fault.asked}` is unsupported here"
@@ -107,10 +107,10 @@ class Facts:
 
     # What is judged over the whole run.
 
-    def _over_the_run(self, question: Question) -> Measured:
+    def _over_the_run(self, question: Question) -> Measurement:
         stream = self.streams.get(question.stream or "")
         if stream is None:
-            return unknown(
+            return no_measurement(
                 f"the capture has no stream `{question.stream}`" if question.stream else "the capture has no streams"
             )
         if question.expectation.measure is Measure.SAME_ORDER:
@@ -129,13 +129,13 @@ class Facts:
             doubts.append("nothing was acknowledged")
         return replace(measured, doubts=tuple(doubts))
 
-    def _lost(self, stream: StreamVerdict, question: Question) -> Measured:
+    def _lost(self, stream: StreamVerdict, question: Question) -> Measurement:
         region, origin = question.region, question.expectation.origin
         served = [one for one in stream.served if region in {None, one.region}]
         missing = [one.region for one in served if one.stream is None]
         if missing or not served:
             where = " or ".join(missing) or region or "any region"
-            return unknown(f"the capture has no stream that is read in {where}")
+            return no_measurement(f"the capture has no stream that is read in {where}")
         by_origin = stream.lost_by_origin if region is None else served[0].lost_by_origin
         count = sum(by_origin.values()) if origin is None else by_origin.get(origin, 0)
         known = {one.name: one for one in stream.physical}
@@ -148,14 +148,16 @@ class Facts:
             detail += f"; limits removed {superseded:,}"
         # A run that was stopped may have had messages on their way.
         floor = float(count) if self.context.manifest.is_complete else 0.0
-        return Measured(value=float(count), detail=detail, doubts=doubts, floor=floor)
+        return Measurement(value=float(count), detail=detail, doubts=doubts, floor=floor)
 
-    def _stored(self, stream: StreamVerdict, question: Question) -> Measured:
+    def _stored(self, stream: StreamVerdict, question: Question) -> Measurement:
         measure, region = question.expectation.measure, question.region
-        cell = physical_of(stream, region) if region is not None else stream.physical
+        cell = streams_of_region(stream, region) if region is not None else stream.physical
         if not cell:
-            return unknown(f"the capture has no stream in {region}" if region else "the capture has no stream of it")
-        find: Callable[[Physical], Finding] = {
+            return no_measurement(
+                f"the capture has no stream in {region}" if region else "the capture has no stream of it"
+            )
+        find: Callable[[PhysicalVerdict], Finding] = {
             Measure.DUPLICATED: lambda one: one.duplicated,
             Measure.UNEXPECTED: lambda one: one.unexpected,
             Measure.REORDERED: lambda one: one.reordered,
@@ -178,11 +180,11 @@ class Facts:
         elif measure is Measure.DIVERGED and not is_whole:
             floor = 0.0
         detail = ", ".join(shown) or f"none in {len(cell):,} {'stream' if len(cell) == 1 else 'streams'}"
-        return Measured(value=float(total), detail=detail, doubts=_unread(cell), floor=floor)
+        return Measurement(value=float(total), detail=detail, doubts=_unread(cell), floor=floor)
 
     # What is judged in a window.
 
-    def _in_window(self, question: Question, window: WindowVerdict) -> Measured:
+    def _in_window(self, question: Question, window: WindowVerdict) -> Measurement:
         return {
             Measure.PUBLISHED: self._share,
             Measure.READ: self._share,
@@ -197,78 +199,78 @@ class Facts:
             Measure.WORKS: self._works,
         }[question.expectation.measure](question, window)
 
-    def _share(self, question: Question, window: WindowVerdict) -> Measured:
+    def _share(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISHED
         one = _find(window.publishes if is_publish else window.reads, question)
         if one is None or one.share is None:
-            return unknown(f"no {'publish' if is_publish else 'read'} was due")
+            return no_measurement(f"no {'publish' if is_publish else 'read'} was due")
         done = "acknowledged" if is_publish else "answered"
         parts = [f"{one.ok:,} of {one.attempted:,} {done}"]
         parts += [f"{one.rejected:,} rejected"] if one.rejected else []
         parts += [f"{one.indeterminate:,} without an answer"] if one.indeterminate else []
         parts += [f"none for {units.duration(one.longest_gap)} at the longest"] if one.longest_gap else []
-        return Measured(value=one.share, detail=", ".join(parts))
+        return Measurement(value=one.share, detail=", ".join(parts))
 
-    def _time(self, question: Question, window: WindowVerdict) -> Measured:
+    def _time(self, question: Question, window: WindowVerdict) -> Measurement:
         is_publish = question.expectation.measure is Measure.PUBLISH_TIME
         one = _find(window.publishes if is_publish else window.reads, question)
         if one is None or one.time is None:
-            return unknown(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
+            return no_measurement(f"no {'publish was acknowledged' if is_publish else 'read was answered'}")
         p99 = units.duration(one.time.p99)
-        return Measured(
+        return Measurement(
             value=float(one.time.p50),
             detail=f"median {units.duration(one.time.p50)}, p99 {p99} of {one.time.count:,}",
         )
 
-    def _gap(self, question: Question, window: WindowVerdict) -> Measured:
+    def _gap(self, question: Question, window: WindowVerdict) -> Measurement:
         one = _find(window.publishes, question)
         if one is None or not one.attempted:
-            return unknown("no publish was due")
+            return no_measurement("no publish was due")
         gap = one.longest_gap
-        return Measured(
+        return Measurement(
             value=float(gap), detail=f"none for {units.duration(gap)} at the longest" if gap else "none failed"
         )
 
-    def _control_plane(self, question: Question, window: WindowVerdict) -> Measured:
+    def _control_plane(self, question: Question, window: WindowVerdict) -> Measurement:
         one = next((one for one in window.control_plane if one.region == question.region), None)
         if one is None or one.share is None:
-            return unknown("no meta leader was asked for")
-        return Measured(value=one.share, detail=f"{one.answered:,} of {one.asked:,} requests answered")
+            return no_measurement("no meta leader was asked for")
+        return Measurement(value=one.share, detail=f"{one.answered:,} of {one.asked:,} requests answered")
 
-    def _delivered(self, question: Question, window: WindowVerdict) -> Measured:
+    def _delivered(self, question: Question, window: WindowVerdict) -> Measurement:
         key = (question.stream or "", question.region or "")
         count = self.deliveries.delivered(*key, window.window)
         if count is None and key not in self.history.fetches:
-            return unknown("there was no consumer")
-        return Measured(value=float(count or 0), detail=f"{count or 0:,} messages received")
+            return no_measurement("there was no consumer")
+        return Measurement(value=float(count or 0), detail=f"{count or 0:,} messages received")
 
-    def _propagation(self, question: Question, window: WindowVerdict) -> Measured:
+    def _propagation(self, question: Question, window: WindowVerdict) -> Measurement:
         took = self.deliveries.propagation(
             question.stream or "", question.expectation.origin, question.region or "", window.window
         )
         if took is None:
-            return unknown("no consumer received such a message")
-        return Measured(value=float(took), detail=f"median {units.duration(took)}")
+            return no_measurement("no consumer received such a message")
+        return Measurement(value=float(took), detail=f"median {units.duration(took)}")
 
-    def _visible(self, question: Question, window: WindowVerdict) -> Measured:
+    def _visible(self, question: Question, window: WindowVerdict) -> Measurement:
         flow = self.flows.get(question.stream or "")
         count = flow.visible(window.window, question.expectation.origin, question.region or "") if flow else None
         if count is None:
-            return unknown(f"the capture does not tell what {question.region} could read when")
-        return Measured(value=float(count), detail=f"{count:,} messages were there before the step ended")
+            return no_measurement(f"the capture does not tell what {question.region} could read when")
+        return Measurement(value=float(count), detail=f"{count:,} messages were there before the step ended")
 
-    def _converged(self, question: Question, window: WindowVerdict) -> Measured:
+    def _converged(self, question: Question, window: WindowVerdict) -> Measurement:
         steps = [window] if question.expectation.window is not None else [*self.windows.values()]
         steps = [one for one in steps if one.window.action.startswith("converge")]
         if not steps:
-            return unknown("there was no such step that waits for convergence")
+            return no_measurement("there was no such step that waits for convergence")
         failed = [one.window for one in steps if not one.window.is_ok]
         if failed:
-            return Measured(value=inf, detail=failed[0].detail or "not converged")
+            return Measurement(value=inf, detail=failed[0].detail or "not converged")
         took = max(one.window.end - one.window.start for one in steps)
-        return Measured(value=float(took), detail=f"after {units.duration(took)}")
+        return Measurement(value=float(took), detail=f"after {units.duration(took)}")
 
-    def _works(self, question: Question, window: WindowVerdict) -> Measured:
+    def _works(self, question: Question, window: WindowVerdict) -> Measurement:
         found = [
             one
             for one in self.history.trials
@@ -278,12 +280,12 @@ class Facts:
             and question.stream in {None, one.stream}
         ]
         if not found:
-            return unknown("it was not tried")
+            return no_measurement("it was not tried")
         failed = [one for one in found if one.outcome is not Outcome.OK]
         if failed:
             why = failed[0].error or ("no answer" if failed[0].outcome is Outcome.INDETERMINATE else "refused")
-            return Measured(value=0.0, detail=why)
-        return Measured(value=1.0, detail="it worked")
+            return Measurement(value=0.0, detail=why)
+        return Measurement(value=1.0, detail="it worked")
 
 
 def holds(expectation: Expectation, value: float | None) -> bool:
@@ -297,13 +299,13 @@ def holds(expectation: Expectation, value: float | None) -> bool:
     return value <= expectation.value
 
 
-def physical_of(stream: StreamVerdict, region: str) -> list[Physical]:
+def streams_of_region(stream: StreamVerdict, region: str) -> list[PhysicalVerdict]:
     """The physical streams that *region* answers for: what it reads, and what else is placed there."""
     read = {one.stream for one in stream.served if one.region == region}
     return [one for one in stream.physical if one.name in read or one.region == region]
 
 
-def _unread(streams: Sequence[Physical]) -> tuple[str, ...]:
+def _unread(streams: Sequence[PhysicalVerdict]) -> tuple[str, ...]:
     return tuple(f"{one.name} could not be read: {one.error}" for one in streams if one.error is not None)
 
 
@@ -312,12 +314,12 @@ def _find(availabilities: Sequence[Availability], question: Question) -> Availab
     return next((one for one in availabilities if (one.stream, one.region) == key), None)
 
 
-def _same_order(stream: StreamVerdict) -> Measured:
+def _same_order(stream: StreamVerdict) -> Measurement:
     if stream.same_order is None:
         if len({one.stream for one in stream.served}) == 1 and not _unread(stream.physical):
-            return Measured(value=1.0, detail="all regions read one stream")
-        return unknown("the orders of two regions at least are needed")
+            return Measurement(value=1.0, detail="all regions read one stream")
+        return no_measurement("the orders of two regions at least are needed")
     if stream.same_order:
-        return Measured(value=1.0, detail="the messages that all regions hold stand in one order", floor=None)
+        return Measurement(value=1.0, detail="the messages that all regions hold stand in one order", floor=None)
     detail = f"{stream.displaced:,} messages stand elsewhere in another region"
-    return Measured(value=0.0, detail=detail, ceiling=0.0)
+    return Measurement(value=0.0, detail=detail, ceiling=0.0)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def displaced(ranks: Sequence[int]) -> list[int]:
+def find_displaced(ranks: Sequence[int]) -> list[int]:
     """
     The places whose ranks would have to be moved for *ranks* to rise strictly: as few as can be.
 
@@ -18,12 +18,12 @@ def displaced(ranks: Sequence[int]) -> list[int]:
     before = None
     for rank in ranks:
         if before is not None and rank <= before:
-            return _displaced(ranks)
+            return _outside_longest_rise(ranks)
         before = rank
     return []
 
 
-def _displaced(ranks: Sequence[int]) -> list[int]:
+def _outside_longest_rise(ranks: Sequence[int]) -> list[int]:
     # The longest rising subsequence: `tails[k]` ends the one of length k + 1 whose last rank is lowest.
     tails: list[int] = []
     places: list[int] = []

@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import Outcome
-from vstream.capture.verdict.verdict import Spread
+from vstream.capture.verdict.verdict import Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ OK, REJECTED, INDETERMINATE = range(3)
 CODES = {Outcome.OK: OK, Outcome.REJECTED: REJECTED, Outcome.INDETERMINATE: INDETERMINATE}
 
 
-class Calls:
+class OperationLog:
     """When each was due, and what came of it. Read it after `sort`."""
 
     __slots__ = ("due", "late", "outcomes", "took")
@@ -90,9 +90,9 @@ def quantile(ordered: Sequence[int], share: float) -> int:
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
-def spread(values: Iterable[int]) -> Spread | None:
+def summarize(values: Iterable[int]) -> Distribution | None:
     """The distribution of *values*; None if there are none."""
     ordered = sorted(values)
     if not ordered:
         return None
-    return Spread(count=len(ordered), p50=quantile(ordered, 0.5), p99=quantile(ordered, 0.99), max=ordered[-1])
+    return Distribution(count=len(ordered), p50=quantile(ordered, 0.5), p99=quantile(ordered, 0.99), max=ordered[-1])

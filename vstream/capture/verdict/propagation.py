@@ -9,22 +9,22 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from vstream.capture.verdict.history import NOTHING
-from vstream.capture.verdict.packed_operations import spread
-from vstream.capture.verdict.verdict import Arrival, Convergence
+from vstream.capture.verdict.packed_operations import summarize
+from vstream.capture.verdict.verdict import ArrivalDelay, Convergence
 from vstream.topology.model import Consistency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.capture.records import Window
-    from vstream.capture.verdict.contents import Ledger, Scan
-    from vstream.capture.verdict.context import Context
-    from vstream.capture.verdict.samples import Looks
+    from vstream.capture.verdict.contents import Ledger, StreamScan
+    from vstream.capture.verdict.context import CaptureContext
+    from vstream.capture.verdict.samples import SampledProgress
 
 _MIRRORED = {one.value for one in Consistency if one.has_mirrors}
 
 
-class Flow:
+class Propagation:
     """
     The way of one virtual stream's messages; times are since the capture's start.
 
@@ -33,7 +33,12 @@ class Flow:
     """
 
     def __init__(
-        self, context: Context, stream: str, ledger: Ledger, served: Mapping[str, Scan], looks: Mapping[str, Looks]
+        self,
+        context: CaptureContext,
+        stream: str,
+        ledger: Ledger,
+        served: Mapping[str, StreamScan],
+        looks: Mapping[str, SampledProgress],
     ) -> None:
         """*served* has the streams that could be read, by region, and *looks* those of regions that read mirrors."""
         self._stream = stream
@@ -53,7 +58,7 @@ class Flow:
             if self.written[number] == NOTHING and attempts.is_acked(number):
                 self.written[number] = done
 
-    def _arrived(self, region: str, scan: Scan) -> Iterable[tuple[int, int]]:
+    def _arrived(self, region: str, scan: StreamScan) -> Iterable[tuple[int, int]]:
         """Number and time of arrival of each message of *scan* that came while somebody looked."""
         if region not in self._mirrors:
             wall = self._wall
@@ -62,14 +67,14 @@ class Flow:
         seen = ((number, first(seq)) for number, seq in zip(scan.numbers, scan.seqs, strict=True))
         return ((number, moment) for number, moment in seen if moment is not None)
 
-    def _rows(self, region: str, scan: Scan) -> Iterator[tuple[int, int, int]]:
+    def _rows(self, region: str, scan: StreamScan) -> Iterator[tuple[int, int, int]]:
         """Number, time of writing and time of arrival of each message of *scan* of which both are known."""
         written = self.written
         for number, arrived in self._arrived(region, scan):
             if written[number] != NOTHING:
                 yield number, written[number], arrived
 
-    def arrivals(self) -> Iterator[Arrival]:
+    def arrivals(self) -> Iterator[ArrivalDelay]:
         """By origin and reading region: how long messages took. Two looks a second do not tell that of a mirror."""
         attempts = self._ledger.attempts
         for region, scan in self._served.items():
@@ -80,9 +85,9 @@ class Flow:
             for number, written, arrived in self._rows(region, scan):
                 delays[region_of[number]].append(arrived - written if arrived > written else 0)
             for origin, values in sorted(delays.items(), key=lambda item: attempts.regions.text(item[0])):
-                found = spread(values)
+                found = summarize(values)
                 assert found is not None
-                yield Arrival(origin=attempts.regions.text(origin), region=region, spread=found)
+                yield ArrivalDelay(origin=attempts.regions.text(origin), region=region, spread=found)
 
     def lag(self, start: int, interval: int, count: int) -> Iterator[tuple[str, str, Sequence[int]]]:
         """Origin, reading region, and at the end of each of *count* intervals how many messages were written and not there."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vstream.capture.records import Sample
 
 
-class Looks:
+class SampledProgress:
     """How far one stream had come at each look at it."""
 
     def __init__(self, looks: Iterable[tuple[int, int]]) -> None:
@@ -29,10 +29,10 @@ class Looks:
         return self._moments[place] if place < len(self._moments) else None
 
 
-def looks(samples: Iterable[Sample]) -> dict[tuple[str, str], Looks]:
+def progress_by_stream(samples: Iterable[Sample]) -> dict[tuple[str, str], SampledProgress]:
     """By region and stream; *samples* are in ascending order."""
     found: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for sample in samples:
         for stream, seq in sample.last_seq.items():
             found[sample.region, stream].append((sample.at, seq))
-    return {place: Looks(each) for place, each in found.items()}
+    return {place: SampledProgress(each) for place, each in found.items()}

@@ -105,7 +105,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Physical:
+class PhysicalVerdict:
     """One physical stream, judged."""
 
     name: str
@@ -127,7 +127,7 @@ class Physical:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedVerdict:
     """What the clients of one region read in the end."""
 
     region: str
@@ -148,7 +148,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class PublishTally:
     """What became of the publishes in one region."""
 
     attempted: int = 0
@@ -162,7 +162,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Distribution:
     """A distribution, in nanoseconds. The quantiles are of measured values, by nearest rank."""
 
     count: int
@@ -172,16 +172,16 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class ArrivalDelay:
     """How long messages of one region took until another region's read stream had stored them."""
 
     origin: str
     region: str
-    spread: Spread
+    spread: Distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class ConsumerVerdict:
     """What one consumer received."""
 
     client: str
@@ -206,18 +206,18 @@ class StreamVerdict:
 
     name: str
     model: str
-    origins: Mapping[str, Tally]
+    origins: Mapping[str, PublishTally]
     """By region."""
-    served: tuple[Served, ...]
-    physical: tuple[Physical, ...]
+    served: tuple[ServedVerdict, ...]
+    physical: tuple[PhysicalVerdict, ...]
     lost_by_origin: Mapping[str, int]
     """Messages that one region at least has lost, each counted once, by region of origin; those without are left out."""
     same_order: bool | None
     """Whether all regions read the same messages in the same order; None: it is not known, or there is one region."""
     displaced: int
     """Messages to move in the region that differs most, until its order is the first region's."""
-    arrivals: tuple[Arrival, ...] = ()
-    consumers: tuple[Consumer, ...] = ()
+    arrivals: tuple[ArrivalDelay, ...] = ()
+    consumers: tuple[ConsumerVerdict, ...] = ()
     unexpected_reads: Mapping[str, Finding] = field(default_factory=dict)
     """By region, reads that returned a message that nobody published; regions without are left out."""
 
@@ -234,7 +234,7 @@ class Availability:
     indeterminate: int
     longest_gap: int
     """The longest time in which none succeeded, from the first that failed to the next that did not."""
-    time: Spread | None
+    time: Distribution | None
     """How long those that succeeded took, from when they were sent."""
 
     @property
@@ -250,7 +250,7 @@ class ControlPlane:
     region: str
     asked: int
     answered: int
-    time: Spread | None
+    time: Distribution | None
 
     @property
     def share(self) -> float | None:
@@ -312,7 +312,7 @@ class Verdict:
     windows: tuple[WindowVerdict, ...]
     """The whole run first."""
     faults: tuple[FaultVerdict, ...]
-    lateness: Spread | None
+    lateness: Distribution | None
     """How much later than due operations were sent: the recorder's own fault. None without operations."""
     timeline: Timeline
     warnings: tuple[str, ...]

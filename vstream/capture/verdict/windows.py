@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, Calls, quantile, spread
+from vstream.capture.verdict.packed_operations import INDETERMINATE, OK, REJECTED, OperationLog, quantile, summarize
 from vstream.capture.verdict.timeline import PublishSecond
 from vstream.capture.verdict.verdict import Availability, ControlPlane, Outage, WindowVerdict
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vstream.capture.records import Fault, Sample, Window
-    from vstream.capture.verdict.context import Context
+    from vstream.capture.verdict.context import CaptureContext
     from vstream.capture.verdict.history import History
 
 _SECOND = 1_000_000_000
@@ -32,7 +32,7 @@ def judge_window(window: Window, history: History, samples: Sequence[Sample], re
     )
 
 
-def _availabilities(calls: Mapping[tuple[str, str], Calls], window: Window) -> Iterator[Availability]:
+def _availabilities(calls: Mapping[tuple[str, str], OperationLog], window: Window) -> Iterator[Availability]:
     for (stream, region), one in calls.items():
         low, high = one.between(window.start, window.end)
         yield Availability(
@@ -43,7 +43,7 @@ def _availabilities(calls: Mapping[tuple[str, str], Calls], window: Window) -> I
             rejected=one.count(REJECTED, low, high),
             indeterminate=one.count(INDETERMINATE, low, high),
             longest_gap=one.longest_gap(low, high, window.end),
-            time=spread(one.times(low, high)),
+            time=summarize(one.times(low, high)),
         )
 
 
@@ -57,10 +57,10 @@ def _control_plane(samples: Sequence[Sample], window: Window, regions: Sequence[
         if not answers:
             continue
         times = [took for took in answers if took is not None]
-        yield ControlPlane(region=region, asked=len(answers), answered=len(times), time=spread(times))
+        yield ControlPlane(region=region, asked=len(answers), answered=len(times), time=summarize(times))
 
 
-def outages(context: Context, fault: Fault, history: History) -> Iterator[Outage]:
+def find_outages(context: CaptureContext, fault: Fault, history: History) -> Iterator[Outage]:
     """What *fault* did to publishes, from its first signal until the next fault's, or to the end of the load."""
     later = [other.injected for other in context.faults if other.injected > fault.injected]
     until = min([*later, context.run.end])
@@ -79,7 +79,7 @@ def outages(context: Context, fault: Fault, history: History) -> Iterator[Outage
         )
 
 
-def intervals(run: Window) -> tuple[int, int]:
+def timeline_intervals(run: Window) -> tuple[int, int]:
     """How long an interval of the timeline is, and how many there are."""
     length = max(run.end - run.start, 1)
     interval = _SECOND * -(-length // (_SECOND * _MOST_INTERVALS))
@@ -88,7 +88,7 @@ def intervals(run: Window) -> tuple[int, int]:
 
 def publish_seconds(history: History, start: int, interval: int, count: int) -> Mapping[str, tuple[PublishSecond, ...]]:
     """By region, the publishes of each interval."""
-    regions: defaultdict[str, list[Calls]] = defaultdict(list)
+    regions: defaultdict[str, list[OperationLog]] = defaultdict(list)
     for (_, region), calls in history.publishes.items():
         regions[region].append(calls)
     return {
@@ -97,7 +97,7 @@ def publish_seconds(history: History, start: int, interval: int, count: int) -> 
     }
 
 
-def _second(every: Sequence[Calls], start: int, interval: int) -> PublishSecond:
+def _second(every: Sequence[OperationLog], start: int, interval: int) -> PublishSecond:
     counts = [0, 0, 0]
     times: list[int] = []
     for calls in every:

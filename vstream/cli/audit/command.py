@@ -102,7 +102,7 @@ def command(
         raise typer.BadParameter(
             "it says what the tables of --publish are, which is missing", param_hint="--publish-as"
         )
-    wanted = sources.Request(
+    wanted = sources.AuditRequest(
         streams=tuple(dict.fromkeys(name.strip() for some in stream or () for name in some.split(","))),
         since_ns=_since(since),
         sample=sample,
@@ -115,12 +115,12 @@ def command(
     )
     if follow:
         _check_follow(target, wanted, output, is_elsewhere=bool(master or remote))
-    session.require()
-    source = sources.source(target, wanted)
+    session.require_spark()
+    source = sources.open_source(target, wanted)
     with (
         exit_on_signals(),
-        sources.places(wanted.tables, html),
-        temporary.directory() as scratch,
+        sources.reserve_outputs(wanted.tables, html),
+        temporary.scratch_directory() as scratch,
         view.progress() as progress,
         closing(source),
     ):
@@ -130,20 +130,20 @@ def command(
         on_keeping = progress.keeping if is_small else None
         if not follow:
             source.begin()
-        with session.session(master=master, remote=remote, conf=conf, on_keeping=on_keeping) as spark:
+        with session.open_session(master=master, remote=remote, conf=conf, on_keeping=on_keeping) as spark:
             if publish is not None:
-                from vstream.audit.publish import check  # noqa: PLC0415 - imports Spark
+                from vstream.audit.publish import check_catalog  # noqa: PLC0415 - imports Spark
 
-                check(spark, publish, wanted.publish_as)
+                check_catalog(spark, publish, wanted.publish_as)
             if follow:
-                assert isinstance(source, sources.Live)
+                assert isinstance(source, sources.TopologySource)
                 progress.end()
                 _follow(source.follower(spark, scratch), output, html)
             report = source.audit(spark, scratch, progress)
     _show(report, output, html)
 
 
-def _check_follow(target: str, wanted: sources.Request, output: str, *, is_elsewhere: bool) -> None:
+def _check_follow(target: str, wanted: sources.AuditRequest, output: str, *, is_elsewhere: bool) -> None:
     problems = {
         "only servers can be followed": "://" in target or Path(target).is_dir(),
         "it is done on this machine: without --master and --remote": is_elsewhere,
@@ -161,9 +161,9 @@ def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
     """A round every few seconds, until somebody stops it."""
     from vstream.audit.spark_errors import SparkEndedError  # noqa: PLC0415
     from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views.audit_follow import Rounds  # noqa: PLC0415
+    from vstream.cli.views.audit_follow import RoundPrinter  # noqa: PLC0415
 
-    rounds = Rounds()
+    rounds = RoundPrinter()
     while True:
         begun = time.monotonic()
         try:
@@ -198,7 +198,7 @@ def _since(text: str | None) -> int | None:
 
 
 def _show(report: Report, output: str, html: Path | None) -> None:
-    from vstream.audit.report import Verdict  # noqa: PLC0415
+    from vstream.audit.report import AuditVerdict  # noqa: PLC0415
     from vstream.cli.views import audit as view  # noqa: PLC0415
     from vstream.cli.views import console  # noqa: PLC0415
 
@@ -214,11 +214,11 @@ def _show(report: Report, output: str, html: Path | None) -> None:
     if html is not None:
         _write(html, report)
         console.print_note(f"the page is {html}")
-    if code := {Verdict.PASS: 0, Verdict.FAIL: NO, Verdict.UNKNOWN: FAILED}[report.verdict()]:
+    if code := {AuditVerdict.PASS: 0, AuditVerdict.FAIL: NO, AuditVerdict.UNKNOWN: FAILED}[report.verdict()]:
         raise typer.Exit(code)
 
 
 def _write(html: Path, report: Report) -> None:
-    from vstream.cli.views.audit_page import page  # noqa: PLC0415
+    from vstream.cli.views.audit_page import render_page  # noqa: PLC0415
 
-    save_output(html, page(report))
+    save_output(html, render_page(report))

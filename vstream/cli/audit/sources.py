@@ -24,12 +24,12 @@ from vstream.topology.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vstream.audit.context import Context
-    from vstream.audit.extract import Extent, Extracted
+    from vstream.audit.context import AuditContext
+    from vstream.audit.extract import ExtractedTables, ExtractPlan
     from vstream.audit.follow import Follower
-    from vstream.audit.frames import Tables
+    from vstream.audit.frames import AuditTables
     from vstream.audit.report import Report
-    from vstream.audit.stages import Run
+    from vstream.audit.stages import AuditPipeline
     from vstream.capture.store import Capture
     from vstream.topology.model import Topology
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class AuditRequest:
     """What was asked for."""
 
     streams: tuple[str, ...]
@@ -66,7 +66,7 @@ def uri_of(place: str) -> str:
     return place.rstrip("/") if "://" in place else f"{_HERE}{Path(place).resolve()}"
 
 
-def source(target: str, wanted: Request) -> Live | Captured | Kept:
+def open_source(target: str, wanted: AuditRequest) -> TopologySource | CaptureSource | TablesSource:
     """What *target* is. Raises VstreamError for one that is nothing of what can be audited, BadParameter for options that it has not."""
     path = Path(target)
     is_directory = "://" in target or path.is_dir()
@@ -78,17 +78,17 @@ def source(target: str, wanted: Request) -> Live | Captured | Kept:
     if wanted.begin != STAGES[0] and (not is_directory or is_capture):
         raise typer.BadParameter("only tables have stages that are done", param_hint="--from")
     if wanted.tables is not None:
-        _check_place(wanted.tables)
+        _check_tables_directory(wanted.tables)
     if is_capture:
-        return Captured(wanted, path)
+        return CaptureSource(wanted, path)
     if is_directory:
         if wanted.streams and wanted.tables == uri_of(target):
             raise typer.BadParameter("this would leave the tables of some streams only", param_hint="--tables")
-        return Kept(wanted, target)
-    return Live(wanted, path)
+        return TablesSource(wanted, target)
+    return TopologySource(wanted, path)
 
 
-def _check_place(uri: str) -> None:
+def _check_tables_directory(uri: str) -> None:
     """Raise VstreamError if *uri* is a place here for something else: what is called as tables are would be overwritten."""
     place = Path(uri.removeprefix(_HERE))
     if not uri.startswith(_HERE) or not place.exists() or (place.is_dir() and not any(place.iterdir())):
@@ -99,7 +99,7 @@ def _check_place(uri: str) -> None:
 
 
 @contextmanager
-def places(tables: str | None, html: Path | None) -> Iterator[None]:
+def reserve_outputs(tables: str | None, html: Path | None) -> Iterator[None]:
     """
     Inside of the block, no other audit writes *tables* (a URI) where this one does, if that is on this machine.
 
@@ -127,18 +127,18 @@ def places(tables: str | None, html: Path | None) -> Iterator[None]:
         os.close(held)
 
 
-class Beside:
+class BackgroundExtraction:
     """Extraction in a thread of its own."""
 
-    def __init__(self, work: Callable[[T, Event], Extracted], what: T) -> None:
-        from vstream.audit.daemon_executor import Daemons  # noqa: PLC0415 - what audits alone need
+    def __init__(self, work: Callable[[T, Event], ExtractedTables], what: T) -> None:
+        from vstream.audit.daemon_executor import DaemonExecutor  # noqa: PLC0415 - what audits alone need
 
         self._given_up = Event()
-        thread = Daemons(1)
+        thread = DaemonExecutor(1)
         self._future = thread.submit(work, what, self._given_up)
         thread.shutdown(wait=False)
 
-    def result(self) -> Extracted:
+    def result(self) -> ExtractedTables:
         """What was extracted. Raises what that raised."""
         return self._future.result()
 
@@ -148,12 +148,12 @@ class Beside:
         wait([self._future], timeout=_SOON)
 
 
-class Source:
+class AuditSource:
     """What is audited."""
 
-    def __init__(self, wanted: Request) -> None:
+    def __init__(self, wanted: AuditRequest) -> None:
         self._wanted = wanted
-        self._beside: Beside | None = None
+        self._beside: BackgroundExtraction | None = None
 
     def close(self) -> None:
         """Read no more of what `begin` has begun to read. Does nothing where all is read."""
@@ -163,8 +163,8 @@ class Source:
     def _run(
         self,
         spark: Any,
-        found: Tables,
-        context: Context,
+        found: AuditTables,
+        context: AuditContext,
         progress: Any,
         scratch: Path,
         journal: Any = None,
@@ -173,22 +173,24 @@ class Source:
         """Judge the tables *found*, and keep everything if that is wanted; *reads* is where earlier stages were kept."""
         from vstream.audit.context import save_context, save_journal  # noqa: PLC0415
         from vstream.audit.frames import read_tables, write_tables  # noqa: PLC0415
-        from vstream.audit.stages import Run, Stage  # noqa: PLC0415
-        from vstream.audit.table_store import Shelf  # noqa: PLC0415
+        from vstream.audit.stages import AuditPipeline, AuditStage  # noqa: PLC0415
+        from vstream.audit.table_store import TableStore  # noqa: PLC0415
 
         place = self._wanted.tables
-        shelf = Shelf(spark, place or _files(spark, found, scratch), reads=reads, virtuals=self._wanted.streams)
+        shelf = TableStore(
+            spark, place or _scratch_tables(spark, found, scratch), reads=reads, virtuals=self._wanted.streams
+        )
         if place is not None and place != reads:
-            if not isinstance(self, Live):
+            if not isinstance(self, TopologySource):
                 write_tables(found, place)
                 found = read_tables(spark, place)
             save_context(shelf, context)
             journal = save_journal(shelf, journal) if journal is not None else None
             shelf.seal()
-        run = Run(
-            shelf=shelf,
+        run = AuditPipeline(
+            store=shelf,
             context=context,
-            begin=Stage(self._wanted.begin),
+            begin=AuditStage(self._wanted.begin),
             on_stage=lambda stage: progress.begin(stage.value),
         )
         report = self._judged(spark, run, found, progress, journal)
@@ -199,14 +201,14 @@ class Source:
             publish(shelf, self._wanted.publish, self._wanted.publish_as)
         return report
 
-    def _judged(self, spark: Any, run: Run, found: Tables, progress: Any, journal: Any) -> Report:
-        from vstream.audit.frames import only, virtuals  # noqa: PLC0415
-        from vstream.audit.progress import watched  # noqa: PLC0415
+    def _judged(self, spark: Any, run: AuditPipeline, found: AuditTables, progress: Any, journal: Any) -> Report:
+        from vstream.audit.frames import select_virtuals, virtual_names  # noqa: PLC0415
+        from vstream.audit.progress import watch_progress  # noqa: PLC0415
 
-        with watched(spark, progress.tasks):
+        with watch_progress(spark, progress.tasks):
             if self._wanted.streams:
-                _check_streams(self._wanted.streams, virtuals(found))
-                found = only(found, self._wanted.streams)
+                _check_streams(self._wanted.streams, virtual_names(found))
+                found = select_virtuals(found, self._wanted.streams)
                 journal = (
                     journal.where(journal["virtual"].isin(list(self._wanted.streams))) if journal is not None else None
                 )
@@ -215,10 +217,10 @@ class Source:
             return run(found.messages, found.streams, journal)
 
 
-class Live(Source):
+class TopologySource(AuditSource):
     """The servers of a topology."""
 
-    def __init__(self, wanted: Request, path: Path) -> None:
+    def __init__(self, wanted: AuditRequest, path: Path) -> None:
         super().__init__(wanted)
         self._topology: Topology = options.load_topology(path).require()
         _check_no_move(self._topology)
@@ -227,7 +229,7 @@ class Live(Source):
         self._endpoints = endpoints_as_user(self._topology, self._target, AUDIT_USER)
         bundle = build_bundle(self._topology, self._target, wanted.templates)
         self._streams = [one for one in bundle.streams if one.virtual in (wanted.streams or [one.virtual])]
-        self._found: Extent | None = None
+        self._found: ExtractPlan | None = None
 
     def size(self, scratch: Path) -> int:
         """How many messages there are to read. Raises NotReachableError if no stream can be asked."""
@@ -239,17 +241,17 @@ class Live(Source):
         from vstream.audit.extract import FEW, extract  # noqa: PLC0415
 
         if self._found is not None and self._found.messages <= FEW:
-            self._beside = Beside(extract, self._found)
+            self._beside = BackgroundExtraction(extract, self._found)
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Read the streams, and judge what they hold."""
-        from vstream.audit.progress import watched  # noqa: PLC0415
-        from vstream.audit.spark_errors import explained, is_reading  # noqa: PLC0415
+        from vstream.audit.progress import watch_progress  # noqa: PLC0415
+        from vstream.audit.spark_errors import explain_spark_errors, is_reading  # noqa: PLC0415
 
         progress.begin("extract")
-        with watched(spark, progress.tasks):
+        with watch_progress(spark, progress.tasks):
             try:
-                with explained():
+                with explain_spark_errors():
                     found = self._extracted(spark, scratch)
             except VstreamError as error:
                 if isinstance(error, NotReachableError) or not is_reading(error):
@@ -259,7 +261,7 @@ class Live(Source):
                 # A region that went down meanwhile is one that cannot be read: the next cut says so.
                 console.print_note(f"· reading broke off, and begins again: {error.message}", style="dim")
                 self._beside = None
-                with explained():
+                with explain_spark_errors():
                     found = self._extracted(spark, scratch)
             return self._run(spark, found, self._context(self._wanted.since_ns), progress, scratch)
 
@@ -277,15 +279,15 @@ class Live(Source):
             window_ns=window_ns,
         )
 
-    def _context(self, since_ns: int | None) -> Context:
+    def _context(self, since_ns: int | None) -> AuditContext:
         """What is known of the streams, looked at for so long (nanoseconds) or as a whole."""
-        from vstream.audit.context import Context  # noqa: PLC0415
+        from vstream.audit.context import AuditContext  # noqa: PLC0415
 
         sample, names = self._wanted.sample, {one.virtual for one in self._streams}
         # A part that passes is not the whole: whoever reads the verdict sees what it is about.
         part = f", the last {format_duration(since_ns)}" if since_ns is not None else ""
         part += f", {sample} of the subjects" if sample is not None else ""
-        return Context(
+        return AuditContext(
             subject=f"{self._topology.name} on {self._target.description}{part}",
             models={one.name: one.consistency.value for one in self._topology.streams if one.name in names},
             is_narrow=since_ns is not None,
@@ -293,36 +295,36 @@ class Live(Source):
             stretch=self._topology.stretch.cluster if self._topology.stretch is not None else None,
         )
 
-    def _extent(self, scratch: Path) -> Extent:
-        from vstream.audit.extract import extent  # noqa: PLC0415
+    def _extent(self, scratch: Path) -> ExtractPlan:
+        from vstream.audit.extract import plan_extraction  # noqa: PLC0415
 
         since_ns = time.time_ns() - self._wanted.since_ns if self._wanted.since_ns else None
-        return extent(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
+        return plan_extraction(self._streams, self._endpoints, scratch, since_ns=since_ns, subjects=self._wanted.sample)
 
-    def _extracted(self, spark: Any, scratch: Path) -> Tables:
-        from vstream.audit.frames import handed_over, held, live, read_tables, write_tables  # noqa: PLC0415
+    def _extracted(self, spark: Any, scratch: Path) -> AuditTables:
+        from vstream.audit.frames import materialize, read_live, read_tables, to_spark, write_tables  # noqa: PLC0415
 
         place = self._wanted.tables
         if self._beside is not None:
-            found = handed_over(spark, self._beside.result())
+            found = to_spark(spark, self._beside.result())
             self._beside = None
             if place is None:
                 return found
         else:
-            found = live(spark, self._extent(scratch), scratch)
+            found = read_live(spark, self._extent(scratch), scratch)
         # Servers are read once: what is judged twice has to be the same.
         if place is None and str(spark.conf.get("spark.master", "")).startswith("local"):
-            return held(found, uri_of(f"{scratch}/messages"))
+            return materialize(found, uri_of(f"{scratch}/messages"))
         if place is None:
             return type(found)(messages=found.messages.persist(), streams=found.streams)
         write_tables(found, place)
         return read_tables(spark, place)
 
 
-class Captured(Source):
+class CaptureSource(AuditSource):
     """What a scenario left."""
 
-    def __init__(self, wanted: Request, path: Path) -> None:
+    def __init__(self, wanted: AuditRequest, path: Path) -> None:
         from vstream.capture.store import Capture  # noqa: PLC0415
 
         super().__init__(wanted)
@@ -335,15 +337,15 @@ class Captured(Source):
 
     def begin(self) -> None:
         """Read it while Spark starts."""
-        from vstream.audit.from_capture import captured  # noqa: PLC0415
+        from vstream.audit.from_capture import extract_capture  # noqa: PLC0415
 
-        self._beside = Beside(captured, self._capture)
+        self._beside = BackgroundExtraction(extract_capture, self._capture)
 
     def audit(self, spark: Any, scratch: Path, progress: Any) -> Report:
         """Judge what the capture holds, and what clients were told."""
-        from vstream.audit.client_journal import journal  # noqa: PLC0415
-        from vstream.audit.context import Context  # noqa: PLC0415
-        from vstream.audit.frames import handed_over  # noqa: PLC0415
+        from vstream.audit.client_journal import journal_table  # noqa: PLC0415
+        from vstream.audit.context import AuditContext  # noqa: PLC0415
+        from vstream.audit.frames import to_spark  # noqa: PLC0415
 
         progress.begin("extract")
         from vstream.capture.records import FaultOutcome  # noqa: PLC0415
@@ -355,7 +357,7 @@ class Captured(Source):
             for one in self._capture.faults()
             if one.healed is not None and one.outcome is FaultOutcome.CONFIRMED
         ]
-        context = Context(
+        context = AuditContext(
             subject=f"{manifest.scenario} in {self._capture.path}",
             models=manifest.models,
             windows=tuple(windows),
@@ -364,14 +366,14 @@ class Captured(Source):
             stretch=next((one.region for one in manifest.streams if one.region not in manifest.regions), None),
         )
         assert self._beside is not None
-        found = handed_over(spark, self._beside.result())
-        return self._run(spark, found, context, progress, scratch, journal(spark, self._capture))
+        found = to_spark(spark, self._beside.result())
+        return self._run(spark, found, context, progress, scratch, journal_table(spark, self._capture))
 
 
-class Kept(Source):
+class TablesSource(AuditSource):
     """Tables of an audit."""
 
-    def __init__(self, wanted: Request, uri: str) -> None:
+    def __init__(self, wanted: AuditRequest, uri: str) -> None:
         super().__init__(wanted)
         # Of what is here it is plain without Spark, which takes seconds to start.
         if "://" not in uri and not (Path(uri) / "state").is_dir():
@@ -383,11 +385,11 @@ class Kept(Source):
 
     def size(self, _scratch: Path) -> int:
         """How many messages were extracted, where that is written here; in doubt, it is large."""
-        from vstream.audit.frames import extracted  # noqa: PLC0415
+        from vstream.audit.frames import count_extracted  # noqa: PLC0415
 
         if not self._uri.startswith(_HERE):
             return SMALL
-        count = extracted(Path(self._uri.removeprefix(_HERE)))
+        count = count_extracted(Path(self._uri.removeprefix(_HERE)))
         return SMALL if count is None else count
 
     def begin(self) -> None:
@@ -397,16 +399,16 @@ class Kept(Source):
         """Do again what comes after what was kept."""
         from vstream.audit.context import read_context, read_journal  # noqa: PLC0415
         from vstream.audit.frames import read_tables  # noqa: PLC0415
-        from vstream.audit.table_store import Shelf  # noqa: PLC0415
+        from vstream.audit.table_store import TableStore  # noqa: PLC0415
 
-        shelf = Shelf(spark, reads=self._uri)
+        shelf = TableStore(spark, reads=self._uri)
         found, context = read_tables(spark, self._uri), read_context(shelf, self._uri)
         # What another audit has left beside them is none of theirs.
         journal = read_journal(shelf) if context.has_journal else None
         return self._run(spark, found, context, progress, scratch, journal, reads=self._uri)
 
 
-def _files(spark: Any, found: Tables, scratch: Path) -> str | None:
+def _scratch_tables(spark: Any, found: AuditTables, scratch: Path) -> str | None:
     """Where tables are kept for as long as the audit takes: many rows are better in files than in memory."""
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vstream.audit.codes import Many
-from vstream.audit.report import Verdict
+from vstream.audit.codes import Count
+from vstream.audit.report import AuditVerdict
 from vstream.cli.views import console
 from vstream.cli.views.diagnostics import clean
 from vstream.diagnostics import Severity
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from vstream.audit.progress import Progress
-    from vstream.audit.report import Finding, Report, Route, Settled
+    from vstream.audit.progress import SparkProgress
+    from vstream.audit.report import Finding, ReaderRoute, Recovery, Report
 
-MARKS = {Verdict.PASS: ("✓", "green"), Verdict.FAIL: ("✗", "bold red"), Verdict.UNKNOWN: ("?", "bold yellow")}
+MARKS = {
+    AuditVerdict.PASS: ("✓", "green"),
+    AuditVerdict.FAIL: ("✗", "bold red"),
+    AuditVerdict.UNKNOWN: ("?", "bold yellow"),
+}
 _WEIGHTS = {
     Severity.ERROR: ("✗", "bold red"),
     Severity.WARNING: ("!", "bold yellow"),
@@ -53,7 +57,7 @@ _MS = 1e6
 _S = 1e9
 
 
-class Stages:
+class StageProgress:
     """Says what is being done, and how far it is: a bar on a terminal, a line for each stage elsewhere."""
 
     def __init__(self, bar: Bar) -> None:
@@ -70,7 +74,7 @@ class Stages:
         self._name, self._started = name, time.monotonic()
         self._task = self._bar.add_task(name, total=None)
 
-    def tasks(self, progress: Progress) -> None:
+    def tasks(self, progress: SparkProgress) -> None:
         """How far Spark is with what it does now."""
         if self._task is not None:
             self._bar.update(self._task, completed=progress.done, total=progress.tasks)
@@ -91,10 +95,10 @@ class Stages:
 
 
 @contextmanager
-def progress() -> Iterator[Stages]:
+def progress() -> Iterator[StageProgress]:
     """Show the stages of an audit on standard error."""
     with console.progress_bar() as bar:
-        stages = Stages(bar)
+        stages = StageProgress(bar)
         yield stages
         stages.end()
 
@@ -139,15 +143,15 @@ def summary(report: Report) -> str:
     found = [f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
     not_seen = f"not everything could be seen{_where(unseen)}"
     match report.verdict():
-        case Verdict.PASS:
+        case AuditVerdict.PASS:
             said = "every region holds every message, once, in order"
-        case Verdict.UNKNOWN:
+        case AuditVerdict.UNKNOWN:
             said = f"nothing is known to be wrong, and {not_seen}"
-        case Verdict.FAIL:
+        case AuditVerdict.FAIL:
             said = "; ".join([*_wrong(report), *([not_seen] if unseen else [])])
     return (
-        f"{' · '.join([said, *found])} · {Many(report.messages):stored message|stored messages} in "
-        f"{Many(len(report.streams)):stream|streams} of {Many(len(report.regions)):region|regions}"
+        f"{' · '.join([said, *found])} · {Count(report.messages):stored message|stored messages} in "
+        f"{Count(len(report.streams)):stream|streams} of {Count(len(report.regions)):region|regions}"
         f"{' and the stretch cluster' if report.stretch else ''}"
     )
 
@@ -159,7 +163,7 @@ def _wrong(report: Report) -> Iterator[str]:
         some = [one for one in errors if max(filter(one.code.startswith, _CHAPTERS), key=len, default=None) == chapter]
         count = sum(one.count for one in some)
         if count:
-            yield said.format(n=Many(count)) + _where(some)
+            yield said.format(n=Count(count)) + _where(some)
 
 
 def _where(some: Iterable[Finding]) -> str:
@@ -169,7 +173,7 @@ def _where(some: Iterable[Finding]) -> str:
 
 
 def _finding(one: Finding) -> Iterator[Text]:
-    mark, style = MARKS[Verdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
+    mark, style = MARKS[AuditVerdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
     where = f"{one.region}: " if one.region else ""
     yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.detail}"))
     for line in evidence(one):
@@ -185,7 +189,7 @@ def evidence(one: Finding) -> Iterator[str]:
             place = f" at {part.seq}" if part.seq is not None and one.origin is not None else ""
             texts.append(f"{part.text}{several}{place}")
         rest = one.more + len(one.ranges[_RANGES:])
-        more = f", and {Many(rest):more range|more ranges}" if rest else ""
+        more = f", and {Count(rest):more range|more ranges}" if rest else ""
         what = f"sequences of {one.origin}" if one.origin else "sequences"
         yield clean(f"{what}: {', '.join(texts)}{more}")
         if one.ranges[0].key:
@@ -217,13 +221,17 @@ def matrix(report: Report, virtual: str) -> Table | None:
         for reader, stream in readers:
             route = next(one for one in routes if (one.origin, one.stream) == (origin, stream))
             late = delays.get((place or "", reader))
-            text = f"\n{spelled(late.p50_ns)} {spelled(late.p99_ns)} {spelled(late.max_ns)}" if late else ""
+            text = (
+                f"\n{format_duration(late.p50_ns)} {format_duration(late.p99_ns)} {format_duration(late.max_ns)}"
+                if late
+                else ""
+            )
             cells.append(Text.assemble(_arrived(route), (text, "dim")))
         table.add_row(Text(clean(report.place(place) if place else origin), style="bold"), *cells)
     return table
 
 
-def _arrived(route: Route) -> Text:
+def _arrived(route: ReaderRoute) -> Text:
     parts = [Text("?" if route.arrived is None else f"{route.arrived:,}")]
     for number, sign in ((route.missing, "−"), (route.extra, "+"), (route.other, "!")):
         if number:
@@ -238,14 +246,16 @@ def _settled(report: Report) -> Table:
         table.add_column(clean(reader), justify="right")
     rows: dict[tuple[int, str, str, str], dict[str, str]] = {}
     for one in sorted(report.settled, key=lambda one: one.begun_ns):
-        rows.setdefault((one.begun_ns, one.window, one.virtual, one.origin_region), {})[one.region] = settled(one)
+        rows.setdefault((one.begun_ns, one.window, one.virtual, one.origin_region), {})[one.region] = describe_recovery(
+            one
+        )
     for (_, window, virtual, origin), row in rows.items():
         cells = (row.get(reader, "–") for reader in readers)
         table.add_row(clean(window), clean(virtual), clean(origin), *cells)
     return table
 
 
-def settled(one: Settled) -> str:
+def describe_recovery(one: Recovery) -> str:
     """As `1.9 s` or `at once`; what is missing until now has not arrived at all."""
     if one.missing:
         return f"never: {one.missing:,} missing"
@@ -292,7 +302,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def spelled(nanoseconds: float) -> str:
+def format_duration(nanoseconds: float) -> str:
     """How long that is, with two or three digits. Clocks that differ make it less than nothing."""
     sign = "−" if nanoseconds < 0 else ""
     for unit, size in (("s", _S), ("ms", _MS), ("µs", 1e3)):

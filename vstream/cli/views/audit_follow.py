@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vstream.cli.views.audit import MARKS, spelled
+from vstream.cli.views.audit import MARKS, format_duration
 from vstream.cli.views.diagnostics import clean
 from vstream.diagnostics import Severity
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vstream.audit.report import Finding, Report
 
 
-class Rounds:
+class RoundPrinter:
     """Remembers what the last round has said."""
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Rounds:
         mark, style = MARKS[verdict]
         slowest = max((one for one in report.delays if one.minute is None), key=lambda one: one.max_ns, default=None)
         late = (
-            f", slowest {slowest.origin_region} → {slowest.region}: median {spelled(slowest.p50_ns)}, "
-            f"longest {spelled(slowest.max_ns)}"
+            f", slowest {slowest.origin_region} → {slowest.region}: median {format_duration(slowest.p50_ns)}, "
+            f"longest {format_duration(slowest.max_ns)}"
             if slowest
             else ""
         )

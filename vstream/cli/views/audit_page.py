@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from vstream import __version__, resources
 from vstream.cli.views import charts
-from vstream.cli.views.audit import evidence, settled, share, spelled, summary
+from vstream.cli.views.audit import describe_recovery, evidence, format_duration, share, summary
 from vstream.diagnostics import Severity
 from vstream.render.environment import environment
 
@@ -50,10 +50,10 @@ _GROUPS = (
 """Every finding is in one of these: how its mark looks, the heading, and which belong there."""
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """The whole page."""
     env = environment([resources.templates() / "reports"], is_html=True)
-    env.filters |= {"duration": spelled}
+    env.filters |= {"duration": format_duration}
     shown = _shown(report)
     timeline = _Timeline([one for one in report.delays if one.minute is not None and one.virtual in shown])
     plots = list(_plots(report, shown, timeline))
@@ -78,7 +78,7 @@ def page(report: Report) -> str:
         clean_strips=[one for one in strips if one["is_clean"]],
         strip_legend=_LEGEND,
         share=share,
-        settled=settled,
+        settled=describe_recovery,
         moment=_moment,
         data=_embedded(timeline, plots),
         is_bad=lambda one: one.missing or one.extra or one.other,
@@ -155,8 +155,8 @@ def _plots(report: Report, shown: Sequence[str], timeline: _Timeline) -> Iterato
             yield {
                 "section": f"{virtual}: delay from one region to another, logarithmic",
                 "title": f"{origin} → {reader}",
-                "high": spelled(scale.high),
-                "low": spelled(scale.low),
+                "high": format_duration(scale.high),
+                "low": format_duration(scale.low),
                 "paths": [{"kind": f"line {name}", "d": charts.line(values, scale)} for name, values in lines.items()],
                 "legend": [{"kind": f"line {name}", "name": text} for name, text in names.items()],
                 "data": [{"name": names[name], "values": values} for name, values in lines.items()],

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from vstream import resources
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict import units
-from vstream.capture.verdict.context import over
+from vstream.capture.verdict.context import end_of_fault
 from vstream.capture.verdict.verdict import Status
 from vstream.cli.views import charts
 from vstream.cli.views.verdict import example_line, findings
@@ -234,7 +234,7 @@ def _bands(verdict: Verdict) -> list[dict[str, Any]]:
     happened = [one.fault for one in verdict.faults if one.fault.outcome is FaultOutcome.CONFIRMED]
     found = []
     for fault in happened:
-        ended = over(fault)
+        ended = end_of_fault(fault)
         is_open = ended is None and fault.evidence is None
         end = verdict.windows[0].window.end if is_open else (ended or fault.confirmed or fault.injected)
         lasted = _from_to(verdict.zero, fault.injected, end)

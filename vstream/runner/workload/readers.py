@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from vstream.capture.records import Delivery, Kind, Operation, Outcome, identity
+from vstream.capture.records import Delivery, Kind, Operation, Outcome, message_identity
 from vstream.errors import NoRespondersError, NotConnectedError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream.direct import DirectMessage, api_error, last_by_subject, next_by_subject
 from vstream.jetstream.read_stream import AckSubject
@@ -160,7 +160,7 @@ class DirectReader(_Paced):
                 sent=sent,
                 done=done,
                 outcome=outcome,
-                id=None if message is None else identity(message.data),
+                id=None if message is None else message_identity(message.data),
                 subject=subject if message is None else message.subject,
                 acked_by=None if message is None else naming.qualify_answer(message.stream, self._spec.read),
                 seq=None if message is None else message.seq,
@@ -284,7 +284,7 @@ class Consumer(_Paced):
                 client=self._spec.client,
                 region=self.recorder.region,
                 stream=self._spec.stream,
-                id=identity(reply.data) or "",
+                id=message_identity(reply.data) or "",
                 seq=said.seq,
                 at=self.recorder.now(),
                 deliveries=said.deliveries,

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.capture.records import Delivery, Kind, Operation, Outcome
-from vstream.capture.store import Capture, Lines
+from vstream.capture.store import Capture, RecordWriter
 from vstream.runner.workload.spec import Progress
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Recorder:
         directory = Capture(capture)
         self.region = region
         self._start = start
-        self._operations = Lines(directory.operations_file(region), Operation)
-        self._deliveries = Lines(directory.deliveries_file(region), Delivery)
+        self._operations = RecordWriter(directory.operations_file(region), Operation)
+        self._deliveries = RecordWriter(directory.deliveries_file(region), Delivery)
         self._counts = dict.fromkeys(Outcome, 0)
         self._due = self._reads = self._answered = self._delivered = 0
         self._late: list[int] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from vstream.capture.records import Sample
-from vstream.capture.store import Capture, Lines
+from vstream.capture.store import Capture, RecordWriter
 from vstream.errors import VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.direct import api_error
@@ -47,7 +47,7 @@ class Sampler:
 
     def __init__(self, spec: SamplerSpec) -> None:
         self._spec = spec
-        self._lines = Lines(Capture(spec.capture).samples_file, Sample)
+        self._lines = RecordWriter(Capture(spec.capture).samples_file, Sample)
 
     async def run(self, words: Words) -> None:
         """Sample until nobody is there to work for."""
