@@ -1,4 +1,4 @@
-"""What is wrong in the user's files: values that are collected and shown, never raised."""
+"""What is wrong, in files and in running systems: values that are collected and shown, never raised."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 class Severity(Enum):
-    """How much a diagnostic weighs: errors stop a command, warnings do not."""
+    """How much a finding weighs: errors stop a command, warnings do not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -51,20 +51,21 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic:
+class Finding:
     """
-    One finding about a user's file: what, where, and the way out.
+    Something that is wrong: in a file, on the servers, in an audit or in a scenario's run.
 
-    *code* is stable and never used again for another meaning. *hint* is one
-    sentence that says what to do. *span* is None only where no file is involved.
-    *fix* is a set of edits that can be made without asking.
+    *code* is stable and never used again for another meaning. *where* is a place in a file, or the name of a stream,
+    region or server. *hint* is one sentence that says what to do. *evidence* is what was observed, a line each. *fix* is
+    a set of edits that can be made without asking.
     """
 
     code: str
     severity: Severity
     message: str
-    span: Span | None = None
+    where: Span | str | None = None
     hint: str | None = None
+    evidence: tuple[str, ...] = ()
     related: tuple[Related, ...] = ()
     fix: tuple[Edit, ...] = ()
 
@@ -73,8 +74,13 @@ class Diagnostic:
         """Whether this finding stops the command."""
         return self.severity is Severity.ERROR
 
+    @property
+    def span(self) -> Span | None:
+        """The place in a file, if it is about a file."""
+        return self.where if isinstance(self.where, Span) else None
+
     def sort_key(self) -> tuple[str, int, int, str, str]:
         """Order by file, line, column, code, message, so that two runs print the same."""
-        if self.span is None:
-            return ("", 0, 0, self.code, self.message)
-        return (self.span.file, self.span.line, self.span.column, self.code, self.message)
+        if isinstance(self.where, Span):
+            return (self.where.file, self.where.line, self.where.column, self.code, self.message)
+        return (self.where or "", 0, 0, self.code, self.message)

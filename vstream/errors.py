@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Finding
 
 
 class VstreamError(Exception):
@@ -39,7 +39,7 @@ class VstreamError(Exception):
 class InvalidInputError(VstreamError):
     """The user's files have errors."""
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Sequence[Finding]) -> None:
         count = sum(diagnostic.is_error for diagnostic in diagnostics)
         super().__init__(f"{count} error{'' if count == 1 else 's'}")
         self.diagnostics = tuple(diagnostics)

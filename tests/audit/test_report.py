@@ -19,7 +19,7 @@ from vstream.audit.junit import to_junit
 from vstream.audit.report import (
     AuditVerdict,
     Delay,
-    Finding,
+    MessageFinding,
     OrderDifference,
     ReaderRoute,
     Recovery,
@@ -41,10 +41,10 @@ def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:
     )  # fmt: skip
 
 
-def finding(kind: str, **more: object) -> Finding:
+def finding(kind: str, **more: object) -> MessageFinding:
     code = codes.BY_KIND[kind]
     fields = {"virtual": "foo", "detail": "something", "count": 3} | more
-    return Finding(
+    return MessageFinding(
         code=code.code, name=code.name, severity=code.severity, leaves_open=code.leaves_open, **fields  # type: ignore[arg-type]
     )  # fmt: skip
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.diagnostics import Diagnostic, Edit, Severity, Span
+from vstream.diagnostics import Edit, Finding, Severity, Span
 from vstream.lint.fixes import apply_fixes, diff
 
 TEXT = "one two\nthree\n"
 
 
-def finding(*edits: Edit) -> Diagnostic:
-    return Diagnostic(code="VS399", severity=Severity.WARNING, message="", span=edits[0].span, fix=edits)
+def finding(*edits: Edit) -> Finding:
+    return Finding(code="VS399", severity=Severity.WARNING, message="", where=edits[0].span, fix=edits)
 
 
 def edit(line: int, start: int, end: int, text: str, file: str = "f") -> Edit:

@@ -11,23 +11,23 @@ import pytest
 
 from tests.support.paths import TESTS
 from vstream.cli.views import diagnostics, findings
-from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
+from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 from vstream.lint.manual import PAGES
 
 SUBSET = json.loads((TESTS / "fixtures/sarif-2.1.0-subset.schema.json").read_text())
 
 SPAN = Span("nats/a b%.cfg", 2, 3, 2, 9)
-FULL = Diagnostic(
+FULL = Finding(
     code="VS330",
     severity=Severity.ERROR,
     message="100 % wrong: `a,b`\nand \x1b[31mred",
-    span=SPAN,
+    where=SPAN,
     hint="do, or do not",
     related=(Related(span=Span("other", 1, 1, 1, 2), message="here"),),
     fix=(Edit(span=SPAN, text="x"), Edit(span=Span("other", 1, 1, 1, 2), text="y")),
 )
-BARE = Diagnostic(code="VS999", severity=Severity.WARNING, message="no place")
-NOTE = Diagnostic(code="VS007", severity=Severity.NOTE, message="nothing", span=Span("n", 1, 1, 3, 2))
+BARE = Finding(code="VS999", severity=Severity.WARNING, message="no place")
+NOTE = Finding(code="VS007", severity=Severity.NOTE, message="nothing", where=Span("n", 1, 1, 3, 2))
 ALL = (FULL, BARE, NOTE)
 
 
@@ -54,7 +54,7 @@ def test_sarif_says_what_the_finding_says() -> None:
 
 
 def test_absolute_files_are_uris_in_sarif() -> None:
-    one = Diagnostic(code="VS004", severity=Severity.ERROR, message="", span=Span("/a b", 1, 1, 1, 2))
+    one = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span("/a b", 1, 1, 1, 2))
     (run,) = json.loads(findings.sarif([one], PAGES))["runs"]
     assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///a%20b"
 
@@ -71,7 +71,7 @@ def test_annotations_are_one_line_each_and_escaped() -> None:
 
 @pytest.mark.parametrize(("file", "expected"), [("a:b,c", "a%3Ab%2Cc"), ("a\nb", "a\\nb")])
 def test_names_of_files_cannot_end_a_property(file: str, expected: str) -> None:
-    one = Diagnostic(code="VS004", severity=Severity.ERROR, message="", span=Span(file, 1, 1, 1, 2))
+    one = Finding(code="VS004", severity=Severity.ERROR, message="", where=Span(file, 1, 1, 1, 2))
     (line,) = findings.github([one])
     assert f"file={expected}," in line
 
@@ -103,7 +103,7 @@ def test_the_text_shows_lines_with_carets_related_places_and_the_hint() -> None:
 
 
 def test_of_a_line_that_is_too_long_the_part_that_matters_is_shown() -> None:
-    one = Diagnostic(code="VS001", severity=Severity.ERROR, message="", span=Span("f", 1, 1000, 1, 1003))
+    one = Finding(code="VS001", severity=Severity.ERROR, message="", where=Span("f", 1, 1000, 1, 1003))
     _, _, line, carets, _ = (text.plain for text in diagnostics.full([one], {"f": "x" * 999 + "abc" + "y" * 5000}))
     assert len(line) < 180
     assert line[carets.index("^") : carets.rindex("^") + 1] == "abc"

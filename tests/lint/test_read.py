@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.support.lint_inputs import BLOG, CLAIMS, SERVER, STREAM, TOPOLOGY, surroundings, token
-from vstream.diagnostics import Diagnostic, Severity
+from vstream.diagnostics import Finding, Severity
 from vstream.lint import detect
 from vstream.lint.detect import Kind
 from vstream.lint.engine import lint
@@ -31,7 +31,7 @@ def gathered(*names: str, env: Mapping[str, str] | None = None, **files: str) ->
     return gather(sources, read=read, env=env)
 
 
-def found(diagnostics: list[Diagnostic]) -> list[tuple[str, str, int, int]]:
+def found(diagnostics: list[Finding]) -> list[tuple[str, str, int, int]]:
     return [(one.code, one.span.file, one.span.line, one.span.column) for one in diagnostics if one.span]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Finding
 
 HEAD = 'version: 1\nname: acme\nserver_version: "2.12"\n'
 """Three lines that every topology needs."""
@@ -15,7 +15,7 @@ HEAD = 'version: 1\nname: acme\nserver_version: "2.12"\n'
 REGIONS = "regions: {west: {servers: 3}, east: {servers: 3}}\n"
 
 
-def concise(diagnostics: Iterable[Diagnostic]) -> str:
+def concise(diagnostics: Iterable[Finding]) -> str:
     """Everything of diagnostics but the snippet: one line each, and the hint below."""
     lines = []
     for one in diagnostics:

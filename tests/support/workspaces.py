@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.support.paths import TESTS
-from vstream.diagnostics import Diagnostic
+from vstream.diagnostics import Finding
 from vstream.lint.load_topology import load
 from vstream.lint.read import Source, gather
 from vstream.lint.registry import Rule, run_rules
@@ -51,7 +51,7 @@ def workspace(files: Mapping[str, str], *, server_version: ServerVersion | None 
     return gathered.workspace(topology, server_version)
 
 
-def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Diagnostic, ...]:
+def findings(files: Mapping[str, str], *, server_version: ServerVersion | None = None) -> tuple[Finding, ...]:
     """What all rules about streams and servers say about *files*."""
     return run_rules(RULES, workspace(files, server_version=server_version))
 
@@ -105,7 +105,7 @@ def files_of(path: Path) -> dict[str, str]:
     return {one.relative_to(path).as_posix(): one.read_text() for one in sorted(path.rglob("*")) if one.is_file()}
 
 
-def concise(diagnostics: Iterable[Diagnostic]) -> str:
+def concise(diagnostics: Iterable[Finding]) -> str:
     """Everything of diagnostics but the snippet: one line each, with other places and the hint below."""
     lines = []
     for one in diagnostics:
@@ -120,7 +120,7 @@ def concise(diagnostics: Iterable[Diagnostic]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def applied(text: str, diagnostics: Iterable[Diagnostic]) -> str:
+def applied(text: str, diagnostics: Iterable[Finding]) -> str:
     """*text* with every fix made."""
     lines = text.splitlines(keepends=True)
     starts = [0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ def said(text: str, **env: str) -> object:
     return to_python(document.root)
 
 
-def errors(document: ConfDocument) -> list[Diagnostic]:
+def errors(document: ConfDocument) -> list[Finding]:
     return [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
 
 
-def only(document: ConfDocument) -> Diagnostic:
+def only(document: ConfDocument) -> Finding:
     (diagnostic,) = document.diagnostics
     return diagnostic
 

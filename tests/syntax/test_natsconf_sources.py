@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vstream.diagnostics import Diagnostic, Span
+from vstream.diagnostics import Finding, Span
 from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfScalar, ScalarKind, parse, to_python
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ def said(text: str, **env: str) -> object:
     return to_python(document.root)
 
 
-def errors(document: ConfDocument) -> list[Diagnostic]:
+def errors(document: ConfDocument) -> list[Finding]:
     return [diagnostic for diagnostic in document.diagnostics if diagnostic.is_error]
 
 
-def only(document: ConfDocument) -> Diagnostic:
+def only(document: ConfDocument) -> Finding:
     (diagnostic,) = document.diagnostics
     return diagnostic
 

@@ -15,7 +15,7 @@ from vstream.audit.cut import is_origin
 from vstream.audit.reconcile import ORIGIN
 from vstream.audit.report import (
     Delay,
-    Finding,
+    MessageFinding,
     OrderDifference,
     PublishOutcomes,
     ReaderRoute,
@@ -133,10 +133,10 @@ def _streams(evidence: Evidence) -> tuple[StreamState, ...]:
     return tuple(sorted(states, key=lambda one: (one.virtual, not one.is_origin, one.stream)))
 
 
-def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
+def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding:
     code = BY_KIND[kind]
     named = {"stream": more.get("stream"), "origin": more.get("origin")}
-    return Finding(
+    return MessageFinding(
         code=code.code,
         name=code.name,
         severity=code.severity,
@@ -150,7 +150,7 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> Finding:
 
 def _about_streams(
     evidence: Evidence, streams: Iterable[StreamState], virtuals: Sequence[str], unfinished: str | None
-) -> Iterator[Finding]:
+) -> Iterator[MessageFinding]:
     keeping = {
         (row.virtual, row.stream)
         for row in evidence.cut.rows
@@ -182,7 +182,7 @@ def _about_streams(
                 yield _finding("incomplete", virtual, abs(one.rows - expected), **place, examples=(text,))
 
 
-def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[Finding]:
+def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) -> Iterator[MessageFinding]:
     """A finding for each kind, reader and origin, with the first ranges of consecutive sequences."""
     group = ["virtual", "kind", "stream", "region", "origin", "former"]
     place = F.coalesce("origin_seq", "seq")
@@ -235,7 +235,7 @@ def _ranges(faults: DataFrame, places: Mapping[tuple[str, str], StreamState]) ->
         )
 
 
-def _about_keys(evidence: Evidence) -> Iterator[Finding]:
+def _about_keys(evidence: Evidence) -> Iterator[MessageFinding]:
     compact = {row.virtual for row in evidence.cut.rows if row.limits and row.limits.get("max_msgs_per_subject") == 1}
     wrong = compact | evidence.cut.counters
     for (virtual,), count, rows in _first(evidence.disputes.where("is_settled"), "key"):
@@ -289,7 +289,7 @@ def _delays(table: Iterable[Any]) -> tuple[Delay, ...]:
     return tuple(sorted(rows, key=lambda one: (one.virtual, one.origin_region, one.region, one.minute or 0)))
 
 
-def _clocks(delays: Iterable[Any]) -> list[Finding]:
+def _clocks(delays: Iterable[Any]) -> list[MessageFinding]:
     early: dict[str, list[str]] = defaultdict(list)
     for row in delays:
         if row.minute is None and row.min_ns < 0:
@@ -301,7 +301,7 @@ def _clocks(delays: Iterable[Any]) -> list[Finding]:
 
 
 def _routes(
-    evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[Finding]
+    evidence: Evidence, places: Mapping[tuple[str, str], StreamState], found: Iterable[MessageFinding]
 ) -> tuple[ReaderRoute, ...]:
     """Every origin with every reader, whether anything arrived or not."""
     extents = (

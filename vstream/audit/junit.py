@@ -12,7 +12,7 @@ from vstream.diagnostics import Severity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.audit.report import Finding, Report
+    from vstream.audit.report import MessageFinding, Report
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -37,7 +37,7 @@ def to_junit(report: Report) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _suite(root: ET.Element, virtual: str, found: Sequence[Finding]) -> None:
+def _suite(root: ET.Element, virtual: str, found: Sequence[MessageFinding]) -> None:
     suite = ET.SubElement(root, "testsuite", name=_text(virtual))
     tests = failures = errors = 0
     for code in ALL:
@@ -57,7 +57,7 @@ def _suite(root: ET.Element, virtual: str, found: Sequence[Finding]) -> None:
         suite.set(name, str(number))
 
 
-def _line(one: Finding) -> str:
+def _line(one: MessageFinding) -> str:
     ranges = ", ".join(part.text for part in one.ranges)
     return ": ".join(part for part in (one.detail, ranges, *one.examples) if part)
 

@@ -42,7 +42,7 @@ class SequenceRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class MessageFinding:
     """Something that is true of *count* messages, with the first few ranges of them."""
 
     code: str
@@ -190,7 +190,7 @@ class Report:
     """What was audited: a topology, a capture or tables."""
     regions: tuple[str, ...]
     streams: tuple[StreamState, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[MessageFinding, ...]
     routes: tuple[ReaderRoute, ...] = ()
     delays: tuple[Delay, ...] = ()
     one_in: int = 1
@@ -217,7 +217,7 @@ class Report:
         """What a region, or the stretch cluster, is called."""
         return "stretch cluster" if name == self.stretch else name
 
-    def of(self, virtual: str | None = None) -> tuple[Finding, ...]:
+    def of(self, virtual: str | None = None) -> tuple[MessageFinding, ...]:
         """The findings about one virtual stream, or all."""
         return tuple(one for one in self.findings if virtual in (None, one.virtual))
 

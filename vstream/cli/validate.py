@@ -13,7 +13,7 @@ from vstream.cli import options
 from vstream.cli.exit_codes import NO
 
 if TYPE_CHECKING:
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Finding
 
 Format = Annotated[str, typer.Option("--format", help="full, concise or json.")]
 
@@ -70,7 +70,7 @@ def _scenario(content: bytes, file: str, output: str) -> None:
     console.print_note(f"{file} is valid: {view.outline(loaded.require())}")
 
 
-def show(found: Sequence[Diagnostic], texts: Mapping[str, str], output: str) -> bool:
+def show(found: Sequence[Finding], texts: Mapping[str, str], output: str) -> bool:
     """Print what was found, and how many errors are among it; whether there are any."""
     from vstream.cli.views import (  # noqa: PLC0415
         console,

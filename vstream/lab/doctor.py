@@ -33,7 +33,7 @@ _ENOUGH = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Capability:
     """Whether this machine can do *what*, why not or how, and the way out."""
 
     what: str
@@ -44,17 +44,17 @@ class Finding:
     """Whether no lab at all can run without."""
 
 
-async def examine() -> tuple[Finding, ...]:
+async def examine() -> tuple[Capability, ...]:
     """Try everything out. Starts no servers, and leaves nothing."""
     return tuple(await asyncio.to_thread(lambda: tuple(_findings())))
 
 
-def namespaces() -> tuple[Finding, ...]:
+def namespaces() -> tuple[Capability, ...]:
     """What `--links netns` can do here: whether it works at all, then what of it."""
     problem, cannot, who = _tried_namespaces()
     if problem is not None:
         return (
-            Finding(
+            Capability(
                 what="links: netns",
                 can=False,
                 detail=problem,
@@ -66,14 +66,14 @@ def namespaces() -> tuple[Finding, ...]:
     limited = "rate" not in cannot
     module = "load the kernel module sch_{} and install iproute2 (`tc`), or use `--links proxy`"
     return (
-        Finding(what="links: netns", can=True, detail=f"network namespaces and packet filter, as {who}"),
-        Finding(
+        Capability(what="links: netns", can=True, detail=f"network namespaces and packet filter, as {who}"),
+        Capability(
             what="links: netns, rtt and jitter",
             can=slow,
             detail="netem" if slow else "this kernel has no netem, or there is no `tc`",
             way_out=None if slow else module.format("netem"),
         ),
-        Finding(
+        Capability(
             what="links: netns, rate",
             can=limited,
             detail="htb" if limited else "this kernel has no htb, or there is no `tc`",
@@ -82,7 +82,7 @@ def namespaces() -> tuple[Finding, ...]:
     )
 
 
-def _findings() -> Iterator[Finding]:
+def _findings() -> Iterator[Capability]:
     yield _servers()
     yield _state()
     yield _free_ports()
@@ -92,10 +92,10 @@ def _findings() -> Iterator[Finding]:
     yield _limits()
 
 
-def _servers() -> Finding:
+def _servers() -> Capability:
     found = binaries.at_hand()
     others = ", ".join(one.version for one in found[1:])
-    return Finding(
+    return Capability(
         what="nats-server",
         can=bool(found),
         detail=f"{found[0].version} ({found[0].binary})" + (f"; also {others}" if others else "")
@@ -107,36 +107,36 @@ def _servers() -> Finding:
     )
 
 
-def _state() -> Finding:
+def _state() -> Capability:
     place = labs_directory()
     try:
         lab_directory("doctor").path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place):
             free = psutil.disk_usage(str(place)).free
     except OSError as error:
-        return Finding(
+        return Capability(
             what="state directory",
             can=False,
             detail=f"{place}: {error.strerror}",
             way_out="set VSTREAM_STATE_DIR to a directory that can be written",
             is_needed=True,
         )
-    return Finding(what="state directory", can=True, detail=f"{place}, {free / 2**30:.1f} GiB free", is_needed=True)
+    return Capability(what="state directory", can=True, detail=f"{place}, {free / 2**30:.1f} GiB free", is_needed=True)
 
 
-def _free_ports() -> Finding:
+def _free_ports() -> Capability:
     try:
         first = ports.choose_block(_NINE, fronts=_NINE)
     except LabError as error:
-        return Finding(what="ports", can=False, detail=error.message, way_out=error.hint, is_needed=True)
-    return Finding(what="ports", can=True, detail=f"from {first} on", is_needed=True)
+        return Capability(what="ports", can=False, detail=error.message, way_out=error.hint, is_needed=True)
+    return Capability(what="ports", can=True, detail=f"from {first} on", is_needed=True)
 
 
-def _descriptors() -> Finding:
+def _descriptors() -> Capability:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
     can = hard == resource.RLIM_INFINITY or hard >= _ENOUGH
-    return Finding(
+    return Capability(
         what="file descriptors",
         can=can,
         detail=f"{soft} for a process, at most {most}",
@@ -146,12 +146,12 @@ def _descriptors() -> Finding:
     )
 
 
-def _proxy() -> Finding:
+def _proxy() -> Capability:
     """Find ourselves by a socket: that is how a proxy finds out where connections come from."""
     with socket.create_server((ports.HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as dialed:
         end = dialed.getsockname()[1], listener.getsockname()[1]
         can = find_owners([end], [os.getpid()]) == {end: os.getpid()}
-    return Finding(
+    return Capability(
         what="links: proxy",
         can=can,
         detail="processes are found by their sockets"
@@ -183,7 +183,7 @@ def _tried_namespaces() -> tuple[str | None, tuple[str, ...], str]:
     return None, tuple(answer["cannot"]), answer["as"]
 
 
-def _limits() -> Finding:
+def _limits() -> Capability:
     """A limit on the size of files, set from outside: to a server, that is a disk that is full."""
     can, detail = False, "this system cannot limit other processes"
     if sys.platform == "linux":
@@ -195,7 +195,7 @@ def _limits() -> Finding:
             detail = f"limits of running processes cannot be changed: {error.strerror}"
         finally:
             child.communicate(b"\n")
-    return Finding(
+    return Capability(
         what="faults: disk full",
         can=can,
         detail=detail,

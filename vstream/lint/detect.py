@@ -9,7 +9,7 @@ import re
 from enum import Enum
 from typing import Final
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 """What one file may hold, and what one configuration may hold together with everything it includes."""
@@ -43,7 +43,7 @@ class Kind(Enum):
     """Nothing of ours: another program's file."""
 
 
-def decode(content: bytes, file: str) -> str | Diagnostic:
+def decode(content: bytes, file: str) -> str | Finding:
     """The text of a file, byte order mark and line breaks included, or why it is none (VS004)."""
     if len(content) > MAX_BYTES:
         message = f"more than {MAX_BYTES // 1024 // 1024} MiB: too large for a configuration"
@@ -62,10 +62,10 @@ def decode(content: bytes, file: str) -> str | Diagnostic:
         return unreadable_file(file, message, "save the file as UTF-8", Span.point(file, line, column))
 
 
-def unreadable_file(file: str, message: str, hint: str, span: Span | None = None) -> Diagnostic:
+def unreadable_file(file: str, message: str, hint: str, span: Span | None = None) -> Finding:
     """Why a file could not be checked at all."""
     place = span or Span.point(file, 1, 1)
-    return Diagnostic(code="VS004", severity=Severity.ERROR, message=message, span=place, hint=hint)
+    return Finding(code="VS004", severity=Severity.ERROR, message=message, where=place, hint=hint)
 
 
 def count_values(text: str) -> int:

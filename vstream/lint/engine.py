@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Diagnostic, Related, Severity
+from vstream.diagnostics import Finding, Related, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import registry, suppress
 from vstream.lint.read import Shown, Source, gather
@@ -48,7 +48,7 @@ class Surroundings:
 class LintReport:
     """Everything that was found, sorted; *texts* are those of the files, for what is shown of them."""
 
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
     texts: Mapping[str, str]
     files: tuple[str, ...]
     """Those that were checked, sorted: not what they include, not what is none of ours."""
@@ -99,7 +99,7 @@ def lint(
     suppressions = suppress.collect(comments, texts, streams, _exists)
     kept = suppress.apply(placed, suppressions)
     return LintReport(
-        diagnostics=tuple(sorted(kept, key=Diagnostic.sort_key)),
+        diagnostics=tuple(sorted(kept, key=Finding.sort_key)),
         texts=texts,
         files=tuple(sorted({*gathered.checked, *(source.name for source in declared)})),
     )
@@ -120,7 +120,7 @@ def _comments(document: Document, file: str) -> list[Comment]:
     return list(suppress.yaml_comments(document.text, file, Comment, leaves))
 
 
-def _judge(workspace: Workspace) -> tuple[Diagnostic, ...]:
+def _judge(workspace: Workspace) -> tuple[Finding, ...]:
     return registry.run_rules(WORKSPACE_RULES, workspace)
 
 
@@ -144,7 +144,7 @@ class _Declared:
 
     def _rendered(
         self, name: str, bundle: Bundle, topology: Topology, server_version: ServerVersion | None
-    ) -> Iterator[Diagnostic]:
+    ) -> Iterator[Finding]:
         """What is wrong with the bundle, shown at the place in the topology that causes it."""
         files: list[Source] = []
         for artifact in bundle.artifacts:
@@ -163,7 +163,7 @@ def _included(name: str) -> bytes:
     return (placeholder_for(name) or "").encode()
 
 
-def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:
+def _placed(diagnostic: Finding, shown: Mapping[str, Shown]) -> Finding:
     """*diagnostic* at a place in a file that the user has: what is not in one stays as a related place."""
     span = diagnostic.span
     if span is None or not shown:
@@ -173,4 +173,4 @@ def _placed(diagnostic: Diagnostic, shown: Mapping[str, Shown]) -> Diagnostic:
         return replace(diagnostic, related=related)
     place = shown[span.file]
     origin = Related(span=span, message=place.what)
-    return replace(diagnostic, span=place.span, related=(origin, *related), fix=())
+    return replace(diagnostic, where=place.span, related=(origin, *related), fix=())

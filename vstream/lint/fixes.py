@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from vstream.diagnostics import Diagnostic, Edit
+    from vstream.diagnostics import Edit, Finding
 
 
-def apply_fixes(
-    diagnostics: Iterable[Diagnostic], texts: Mapping[str, str], writable: Collection[str]
-) -> dict[str, str]:
+def apply_fixes(diagnostics: Iterable[Finding], texts: Mapping[str, str], writable: Collection[str]) -> dict[str, str]:
     """
     The texts that change, with every fix in them that touches only *writable* files.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Diagnostic, Severity
+from vstream.diagnostics import Finding, Severity
 from vstream.errors import InvalidInputError
 from vstream.lint import load_topology as topologies
 from vstream.lint import registry
@@ -35,7 +35,7 @@ class LoadedScenario:
 
     scenario: Scenario | None
     topology: Topology | None
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
     texts: Mapping[str, str]
     """The text of each file that diagnostics may be about."""
 
@@ -58,7 +58,7 @@ class _Topology:
 
     topology: Topology | None = None
     text: str = ""
-    diagnostics: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Finding, ...] = ()
     file: str | None = None
 
 
@@ -80,16 +80,16 @@ def load(content: bytes, file: str, read: Read, is_directory: Callable[[str], bo
     return LoadedScenario(
         scenario=scenario,
         topology=beside.topology,
-        diagnostics=tuple(sorted(everything, key=Diagnostic.sort_key)),
+        diagnostics=tuple(sorted(everything, key=Finding.sort_key)),
         texts=texts,
     )
 
 
-def _said_of_scenarios(diagnostic: Diagnostic) -> Diagnostic:
+def _said_of_scenarios(diagnostic: Finding) -> Finding:
     return replace(diagnostic, hint=STARTER) if diagnostic.message == "the file is empty" else diagnostic
 
 
-def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tuple[Diagnostic, ...]]:
+def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         part = readable_part(document, LANGUAGE)
@@ -113,7 +113,7 @@ def _check(document: Document, beside: _Topology) -> tuple[Scenario | None, tupl
 
 def _judge(
     shaped: ScenarioDocument, beside: _Topology, source: SourceMap, unsure: tuple[Path, ...] = ()
-) -> tuple[Diagnostic, ...]:
+) -> tuple[Finding, ...]:
     subject = ScenarioSubject(document=shaped, topology=beside.topology)
     return registry.run_rules(RULES, subject, source, unsure=unsure)
 
@@ -136,11 +136,11 @@ def _topology(document: Document, read: Read) -> _Topology:
         reason = getattr(error, "strerror", None) or str(error)
         return _Topology(
             diagnostics=(
-                Diagnostic(
+                Finding(
                     code="VS004",
                     severity=Severity.ERROR,
                     message=f"the topology `{file}` cannot be read: {reason}",
-                    span=document.source.value(("topology",)),
+                    where=document.source.value(("topology",)),
                     hint="the path is relative to the scenario's file",
                 ),
             )
@@ -151,17 +151,17 @@ def _topology(document: Document, read: Read) -> _Topology:
 
 def _templates(
     scenario: Scenario | None, document: Document, is_directory: Callable[[str], bool]
-) -> tuple[Diagnostic, ...]:
+) -> tuple[Finding, ...]:
     """Without its directory, a scenario would run on the built-in templates, and nobody would know."""
     directory = None if scenario is None else scenario.lab.templates
     if directory is None or is_directory(directory):
         return ()
     return (
-        Diagnostic(
+        Finding(
             code="VS004",
             severity=Severity.ERROR,
             message=f"there is no directory `{directory}`",
-            span=document.source.value(("lab", "templates")),
+            where=document.source.value(("lab", "templates")),
             hint="the path is relative to the scenario's file",
         ),
     )

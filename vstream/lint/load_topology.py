@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream import resources
-from vstream.diagnostics import Diagnostic
+from vstream.diagnostics import Finding
 from vstream.errors import InvalidInputError
 from vstream.lint import registry
 from vstream.lint.rules.topology import RULES, TopologySubject
@@ -33,7 +33,7 @@ class LoadedTopology:
 
     text: str
     topology: Topology | None
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
 
     def require(self) -> Topology:
         """The topology. Raises InvalidInputError with everything that is wrong with the file."""
@@ -50,11 +50,11 @@ def load(content: bytes, file: str) -> LoadedTopology:
 def check(document: Document) -> LoadedTopology:
     """Decode and check a document that is a topology, or was written as a part of another one."""
     topology, found = _read(document) if document.is_readable else (None, ())
-    ordered = tuple(sorted((*document.diagnostics, *found), key=Diagnostic.sort_key))
+    ordered = tuple(sorted((*document.diagnostics, *found), key=Finding.sort_key))
     return LoadedTopology(text=document.text, topology=topology, diagnostics=ordered)
 
 
-def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
+def _read(document: Document) -> tuple[Topology | None, tuple[Finding, ...]]:
     shaped, diagnostics = validate(document, LANGUAGE)
     if shaped is None:
         return None, (*diagnostics, *_rest(document))
@@ -64,7 +64,7 @@ def _read(document: Document) -> tuple[Topology | None, tuple[Diagnostic, ...]]:
     return topology, registry.run_rules(RULES, subject, document.source, written_at=buckets.locate_in_document(shaped))
 
 
-def _rest(document: Document) -> tuple[Diagnostic, ...]:
+def _rest(document: Document) -> tuple[Finding, ...]:
     """What the rules find in a document with wrong values, apart from these."""
     part = readable_part(document, LANGUAGE)
     if part is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint import detect
 from vstream.lint.detect import Kind
 from vstream.lint.reading import claims, servers, streams
@@ -48,7 +48,7 @@ class Source:
 
     name: str
     content: bytes = b""
-    problem: Diagnostic | None = None
+    problem: Finding | None = None
     is_named: bool = True
 
 
@@ -69,7 +69,7 @@ class Gathered:
     streams: list[StreamFile] = field(default_factory=list)
     topologies: list[Source] = field(default_factory=list)
     scenarios: list[Source] = field(default_factory=list)
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    diagnostics: list[Finding] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     """The text of every file, for what is shown of it."""
     comments: list[Comment] = field(default_factory=list)
@@ -113,7 +113,7 @@ class _Gatherer:
 
     def add(self, source: Source) -> None:
         text = source.problem or detect.decode(source.content, source.name)
-        if isinstance(text, Diagnostic):
+        if isinstance(text, Finding):
             self.gathered.diagnostics.append(text)
             return
         kind = detect.detect(text, source.name, is_named=source.is_named)
@@ -136,11 +136,11 @@ class _Gatherer:
     def _nothing(self, source: Source) -> None:
         if source.is_named:
             self.gathered.diagnostics.append(
-                Diagnostic(
+                Finding(
                     code="VS007",
                     severity=Severity.NOTE,
                     message="nothing in this file is checked",
-                    span=Span.point(source.name, 1, 1),
+                    where=Span.point(source.name, 1, 1),
                     hint="vstream lint reads NATS configurations, streams and account claims as JSON, JWTs, topologies and scenarios",
                 )
             )
@@ -210,11 +210,11 @@ class _Gatherer:
         if marks > detect.MAX_MARKS:
             message = f"more than {detect.MAX_MARKS:,} values: too much for a configuration"
             self.gathered.diagnostics.append(
-                Diagnostic(
+                Finding(
                     code="VS003",
                     severity=Severity.ERROR,
                     message=message,
-                    span=Span.point(source.name, 1, 1),
+                    where=Span.point(source.name, 1, 1),
                     hint="is this the right file?",
                 )
             )
@@ -259,7 +259,7 @@ class _Including:
         name = posixpath.normpath(posixpath.join(directory, path.lstrip("/")))
         if name not in self._known:
             text = detect.decode(self._read(name), name)
-            if isinstance(text, Diagnostic):
+            if isinstance(text, Finding):
                 raise ValueError(text.message)
             self._known[name] = text
         text = self._known[name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from vstream import resources
-from vstream.diagnostics import Diagnostic, Edit, Related, Severity, Span
+from vstream.diagnostics import Edit, Finding, Related, Severity, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Violation:
     """What a rule found, and where: a path in a YAML document, or a span of a file."""
 
     at: Path | Span
@@ -45,7 +45,7 @@ class Rule(Generic[S]):
     code: str
     name: str
     severity: Severity
-    check: Callable[[S], Iterator[Finding]]
+    check: Callable[[S], Iterator[Violation]]
 
     @property
     def manual(self) -> str:
@@ -54,10 +54,10 @@ class Rule(Generic[S]):
         return f"{inspect.cleandoc(self.check.__doc__ or '')}\n\n{example.read_text(encoding='utf-8')}"
 
 
-def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], Iterator[Finding]]], Rule[S]]:
+def rule(code: str, name: str, severity: Severity) -> Callable[[Callable[[S], Iterator[Violation]]], Rule[S]]:
     """Turn a generator of findings into a Rule. Registers nothing: `RULES` tuples list what runs."""
 
-    def decorate(check: Callable[[S], Iterator[Finding]]) -> Rule[S]:
+    def decorate(check: Callable[[S], Iterator[Violation]]) -> Rule[S]:
         return Rule(code=code, name=name, severity=severity, check=check)
 
     return decorate
@@ -74,7 +74,7 @@ def run_rules(
     *,
     unsure: Collection[Path] = (),
     written_at: Callable[[Path], Path] = _as_it_is,
-) -> tuple[Diagnostic, ...]:
+) -> tuple[Finding, ...]:
     """
     Every finding of *rules* about *subject*, in the order of the file. *written_at* says where in it a path of *subject* stands.
 
@@ -82,11 +82,11 @@ def run_rules(
     are a part of or about their parts may only be a consequence, and is left out.
     """
     found = [
-        Diagnostic(
+        Finding(
             code=one.code,
             severity=finding.severity or one.severity,
             message=finding.message,
-            span=_span(at, source, on_key=finding.on_key),
+            where=_span(at, source, on_key=finding.on_key),
             hint=finding.hint,
             related=finding.related,
             fix=finding.fix,
@@ -96,7 +96,7 @@ def run_rules(
         for at in [written_at(finding.at) if isinstance(finding.at, tuple) else finding.at]
         if not any(_is_about(at, path) for path in unsure)
     ]
-    return tuple(sorted(found, key=Diagnostic.sort_key))
+    return tuple(sorted(found, key=Finding.sort_key))
 
 
 def _is_about(at: Path | Span, path: Path) -> bool:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class Suppressions:
     """All suppressions of a run, and what is wrong with them."""
 
     entries: tuple[Suppression, ...]
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
 
 
 def collect(
@@ -58,7 +58,7 @@ def collect(
 ) -> Suppressions:
     """What *comments* and the metadata of *streams* suppress; *exists* knows the codes."""
     entries: list[Suppression] = []
-    problems: list[Diagnostic] = []
+    problems: list[Finding] = []
     lines: dict[str, list[str]] = {}
     for comment in dict.fromkeys(comments):
         if not _MARK.match(comment.text.lstrip()):
@@ -85,12 +85,12 @@ def collect(
     return Suppressions(entries=tuple(entries), diagnostics=tuple(problems))
 
 
-def apply(diagnostics: Iterable[Diagnostic], suppressions: Suppressions) -> tuple[Diagnostic, ...]:
+def apply(diagnostics: Iterable[Finding], suppressions: Suppressions) -> tuple[Finding, ...]:
     """*diagnostics* without those that are suppressed, with VS009 for what is wrong with the suppressions."""
     by_place: dict[tuple[str, str], list[Suppression]] = {}
     for one in suppressions.entries:
         by_place.setdefault((one.file, one.code), []).append(one)
-    kept: list[Diagnostic] = []
+    kept: list[Finding] = []
     for diagnostic in diagnostics:
         span = diagnostic.span
         matching = [
@@ -145,7 +145,7 @@ def _entries(
     span: Span,
     area: tuple[int, int],
     exists: Callable[[str], bool],
-    problems: list[Diagnostic],
+    problems: list[Finding],
 ) -> Iterator[Suppression]:
     if not codes:
         problems.append(_problem("this suppression names no code", span, _EXAMPLE))
@@ -160,5 +160,5 @@ def _entries(
             yield Suppression(code=code, file=span.file, first_line=area[0], last_line=area[1], span=span)
 
 
-def _problem(message: str, span: Span, hint: str) -> Diagnostic:
-    return Diagnostic(code=CODE, severity=Severity.WARNING, message=message, span=span, hint=hint)
+def _problem(message: str, span: Span, hint: str) -> Finding:
+    return Finding(code=CODE, severity=Severity.WARNING, message=message, where=span, hint=hint)

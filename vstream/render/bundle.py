@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.render import server_view, stream_view
 from vstream.render.accounts import claims, domains, jwt, profile
@@ -93,7 +93,7 @@ class _Renderer:
     def __init__(self, env: jinja2.Environment, signer: Signer) -> None:
         self._env = env
         self._signer = signer
-        self.diagnostics: list[Diagnostic] = []
+        self.diagnostics: list[Finding] = []
         self.parsed_streams: list[RenderedStream] = []
         self.parsed_consumers: list[RenderedConsumer] = []
         self.parsed_mappings: tuple[SubjectMapping, ...] = ()
@@ -102,11 +102,11 @@ class _Renderer:
 
     def _fail(self, code: str, template: str, message: str, line: int = 1) -> None:
         self.diagnostics.append(
-            Diagnostic(
+            Finding(
                 code=code,
                 severity=Severity.ERROR,
                 message=message,
-                span=Span.point(f"templates/{template}", line, 1),
+                where=Span.point(f"templates/{template}", line, 1),
                 hint="compare your template with the one that ships with vstream",
             )
         )
@@ -268,7 +268,7 @@ class _Renderer:
         for one in accounts:
             if len(one["token"]) > _MOST_PUSHED:
                 self.diagnostics.append(
-                    Diagnostic(
+                    Finding(
                         code="VS160",
                         severity=Severity.ERROR,
                         message=f"the token of account `{one['name']}` has {len(one['token']):,} bytes, and it is pushed in "

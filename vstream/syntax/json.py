@@ -14,7 +14,7 @@ import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
 from vstream.syntax.yaml import Document, Path, SourceMap
 
@@ -48,21 +48,21 @@ def parse(text: str, file: str) -> Document:
     except _StopError as stop:
         reader.diagnostics.append(stop.diagnostic)
         data = None
-    found = tuple(sorted(reader.diagnostics, key=Diagnostic.sort_key))
+    found = tuple(sorted(reader.diagnostics, key=Finding.sort_key))
     return Document(data=data, source=SourceMap(file, reader.values, reader.keys), text=text, diagnostics=found)
 
 
 class _StopError(Exception):
     """The rest is not worth reading."""
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
+    def __init__(self, diagnostic: Finding) -> None:
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
 
 
 class _Reader:
     def __init__(self, text: str, file: str) -> None:
-        self.diagnostics: list[Diagnostic] = []
+        self.diagnostics: list[Finding] = []
         self.values: dict[Path, Span] = {}
         self.keys: dict[Path, Span] = {}
         self._text = text
@@ -190,8 +190,8 @@ class _Reader:
         line, end_line = bisect_right(self._lines, start), bisect_right(self._lines, end)
         return Span(self._file, line, start - self._lines[line - 1] + 1, end_line, end - self._lines[end_line - 1] + 1)
 
-    def _diagnostic(self, code: str, message: str, span: Span, hint: str) -> Diagnostic:
-        return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
+    def _diagnostic(self, code: str, message: str, span: Span, hint: str) -> Finding:
+        return Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
 
     def _stop(self, pos: int, message: str, hint: str, code: str = "VS001") -> _StopError:
         start = self._span(pos, pos)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def format_path(path: Path) -> str:
     return quote_value(".".join(str(part) for part in path) or "the document").strip("`")
 
 
-def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Diagnostic, ...]]:
+def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple[Finding, ...]]:
     """The document as the language has it, None if there are errors (VS005, VS006); and these, in the file's order."""
     try:
         return language.model.model_validate(document.data), ()
@@ -71,15 +71,15 @@ def validate(document: Document, language: Language[M]) -> tuple[M | None, tuple
     if len(errors) > MOST:
         whole = document.source.value(())
         found.append(
-            Diagnostic(
+            Finding(
                 code="VS005",
                 severity=Severity.ERROR,
                 message=f"{len(errors) - MOST:,} more errors are not listed",
-                span=Span.point(document.source.file, whole.end_line, whole.end_column),
+                where=Span.point(document.source.file, whole.end_line, whole.end_column),
                 hint=f"is this a {language.noun}?",
             )
         )
-    return None, tuple(sorted(found, key=Diagnostic.sort_key))
+    return None, tuple(sorted(found, key=Finding.sort_key))
 
 
 def readable_part(document: Document, language: Language[M]) -> tuple[M, tuple[Path, ...]] | None:
@@ -145,7 +145,7 @@ def _remove(data: Any, path: Path) -> None:
         parent[path[-1]] = {}
 
 
-def _diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Diagnostic:
+def _diagnostic(document: Document, language: Language[M], details: ErrorDetails) -> Finding:
     path: Path = details["loc"]
     kind = details["type"]
     is_key = bool(path) and path[-1] == "[key]" and kind.startswith("string_")
@@ -170,7 +170,7 @@ def _diagnostic(document: Document, language: Language[M], details: ErrorDetails
         span = document.source.key(path) if is_key else span
     else:
         message, hint = f"`{format_path(path)}`: {details['msg']}", details.get("ctx", {}).get("hint")
-    return Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
+    return Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
 
 
 def a_map(path: Path, details: ErrorDetails) -> tuple[str, str | None]:

@@ -10,7 +10,7 @@ from tests.support import workspaces
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
 from tests.support.work import work
-from vstream.diagnostics import Diagnostic, Severity
+from vstream.diagnostics import Finding, Severity
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.registry import Rule, run_rules
 from vstream.lint.rules import WORKSPACE_RULES
@@ -58,7 +58,7 @@ mappings = {
 """The mistakes of a published recipe (synadia.com/blog/multi-cluster-consistency-models), shortened."""
 
 
-def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Diagnostic, ...]:
+def found(files: dict[str, str], *, oldest: tuple[int, int] | None = None) -> tuple[Finding, ...]:
     return run_rules(RULES, workspaces.workspace(files, server_version=oldest))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vstream.capture.store import Capture
     from vstream.capture.verdict.history import History
     from vstream.capture.verdict.samples import SampledProgress
-    from vstream.capture.verdict.verdict import Convergence, Distribution, Finding
+    from vstream.capture.verdict.verdict import Anomaly, Convergence, Distribution
     from vstream.scenario.model import Expectation
 
 RUN = "the whole run"
@@ -180,8 +180,8 @@ def _judge_stream(
     return verdict, flow
 
 
-def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Finding]:
-    found: dict[str, Finding] = {}
+def _unexpected_reads(context: CaptureContext, stream: str, history: History) -> Mapping[str, Anomaly]:
+    found: dict[str, Anomaly] = {}
     for (name, region), operations in sorted(history.read_ids.items()):
         if name != stream or not operations:
             continue

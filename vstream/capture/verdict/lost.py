@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vstream.capture.verdict.contents import Ledger, StreamScan
     from vstream.capture.verdict.context import ExampleFactory
     from vstream.capture.verdict.history import Attempts
-    from vstream.capture.verdict.verdict import Finding
+    from vstream.capture.verdict.verdict import Anomaly
 
 _SEVERAL = 2
 
@@ -79,7 +79,7 @@ class Holdings:
             superseded=len(superseded),
         )
 
-    def _recovered(self, scan: StreamScan) -> tuple[Finding, int]:
+    def _recovered(self, scan: StreamScan) -> tuple[Anomaly, int]:
         attempts = self._ledger.attempts
         recovered, rejected = ExampleCollector(), 0
         for number in unacked_attempts(attempts):
@@ -93,7 +93,7 @@ class Holdings:
                     recovered.count += 1
         return recovered.finding(), rejected
 
-    def diverged(self, scan: StreamScan) -> Finding:
+    def diverged(self, scan: StreamScan) -> Anomaly:
         """What *scan* should hold and does not, while another stream does; what is lost is left out."""
         attempts = self._ledger.attempts
         is_read = scan.captured.role in READ_ROLES

@@ -97,7 +97,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Anomaly:
     """How many messages something is true of, and the first few of them."""
 
     count: int = 0
@@ -114,15 +114,15 @@ class PhysicalVerdict:
     stored: int | None
     """Messages that it held in the end. None: it is not known, and *error* says why."""
     error: str | None = None
-    duplicated: Finding = Finding()
+    duplicated: Anomaly = Anomaly()
     """Copies beyond the first."""
-    unexpected: Finding = Finding()
+    unexpected: Anomaly = Anomaly()
     """Messages that nobody published, or that are not as they were published."""
     altered: int = 0
     """Of *unexpected*: those that were published, and with another payload or subject."""
-    diverged: Finding = Finding()
+    diverged: Anomaly = Anomaly()
     """Messages that it should hold and does not, though another stream does; acknowledged ones only in a stream that was published to."""
-    reordered: Finding = Finding()
+    reordered: Anomaly = Anomaly()
     """Messages to move until each origin's stand in the order that its write stream has; in a write stream, that of its acknowledgements."""
 
 
@@ -133,13 +133,13 @@ class ServedVerdict:
     region: str
     stream: str | None
     """The physical stream; None: there is none in the capture."""
-    lost: Finding = Finding()
+    lost: Anomaly = Anomaly()
     """Acknowledged, and not there."""
     lost_by_origin: Mapping[str, int] = field(default_factory=dict)
     """By region of origin; those without a loss are left out."""
     lost_everywhere: int = 0
     """Of *lost*: those that no captured stream holds."""
-    recovered: Finding = Finding()
+    recovered: Anomaly = Anomaly()
     """Indeterminate or rejected, and yet there."""
     recovered_rejected: int = 0
     """Of *recovered*: those that had been rejected."""
@@ -218,7 +218,7 @@ class StreamVerdict:
     """Messages to move in the region that differs most, until its order is the first region's."""
     arrivals: tuple[ArrivalDelay, ...] = ()
     consumers: tuple[ConsumerVerdict, ...] = ()
-    unexpected_reads: Mapping[str, Finding] = field(default_factory=dict)
+    unexpected_reads: Mapping[str, Anomaly] = field(default_factory=dict)
     """By region, reads that returned a message that nobody published; regions without are left out."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from vstream.audit.progress import SparkProgress
-    from vstream.audit.report import Finding, ReaderRoute, Recovery, Report
+    from vstream.audit.report import MessageFinding, ReaderRoute, Recovery, Report
 
 MARKS = {
     AuditVerdict.PASS: ("✓", "green"),
@@ -166,13 +166,13 @@ def _wrong(report: Report) -> Iterator[str]:
             yield said.format(n=Count(count)) + _where(some)
 
 
-def _where(some: Iterable[Finding]) -> str:
+def _where(some: Iterable[MessageFinding]) -> str:
     """The regions that *some* findings are about, as ` (west, east)`."""
     regions = dict.fromkeys(one.region for one in some if one.region)
     return f" ({', '.join(regions)})" if regions else ""
 
 
-def _finding(one: Finding) -> Iterator[Text]:
+def _finding(one: MessageFinding) -> Iterator[Text]:
     mark, style = MARKS[AuditVerdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
     where = f"{one.region}: " if one.region else ""
     yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.detail}"))
@@ -180,7 +180,7 @@ def _finding(one: Finding) -> Iterator[Text]:
         yield Text(f"    {line}", style="dim")
 
 
-def evidence(one: Finding) -> Iterator[str]:
+def evidence(one: MessageFinding) -> Iterator[str]:
     """The examples of a finding, a line each."""
     if one.ranges:
         texts = []

@@ -14,14 +14,14 @@ from vstream.diagnostics import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.audit.report import Finding, Report
+    from vstream.audit.report import MessageFinding, Report
 
 
 class RoundPrinter:
     """Remembers what the last round has said."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str | None, ...], Finding] = {}
+        self._known: dict[tuple[str | None, ...], MessageFinding] = {}
 
     def lines(self, report: Report) -> Iterator[Text]:
         """What there is to say of one round."""
@@ -50,11 +50,11 @@ class RoundPrinter:
         self._known = found
 
 
-def _is_left_behind(one: Finding, report: Report) -> bool:
+def _is_left_behind(one: MessageFinding, report: Report) -> bool:
     """Whether all messages that a finding of an earlier round is about are older than what this round looks at."""
     first = next((state.first_seq for state in report.streams if state.stream == one.origin), None)
     return first is not None and bool(one.ranges) and not one.more and all(part.last < first for part in one.ranges)
 
 
-def _about(one: Finding) -> tuple[str | None, ...]:
+def _about(one: MessageFinding) -> tuple[str | None, ...]:
     return one.code, one.virtual, one.stream, one.origin, one.former

@@ -21,7 +21,7 @@ from vstream.render.environment import environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vstream.audit.report import Delay, Finding, Report
+    from vstream.audit.report import Delay, MessageFinding, Report
 
 TEMPLATE = "audit.html.j2"
 _INTERVALS = 240
@@ -226,7 +226,7 @@ def _strips(report: Report, virtual: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _marks(found: Sequence[Finding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
+def _marks(found: Sequence[MessageFinding], stream: str, low: int, high: int) -> Iterator[dict[str, str]]:
     length = high - low + 1
     for one in sorted(found, key=lambda one: one.severity is Severity.ERROR):
         if one.stream != stream:

@@ -12,7 +12,7 @@ from vstream.diagnostics import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from vstream.diagnostics import Diagnostic, Span
+    from vstream.diagnostics import Finding, Span
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
 _WIDEST = 160
@@ -41,7 +41,7 @@ def place(span: Span) -> str:
     return f"{clean(span.file)}:{span.line}:{span.column}"
 
 
-def headline(diagnostic: Diagnostic) -> Text:
+def headline(diagnostic: Finding) -> Text:
     """`file:line:column: error VS101: message`."""
     return Text.assemble(
         (f"{place(diagnostic.span)}: " if diagnostic.span else "", "bold"),
@@ -50,7 +50,7 @@ def headline(diagnostic: Diagnostic) -> Text:
     )
 
 
-def full(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> Iterator[Text]:
+def full(diagnostics: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
     """Each finding with the line that caused it and a caret. *sources* are the texts of the files."""
     snippets = _Snippets(sources)
     for diagnostic in diagnostics:
@@ -97,14 +97,14 @@ class _Snippets:
         yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _WIDEST - column + 1), style))
 
 
-def concise(diagnostics: Sequence[Diagnostic]) -> Iterator[Text]:
+def concise(diagnostics: Sequence[Finding]) -> Iterator[Text]:
     """One line each."""
     for diagnostic in diagnostics:
         hint = f" ({clean(diagnostic.hint)})" if diagnostic.hint else ""
         yield Text.assemble(headline(diagnostic), hint)
 
 
-def as_json(diagnostics: Sequence[Diagnostic]) -> list[dict[str, Any]]:
+def as_json(diagnostics: Sequence[Finding]) -> list[dict[str, Any]]:
     """A JSON array of findings."""
     return [
         {

@@ -10,10 +10,10 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vstream.lab.doctor import Finding
+    from vstream.lab.doctor import Capability
 
 
-def table(findings: Sequence[Finding]) -> Table:
+def table(findings: Sequence[Capability]) -> Table:
     """One row for each finding."""
     view = Table(box=box.SIMPLE_HEAD, title="labs on this machine", title_justify="left")
     for heading in ("", "", "why, or how"):
@@ -24,12 +24,12 @@ def table(findings: Sequence[Finding]) -> Table:
     return view
 
 
-def ways_out(findings: Sequence[Finding]) -> list[str]:
+def ways_out(findings: Sequence[Capability]) -> list[str]:
     """A line for each thing that cannot be done."""
     return [f"{one.what}: {one.way_out}" for one in findings if not one.can and one.way_out]
 
 
-def as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
+def as_dict(findings: Sequence[Capability]) -> dict[str, Any]:
     """Findings as plain JSON data."""
     return {
         "can_run_labs": all(one.can for one in findings if one.is_needed),

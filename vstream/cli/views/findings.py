@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from vstream.codes import Page
-    from vstream.diagnostics import Diagnostic, Edit, Span
+    from vstream.diagnostics import Edit, Finding, Span
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def sarif(diagnostics: Sequence[Diagnostic], pages: Mapping[str, Page]) -> str:
+def sarif(diagnostics: Sequence[Finding], pages: Mapping[str, Page]) -> str:
     """One SARIF 2.1.0 log with one run; *pages* describe the rules."""
     codes = sorted({one.code for one in diagnostics})
     log = {
@@ -59,7 +59,7 @@ def _sarif_rule(code: str, page: Page | None) -> dict[str, Any]:
     }
 
 
-def _sarif_result(diagnostic: Diagnostic, rule: int) -> dict[str, Any]:
+def _sarif_result(diagnostic: Finding, rule: int) -> dict[str, Any]:
     text = diagnostic.message + (f"\n{diagnostic.hint}" if diagnostic.hint else "")
     result: dict[str, Any] = {
         "ruleId": diagnostic.code,
@@ -111,7 +111,7 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
-def github(diagnostics: Iterable[Diagnostic]) -> Iterator[str]:
+def github(diagnostics: Iterable[Finding]) -> Iterator[str]:
     """Workflow commands, which GitHub Actions shows at the lines of a pull request."""
     for diagnostic in diagnostics:
         properties = {"title": diagnostic.code}
@@ -136,19 +136,19 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(diagnostics: Sequence[Diagnostic], files: Iterable[str]) -> str:
+def junit(diagnostics: Sequence[Finding], files: Iterable[str]) -> str:
     """
     One XML document: a test suite for each file, a failed test case for each finding.
 
     Files without findings, among *files*, have one test case that passed. Notes are in the output of it.
     """
-    by_file: dict[str, list[Diagnostic]] = {file: [] for file in files}
+    by_file: dict[str, list[Finding]] = {file: [] for file in files}
     for one in diagnostics:
         by_file.setdefault(one.span.file if one.span else "", []).append(one)
     return to_xml("vstream lint", {file: _cases(file, found) for file, found in sorted(by_file.items())})
 
 
-def _cases(file: str, found: Sequence[Diagnostic]) -> list[TestCase]:
+def _cases(file: str, found: Sequence[Finding]) -> list[TestCase]:
     failures = [one for one in found if one.severity is not Severity.NOTE]
     if not failures:
         notes = "\n".join(one.message for one in found)

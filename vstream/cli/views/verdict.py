@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vstream.capture.verdict.verdict import (
+        Anomaly,
         Availability,
         Example,
         FaultVerdict,
-        Finding,
         StreamVerdict,
         Verdict,
         WindowVerdict,
@@ -90,7 +90,7 @@ def _cases(verdict: Verdict) -> Iterator[Text]:
             yield Text(f"  and {len(found) - _MOST_WRONG:,} more", style="dim")
 
 
-def findings(stream: StreamVerdict) -> Iterator[tuple[str, Finding]]:
+def findings(stream: StreamVerdict) -> Iterator[tuple[str, Anomaly]]:
     """What is wrong with the messages of *stream*: a few words, and how many."""
     for served in stream.served:
         yield f"lost in {served.region}", served.lost

@@ -22,7 +22,7 @@ from vstream.topology.stream_config import ROUTING_KEY
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Finding
     from vstream.plan.importing.found import Discovered
     from vstream.plan.importing.recognise import RecognisedTopology
     from vstream.plan.plan import Plan
@@ -49,7 +49,7 @@ class ImportedTopology:
     """The consistency model of each virtual stream."""
     regions: tuple[str, ...]
     leftovers: tuple[Leftover, ...]
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
     """What `vstream validate` says of it."""
     plan: Plan | None
     """What `vstream plan --adopt all` says of it; None if it is not valid."""

@@ -16,7 +16,7 @@ from vstream.diagnostics import Span
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.diagnostics import Diagnostic
+    from vstream.diagnostics import Finding
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ConfNode: TypeAlias = "ConfMap | ConfArray | ConfScalar"
@@ -131,7 +131,7 @@ class ConfDocument:
     """
 
     root: ConfMap
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
     comments: tuple[Comment, ...]
     references: tuple[Reference, ...]
 

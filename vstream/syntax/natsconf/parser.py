@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.natsconf import values
 from vstream.syntax.natsconf.lexer import MAX_DEPTH, Lexer
 from vstream.syntax.natsconf.nodes import (
@@ -84,7 +84,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Output:
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    diagnostics: list[Finding] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
 
@@ -338,4 +338,4 @@ class _Reader:
         self, code: str, message: str, hint: str, start: int, end: int, *, severity: Severity = Severity.ERROR
     ) -> None:
         span = self._span(start, max(start + 1, end))
-        self._output.diagnostics.append(Diagnostic(code=code, severity=severity, message=message, span=span, hint=hint))
+        self._output.diagnostics.append(Finding(code=code, severity=severity, message=message, where=span, hint=hint))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Diagnostic, Span
+from vstream.diagnostics import Finding, Span
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, compose
 from vstream.syntax.yaml.convert import Path, convert
 from vstream.syntax.yaml.text import MAX_BYTES, decode
@@ -54,7 +54,7 @@ class Document:
     data: Json
     source: SourceMap
     text: str
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
 
     @property
     def is_readable(self) -> bool:
@@ -69,12 +69,12 @@ def parse(content: bytes, file: str) -> Document:
     Where the document cannot be read at all, data is None.
     """
     text = decode(content, file)
-    if isinstance(text, Diagnostic):
+    if isinstance(text, Finding):
         return Document(data=None, source=SourceMap(file, {}, {}), text="", diagnostics=(text,))
     root, problems = compose(text, file)
     if root is None:
         return Document(data=None, source=SourceMap(file, {}, {}), text=text, diagnostics=tuple(problems))
     converted = convert(root)
-    found = sorted((*problems, *converted.diagnostics), key=Diagnostic.sort_key)
+    found = sorted((*problems, *converted.diagnostics), key=Finding.sort_key)
     source = SourceMap(file, converted.values, converted.keys)
     return Document(data=converted.data, source=source, text=text, diagnostics=tuple(found))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import yaml
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
 
 MAX_NODES = 250_000
@@ -54,7 +54,7 @@ class Mapping:
         return list(zip(self.items[::2], self.items[1::2], strict=True))
 
 
-def compose(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
+def compose(text: str, file: str) -> tuple[Node | None, list[Finding]]:
     """The root node of the only document in *text*, None if there is none; and what is wrong (VS001, VS003)."""
     composer = _Composer(file, text)
     try:
@@ -78,7 +78,7 @@ class _StopError(Exception):
 
 class _Composer:
     def __init__(self, file: str, text: str) -> None:
-        self.diagnostics: list[Diagnostic] = []
+        self.diagnostics: list[Finding] = []
         self.root: Node | None = None
         self._file = file
         # As editors count: after a last line break stands one more, empty line.
@@ -89,7 +89,7 @@ class _Composer:
         self._count = 0
 
     def report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        self.diagnostics.append(Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint))
+        self.diagnostics.append(Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint))
 
     def take(self, event: yaml.Event) -> None:
         match event:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.quoting import quote_value
 from vstream.syntax.yaml.compose import MAX_DEPTH, MAX_NODES, Mapping, Scalar, Sequence
 
@@ -32,7 +32,7 @@ class Converted:
     """Data and where it was written. After VS003, data is None."""
 
     data: Json = None
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    diagnostics: list[Finding] = field(default_factory=list)
     values: dict[Path, Span] = field(default_factory=dict)
     keys: dict[Path, Span] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class _Converter:
         self._merged: dict[int, dict[str, tuple[Scalar, Node]]] = {}
 
     def _report(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        found = Diagnostic(code=code, severity=Severity.ERROR, message=message, span=span, hint=hint)
+        found = Finding(code=code, severity=Severity.ERROR, message=message, where=span, hint=hint)
         self.result.diagnostics.append(found)
 
     def _charge(self, values: int, span: Span) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import codecs
 import re
 
-from vstream.diagnostics import Diagnostic, Severity, Span
+from vstream.diagnostics import Finding, Severity, Span
 
 MAX_BYTES = 32 * 1024 * 1024
 
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def decode(content: bytes, file: str) -> str | Diagnostic:
+def decode(content: bytes, file: str) -> str | Finding:
     """The text of *content* without its byte order mark, or why it is none (VS004)."""
     if len(content) > MAX_BYTES:
         message = f"the file has {len(content):,} bytes, more than the {MAX_BYTES:,} that a topology may have"
@@ -33,8 +33,8 @@ def decode(content: bytes, file: str) -> str | Diagnostic:
     return text
 
 
-def _problem(file: str, before: str, message: str, hint: str) -> Diagnostic:
+def _problem(file: str, before: str, message: str, hint: str) -> Finding:
     """A diagnostic at the character that follows *before*."""
     lines = re.split(r"\r\n|[\n\r\x85\u2028\u2029]", before)
     span = Span.point(file, len(lines), len(lines[-1]) + 1)
-    return Diagnostic(code="VS004", severity=Severity.ERROR, message=message, span=span, hint=hint)
+    return Finding(code="VS004", severity=Severity.ERROR, message=message, where=span, hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ _MAPPINGS = ("mappings", "maps")
 
 
 @rule("VS353", "mappings-block-missing", Severity.WARNING)
-def mappings_block_missing(workspace: Workspace) -> Iterator[Finding]:
+def mappings_block_missing(workspace: Workspace) -> Iterator[Violation]:
     """
     A server has accounts and no `mappings` at the top, while another server of the same set has.
 
@@ -41,7 +41,7 @@ def mappings_block_missing(workspace: Workspace) -> Iterator[Finding]:
         if with_block or named:
             other = with_block[0].file if with_block else None
             because = f"`{other}` has one" if other else f"`{named}` is included and has none"
-            yield Finding(
+            yield Violation(
                 at=_accounts_key(server),
                 message=f"there is no `mappings` block here, and {because}: a reload without it keeps the old rules",
                 hint="keep `mappings {}` at the top of the file where there are no rules",
@@ -53,7 +53,7 @@ def _accounts_key(server: ServerConf) -> Span:
 
 
 @rule("VS354", "mappings-of-nobody", Severity.WARNING)
-def mappings_of_nobody(workspace: Workspace) -> Iterator[Finding]:
+def mappings_of_nobody(workspace: Workspace) -> Iterator[Violation]:
     """
     Rules stand at the top of the file, and all clients belong to other accounts.
 
@@ -73,7 +73,7 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Finding]:
         for block in server.mappings:
             if block.account is None and block.entries and (owner or signed) and block.key_span not in seen:
                 seen.add(block.key_span)
-                yield Finding(
+                yield Violation(
                     at=block.key_span,
                     message="these are the rules of the global account, and no client is in it: "
                     + (
@@ -86,7 +86,7 @@ def mappings_of_nobody(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS355", "second-mappings-block", Severity.ERROR)
-def second_mappings_block(workspace: Workspace) -> Iterator[Finding]:
+def second_mappings_block(workspace: Workspace) -> Iterator[Violation]:
     """
     An account has two `mappings` blocks.
 
@@ -106,7 +106,7 @@ def second_mappings_block(workspace: Workspace) -> Iterator[Finding]:
                 written[one.key] = one
                 if earlier is not None and one.key_span not in seen:
                     seen.add(one.key_span)
-                    yield Finding(
+                    yield Violation(
                         at=one.key_span,
                         message="this block replaces an earlier one: blocks are not merged",
                         hint="put all rules of an account into one block",

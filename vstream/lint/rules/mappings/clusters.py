@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
 from vstream.subjects.algebra import is_subset
@@ -26,7 +26,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 @rule("VS315", "unknown-cluster", Severity.ERROR)
-def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
+def unknown_cluster(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination is for a cluster that does not exist.
 
@@ -48,7 +48,7 @@ def unknown_cluster(workspace: Workspace) -> Iterator[Finding]:
                 if name is None or one.cluster is None or name not in names.unknown:
                     continue
                 meant = names.unknown[name]
-                yield Finding(
+                yield Violation(
                     at=one.cluster.span,
                     message=f"no {names.origin} is called `{name}`: messages keep their subject there",
                     hint=f"did you mean `{meant}`?" if meant else f"the clusters are {_listed(names.known)}",
@@ -107,7 +107,7 @@ def _listed(names: tuple[str, ...] | list[str]) -> str:
 
 
 @rule("VS316", "region-left-out", Severity.WARNING)
-def region_left_out(workspace: Workspace) -> Iterator[Finding]:
+def region_left_out(workspace: Workspace) -> Iterator[Violation]:
     """
     A rule says nothing about a cluster that the topology or the other rules have.
 
@@ -135,7 +135,7 @@ def region_left_out(workspace: Workspace) -> Iterator[Finding]:
                 continue
             missing = sorted(expected - scoped[entry.source])
             if missing:
-                yield Finding(
+                yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` has no destination for cluster{'s' * (len(missing) > 1)} {_listed(missing)}: "
                     "it stays unmapped there",
@@ -183,7 +183,7 @@ def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> di
 
 
 @rule("VS317", "stream-not-mapped", Severity.ERROR)
-def stream_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     The topology has a virtual stream whose subjects no rule maps.
 
@@ -202,7 +202,7 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Finding]:
             if not any(
                 _covers(entries[number], subject) for trie, entries in indexed for number in trie.overlapping(subject)
             ):
-                yield Finding(
+                yield Violation(
                     at=blocks[0].key_span,
                     message=f"no rule maps `{subject}` of virtual stream `{stream.name}`",
                     hint="render the topology again, or add the rule",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import view
 from vstream.subjects.resolve import publish_cost_us
 
@@ -22,7 +22,7 @@ _PER_SECOND = 1_000_000
 
 
 @rule("VS360", "many-rules", Severity.WARNING)
-def many_rules(workspace: Workspace) -> Iterator[Finding]:
+def many_rules(workspace: Workspace) -> Iterator[Violation]:
     """
     An account has so many rules that finding one costs more than the rest of a publish.
 
@@ -41,7 +41,7 @@ def many_rules(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS361", "too-many-rules", Severity.ERROR)
-def too_many_rules(workspace: Workspace) -> Iterator[Finding]:
+def too_many_rules(workspace: Workspace) -> Iterator[Violation]:
     """
     An account has so many rules that each message takes a millisecond or more.
 
@@ -55,12 +55,12 @@ def too_many_rules(workspace: Workspace) -> Iterator[Finding]:
     yield from _costs(workspace, TOO_MUCH_US, None)
 
 
-def _costs(workspace: Workspace, least: float, below: float | None) -> Iterator[Finding]:
+def _costs(workspace: Workspace, least: float, below: float | None) -> Iterator[Violation]:
     for block in workspace.blocks:
         count = len(view(block).entries)
         cost = publish_cost_us(count)
         if cost >= least and (below is None or cost < below):
-            yield Finding(
+            yield Violation(
                 at=block.key_span,
                 message=f"{count:,} rules cost every message of every client of the account about {_duration(cost)}: "
                 f"at most {_rounded(_PER_SECOND / cost)} messages a second for each connection",

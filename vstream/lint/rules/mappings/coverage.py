@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import view
 from vstream.subjects.algebra import is_subset, overlaps
@@ -108,7 +108,7 @@ def _virtuals(block: MappingsBlock) -> tuple[_Virtual, ...]:
     )
 
 
-def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Finding]:
+def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Violation]:
     lacking = one.lacks(needs)
     if not lacking:
         return
@@ -116,7 +116,7 @@ def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Findi
         f"`{need.form.replace('<V>', one.name)}`{' (mapped in part)' if in_part else ''}" for need, in_part in lacking
     )
     users = "; ".join((in_part and need.users_of_rest) or need.users for need, in_part in lacking)
-    yield Finding(
+    yield Violation(
         at=one.rules[0].entry.key_span,
         message=f"{what} of `{one.name}` is not mapped: {forms}. What fails: {users}",
         hint="add the missing rules, each for `$JS.API.` and the form shown, to the region's read stream",
@@ -124,7 +124,7 @@ def _missing(one: _Virtual, needs: Sequence[_Need], what: str) -> Iterator[Findi
 
 
 @rule("VS340", "direct-get-not-mapped", Severity.WARNING)
-def direct_get_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+def direct_get_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     A virtual stream lacks one or both forms of Direct Get.
 
@@ -142,7 +142,7 @@ def direct_get_not_mapped(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS341", "consumer-creation-not-mapped", Severity.WARNING)
-def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     A virtual stream lacks one of the forms in which clients create consumers.
 
@@ -160,7 +160,7 @@ def consumer_creation_not_mapped(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS342", "request-not-mapped", Severity.WARNING)
-def request_not_mapped(workspace: Workspace) -> Iterator[Finding]:
+def request_not_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     Some requests by a virtual name are mapped, and others that clients need are not.
 
@@ -180,7 +180,7 @@ def request_not_mapped(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS343", "creation-by-virtual-name", Severity.NOTE)
-def creation_by_virtual_name(workspace: Workspace) -> Iterator[Finding]:
+def creation_by_virtual_name(workspace: Workspace) -> Iterator[Violation]:
     """
     Creating consumers by a virtual name cannot work where the mapping renames the stream.
 
@@ -206,7 +206,7 @@ def creation_by_virtual_name(workspace: Workspace) -> Iterator[Finding]:
         if renaming:
             names = sorted(frozenset[str]().union(*(one.renames for one in renaming)))
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-            yield Finding(
+            yield Violation(
                 at=renaming[0].entry.key_span,
                 message=f"consumers of `{names[0]}`{more} cannot be created by the virtual name: "
                 "error 10056, since the request's body names another stream than the mapped subject",

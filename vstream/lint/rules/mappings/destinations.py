@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import place, place_of, view, with_server
 from vstream.lint.workspace import MappingForm
 from vstream.subjects.algebra import PARTIAL_WILDCARD, SEPARATOR
@@ -28,7 +28,7 @@ _FUNCTIONS = (
 
 
 @rule("VS306", "missing-destination", Severity.ERROR)
-def missing_destination(workspace: Workspace) -> Iterator[Finding]:
+def missing_destination(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination has no subject.
 
@@ -44,7 +44,7 @@ def missing_destination(workspace: Workspace) -> Iterator[Finding]:
                 continue
             entry = block.entry(error.mapping)
             if entry.source not in view(block).faulty:
-                yield Finding(
+                yield Violation(
                     at=place_of(block, error),
                     message=f"no destination: `nats-server -t` accepts it, and the first publish to `{entry.source}` "
                     "crashes the server",
@@ -53,7 +53,7 @@ def missing_destination(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS307", "bad-destination", Severity.ERROR)
-def bad_destination(workspace: Workspace) -> Iterator[Finding]:
+def bad_destination(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination does not go with its source, or calls a function wrongly.
 
@@ -67,7 +67,7 @@ def bad_destination(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind in kinds:
-                yield Finding(
+                yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint=_way_out(error),
@@ -90,7 +90,7 @@ def _way_out(error: MappingError) -> str:
 
 
 @rule("VS308", "literal-function", Severity.WARNING)
-def literal_function(workspace: Workspace) -> Iterator[Finding]:
+def literal_function(workspace: Workspace) -> Iterator[Violation]:
     """
     What looks like a mapping function is taken as plain text.
 
@@ -103,14 +103,14 @@ def literal_function(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for entry in view(block).accepted:
             for token in _literal_calls(entry.source, is_source=True):
-                yield Finding(
+                yield Violation(
                     at=entry.key_span,
                     message=f"`{token}` is plain text in a source: only messages with these braces match",
                     hint="write `*` for any one token",
                 )
             for one in entry.destinations:
                 for token in _literal_calls(one.model.subject, is_source=False):
-                    yield Finding(
+                    yield Violation(
                         at=place(one),
                         message=f"`{token}` is plain text: a function is replaced only if it is a whole token",
                         hint="give the function a token of its own, between dots",
@@ -126,7 +126,7 @@ def _literal_calls(subject: str, *, is_source: bool) -> Iterator[str]:
 
 
 @rule("VS309", "function-too-new", Severity.ERROR)
-def function_too_new(workspace: Workspace) -> Iterator[Finding]:
+def function_too_new(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination uses a function that the oldest server does not know.
 
@@ -145,7 +145,7 @@ def function_too_new(workspace: Workspace) -> Iterator[Finding]:
                 transform = _transform(entry, one.model.subject)
                 if transform is not None and transform.since[:2] > oldest:
                     since = f"{transform.since[0]}.{transform.since[1]}"
-                    yield Finding(
+                    yield Violation(
                         at=place(one),
                         message=f"`{one.model.subject}` needs nats-server {since}"
                         + (f", and the oldest is {oldest[0]}.{oldest[1]}" if is_stated else ""),
@@ -164,7 +164,7 @@ def _transform(entry: MappingEntry, destination: str) -> SubjectTransform | None
 
 
 @rule("VS310", "duplicate-destination", Severity.ERROR)
-def duplicate_destination(workspace: Workspace) -> Iterator[Finding]:
+def duplicate_destination(workspace: Workspace) -> Iterator[Violation]:
     """
     A rule names one destination twice.
 
@@ -177,7 +177,7 @@ def duplicate_destination(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.DUPLICATE_DESTINATION:
-                yield Finding(
+                yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="give each cluster a subject of its own, and let the stream listen on both; "

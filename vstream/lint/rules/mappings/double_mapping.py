@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, pattern, place, sources
 from vstream.subjects.algebra import PARTIAL_WILDCARD
 from vstream.topology.model import Naming
@@ -24,7 +24,7 @@ _GLOBAL = "$G"
 
 
 @rule("VS350", "mapped-twice", Severity.WARNING)
-def mapped_twice(workspace: Workspace) -> Iterator[Finding]:
+def mapped_twice(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination lies inside what the rules map.
 
@@ -43,7 +43,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         if block.key_span not in over_leaves:
             for entry, one, other in _inside(block):
-                yield Finding(
+                yield Violation(
                     at=place(one),
                     message=f"`{one.model.subject}` is mapped again by `{other.source}` when someone publishes to it",
                     hint="put physical subjects outside of what clients publish, as in "
@@ -53,7 +53,7 @@ def mapped_twice(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS351", "mapped-twice-over-leaf-nodes", Severity.WARNING)
-def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Finding]:
+def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Violation]:
     """
     A destination lies inside what the rules map, and leaf nodes carry messages of the account.
 
@@ -70,7 +70,7 @@ def mapped_twice_over_leaf_nodes(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         if block.key_span in over_leaves:
             for entry, one, other in _inside(block):
-                yield Finding(
+                yield Violation(
                     at=place(one),
                     message=f"`{one.model.subject}` is mapped again by `{other.source}` when it crosses a leaf node connection",
                     hint="put physical subjects outside of what clients publish, as in "

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, place, sources
 from vstream.subjects.algebra import SubjectTrie, is_subset, is_valid, overlaps
 from vstream.subjects.transform import effective_source
@@ -33,7 +33,7 @@ _GLOBAL = "$G"
 
 
 @rule("VS352", "permission-misses-mapped-subject", Severity.ERROR)
-def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Finding]:
+def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Violation]:
     """
     A user may publish to a subject, and not to what the rules make of it.
 
@@ -61,7 +61,7 @@ def permission_misses_mapped_subject(workspace: Workspace) -> Iterator[Finding]:
 
 def _refusals(
     user: UserConf, publish: Permission, block: MappingsBlock, cluster: str | None
-) -> Iterator[tuple[Finding, Span]]:
+) -> Iterator[tuple[Violation, Span]]:
     """A finding for each `allow` whose mapped subjects are not allowed, and each `deny` that covers mapped subjects."""
     allowed = None if publish.allow is None else _patterns(publish.allow)
     denied = _patterns(publish.deny)
@@ -79,9 +79,9 @@ def _refusals(
             yield _finding(one, refused[one.text], why, hint), one.span
 
 
-def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Finding:
+def _finding(at: ConfValue, refusal: Refusal, why: str, hint: str) -> Violation:
     _, target = refusal
-    return Finding(
+    return Violation(
         at=at.span,
         message=f"{why}: permissions are checked after mapping, for `{target.model.subject}`",
         hint=hint,

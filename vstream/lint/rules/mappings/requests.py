@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view
 from vstream.subjects.algebra import SEPARATOR
@@ -24,7 +24,7 @@ _SHORTEST_REPLY = 3
 
 
 @rule("VS330", "unknown-api-subject", Severity.ERROR)
-def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
+def unknown_api_subject(workspace: Workspace) -> Iterator[Violation]:
     """
     A source or destination looks like a JetStream request, and no server answers it.
 
@@ -40,14 +40,14 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
         for one in view(block).api:
             if not one.request.operations:
                 meant = api.suggestion(one.request)
-                yield Finding(
+                yield Violation(
                     at=one.entry.key_span,
                     message=f"`{one.entry.source}` is no request that a server knows: the rule never matches",
                     hint=f"did you mean `{meant}`?" + (" There is a rule for it already." if meant in taken else ""),
                 )
         for destination, target in view(block).targets:
             if not target.operations:
-                yield Finding(
+                yield Violation(
                     at=place(destination),
                     message=f"`{target.subject}` is no request that a server knows: clients wait until they give up",
                     hint=f"did you mean `{api.suggestion(target)}`?",
@@ -55,7 +55,7 @@ def unknown_api_subject(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS331", "request-becomes-another", Severity.ERROR)
-def request_becomes_another(workspace: Workspace) -> Iterator[Finding]:
+def request_becomes_another(workspace: Workspace) -> Iterator[Violation]:
     """
     A request is mapped to a request of another kind.
 
@@ -68,7 +68,7 @@ def request_becomes_another(workspace: Workspace) -> Iterator[Finding]:
         for one in view(block).api:
             for destination, target in one.targets:
                 if one.request.operations and target.operations and not one.request.names & target.names:
-                    yield Finding(
+                    yield Violation(
                         at=place(destination),
                         message=f"{_named(one.request)} becomes {_named(target)}",
                         hint=f"write `{_renamed(one.request, target)}`",
@@ -87,7 +87,7 @@ def _renamed(request: api.Request, target: api.Request) -> str:
 
 
 @rule("VS332", "request-not-in-every-version", Severity.NOTE)
-def request_not_in_every_version(workspace: Workspace) -> Iterator[Finding]:
+def request_not_in_every_version(workspace: Workspace) -> Iterator[Violation]:
     """
     A rule is for a request that the oldest server does not know, or that newer ones no longer know.
 
@@ -112,11 +112,11 @@ def request_not_in_every_version(workspace: Workspace) -> Iterator[Finding]:
                 when = "is gone since nats-server 2.14"
             else:
                 continue
-            yield Finding(at=one.entry.key_span, message=f"{_named(one.request)} {when}", hint="leave the rule out")
+            yield Violation(at=one.entry.key_span, message=f"{_named(one.request)} {when}", hint="leave the rule out")
 
 
 @rule("VS333", "stream-management-mapped", Severity.ERROR)
-def stream_management_mapped(workspace: Workspace) -> Iterator[Finding]:
+def stream_management_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     Creating, updating, deleting or restoring a stream is mapped.
 
@@ -129,7 +129,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Finding]:
         for one in view(block).api:
             caught = _caught(one, NEVER)
             if caught and one.renames:
-                yield Finding(
+                yield Violation(
                     at=one.entry.key_span,
                     message=f"`{one.entry.source}` catches {_listed(caught)}: "
                     f"clients would manage a physical stream under the name `{min(one.renames)}`",
@@ -140,7 +140,7 @@ def stream_management_mapped(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS334", "regions-diverge", Severity.WARNING)
-def regions_diverge(workspace: Workspace) -> Iterator[Finding]:
+def regions_diverge(workspace: Workspace) -> Iterator[Violation]:
     """
     Purging a virtual stream, or deleting one of its messages, is mapped.
 
@@ -154,7 +154,7 @@ def regions_diverge(workspace: Workspace) -> Iterator[Finding]:
         for one in view(block).api:
             caught = _caught(one, _DIVERGING)
             if caught and one.renames and not _caught(one, NEVER):
-                yield Finding(
+                yield Violation(
                     at=one.entry.key_span,
                     message=f"{_listed(caught)} of `{min(one.renames)}` changes the read stream of one region only: "
                     "the regions diverge for good",
@@ -173,7 +173,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 @rule("VS335", "dead-reply-rule", Severity.WARNING)
-def dead_reply_rule(workspace: Workspace) -> Iterator[Finding]:
+def dead_reply_rule(workspace: Workspace) -> Iterator[Violation]:
     """
     Acknowledgements or flow control of a virtual stream are renamed.
 
@@ -194,7 +194,7 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Finding]:
                 one.model.subject.startswith(prefix) and not one.model.subject.startswith(f"{prefix}{stream[0]}.")
                 for one in entry.destinations
             ):
-                yield Finding(
+                yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` is dead: replies name the real stream, never `{stream[0]}`",
                     hint="remove the rule: acknowledgements and flow control need none",
@@ -202,7 +202,7 @@ def dead_reply_rule(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS336", "catches-other-streams", Severity.ERROR)
-def catches_other_streams(workspace: Workspace) -> Iterator[Finding]:
+def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
     """
     A rule for one virtual stream also matches requests about other streams.
 
@@ -219,7 +219,7 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Finding]:
             stray = sorted({operation.name for operation in one.request.catches_all_streams}) if names else []
             if stray:
                 name = min(names)
-                yield Finding(
+                yield Violation(
                     at=one.entry.key_span,
                     message=f"`{one.entry.source}` also matches {_listed(stray[:3])} of every other stream",
                     hint=f"`{name}` is a word of the API: give the virtual stream another name"

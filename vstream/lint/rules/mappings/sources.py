@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import MANY, place_of, view, with_server
 from vstream.subjects.algebra import example_of_overlap, is_literal
 from vstream.subjects.mapping_rules import MappingErrorKind
@@ -22,7 +22,7 @@ _FEW_CLUSTERS = 64
 
 
 @rule("VS302", "overlapping-sources", Severity.ERROR)
-def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
+def overlapping_sources(workspace: Workspace) -> Iterator[Violation]:
     """
     Two rules match the same message.
 
@@ -42,7 +42,7 @@ def overlapping_sources(workspace: Workspace) -> Iterator[Finding]:
             yield _overlap(block, *pair)
 
 
-def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Finding:
+def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) -> Violation:
     example = example_of_overlap(effective_source(first.source), effective_source(second.source)) or ""
     names = sorted(first.clusters | second.clusters | {""})
     same = (
@@ -55,7 +55,7 @@ def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) ->
             if (found := block.table.resolve(example, cluster).candidates)
         )
     )
-    return Finding(
+    return Violation(
         at=second.key_span,
         message=f"`{second.source}` and `{first.source}` both match `{example}`: "
         "which of them counts is drawn by lot at each start",
@@ -66,7 +66,7 @@ def _overlap(block: MappingsBlock, first: MappingEntry, second: MappingEntry) ->
 
 
 @rule("VS303", "duplicate-source", Severity.ERROR)
-def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
+def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     """
     A source is written twice in one block.
 
@@ -82,7 +82,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
             seen[entry.source] = entry
             if earlier is not None:
                 line = earlier.key_span.line
-                yield Finding(
+                yield Violation(
                     at=entry.key_span,
                     message=f"`{entry.source}` is mapped a second time: the rule of line {line} is forgotten without a word",
                     hint="put all destinations of a source into one rule",
@@ -91,7 +91,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS304", "invalid-source", Severity.ERROR)
-def invalid_source(workspace: Workspace) -> Iterator[Finding]:
+def invalid_source(workspace: Workspace) -> Iterator[Violation]:
     """
     A source is not a valid subject.
 
@@ -102,7 +102,7 @@ def invalid_source(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.INVALID_SOURCE:
-                yield Finding(
+                yield Violation(
                     at=place_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
@@ -110,7 +110,7 @@ def invalid_source(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS305", "unreadable-rule", Severity.ERROR)
-def unreadable_rule(workspace: Workspace) -> Iterator[Finding]:
+def unreadable_rule(workspace: Workspace) -> Iterator[Violation]:
     """
     The server cannot read a rule: an unknown field, no weight, a value of the wrong kind.
 
@@ -124,4 +124,4 @@ def unreadable_rule(workspace: Workspace) -> Iterator[Finding]:
         for entry in view(block).entries:
             faults.extend(entry.all_faults())
         for fault in faults:
-            yield Finding(at=fault.span, message=with_server(fault.message, fault.server_message), hint=fault.hint)
+            yield Violation(at=fault.span, message=with_server(fault.message, fault.server_message), hint=fault.hint)

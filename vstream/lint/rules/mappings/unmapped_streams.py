@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import pattern, sources, view
 from vstream.subjects.algebra import is_subset
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS318", "origin-mapped", Severity.ERROR)
-def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
+def origin_mapped(workspace: Workspace) -> Iterator[Violation]:
     """
     A rule maps the subjects or the name of a virtual stream that has an origin.
 
@@ -41,7 +41,7 @@ def origin_mapped(workspace: Workspace) -> Iterator[Finding]:
             for name in sorted(one.renames & names)[:1]:
                 found[one.entry.source] = (one.entry, name)
         for entry, name in found.values():
-            yield Finding(
+            yield Violation(
                 at=entry.key_span,
                 message=f"`{entry.source}` is mapped, but `{name}` has "
                 f"{'an origin' if name in {one.name for one in origins} else 'an order of that name'} that takes it as it is",

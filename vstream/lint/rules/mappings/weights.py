@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings.entries import place, place_of, view, weights, with_server, written
 from vstream.subjects.mapping_rules import MappingErrorKind
 
@@ -27,7 +27,7 @@ def _weight_of(block: MappingsBlock, error: MappingError) -> Span:
 
 
 @rule("VS311", "weight-out-of-range", Severity.ERROR)
-def weight_out_of_range(workspace: Workspace) -> Iterator[Finding]:
+def weight_out_of_range(workspace: Workspace) -> Iterator[Violation]:
     """
     A weight is not within 0 and 100.
 
@@ -38,7 +38,7 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Finding]:
     for block in workspace.blocks:
         for error in block.table.errors:
             if error.kind is MappingErrorKind.INVALID_WEIGHT:
-                yield Finding(
+                yield Violation(
                     at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint="write a percentage from 0% to 100%",
@@ -46,7 +46,7 @@ def weight_out_of_range(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS312", "weights-over-100", Severity.ERROR)
-def weights_over_100(workspace: Workspace) -> Iterator[Finding]:
+def weights_over_100(workspace: Workspace) -> Iterator[Violation]:
     """
     The weights of one cluster add up to more than 100.
 
@@ -60,7 +60,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Finding]:
             if error.kind is MappingErrorKind.TOTAL_WEIGHT:
                 entry = block.entry(error.mapping)
                 cluster = (error.destination.cluster if error.destination else None) or ""
-                yield Finding(
+                yield Violation(
                     at=_weight_of(block, error),
                     message=with_server(error.message, error.server_message),
                     hint=f"they add up to {weights(entry)[cluster]} %: make them 100 % together",
@@ -68,7 +68,7 @@ def weights_over_100(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS313", "weights-below-100", Severity.WARNING)
-def weights_below_100(workspace: Workspace) -> Iterator[Finding]:
+def weights_below_100(workspace: Workspace) -> Iterator[Violation]:
     """
     The weights of one cluster add up to less than 100.
 
@@ -97,13 +97,13 @@ def weights_below_100(workspace: Workspace) -> Iterator[Finding]:
 
 def _too_little(
     entry: MappingEntry, cluster: str, total: int, some: list[MappingDestination], *, is_scoped: bool
-) -> Finding:
+) -> Violation:
     where = f" in cluster `{cluster}`" if cluster else ""
     weight = some[-1].weight
     # A share of 0 may switch a cluster off, and a share everywhere may try something new: only the user knows.
     is_slip = len(some) == 1 and weight is not None and cluster and total
     rest = f'{{destination: "{entry.source}", weight: {_ALL - total}%}}'
-    return Finding(
+    return Violation(
         at=weight.span if weight else place(some[-1]),
         message=f"the weights{where} add up to {total} %: {_ALL - total} % of `{entry.source}` leaves unmapped",
         hint="make them 100 % together" + ("" if is_scoped else f", or say that the rest stays: `{rest}`"),
@@ -112,7 +112,7 @@ def _too_little(
 
 
 @rule("VS314", "rest-is-dropped", Severity.WARNING)
-def rest_is_dropped(workspace: Workspace) -> Iterator[Finding]:
+def rest_is_dropped(workspace: Workspace) -> Iterator[Violation]:
     """
     A source is a destination of its own rule, and somewhere the weights leave a rest: it is dropped.
 
@@ -139,7 +139,7 @@ def rest_is_dropped(workspace: Workspace) -> Iterator[Finding]:
                 if total < _ALL
             ]
             if lost:
-                yield Finding(
+                yield Violation(
                     at=place(own),
                     message=f"`{entry.source}` is its own destination, so what no weight covers is dropped: {', '.join(lost)}",
                     hint="give the rest to a destination without a cluster, or remove this one",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.scenario.actions import Aim, written
 from vstream.scenario.decode import link_ends
@@ -38,7 +38,7 @@ _OF_PROCESSES = frozenset(
 
 
 @rule("VS507", "impossible-fault", Severity.ERROR)
-def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
+def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A fault that these servers cannot have.
 
@@ -56,7 +56,7 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
         if action.fault is FaultKind.LINK and subject.topology is not None:
             yield from _link(link_ends(step.link or (), subject.topology), subject.regions, place)
         if action.fault in _OF_META and subject.topology is not None and subject.topology.hubs is not None:
-            yield Finding(
+            yield Violation(
                 at=place,
                 message="with `routing: domains` each region has a JetStream meta leader of its own",
                 hint="`kill-server` names one",
@@ -66,16 +66,16 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Finding]:
             yield from _leader(subject, step, field, place)
 
 
-def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Finding]:
+def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Violation]:
     if subject.document.lab.links == "none":
-        yield Finding(
+        yield Violation(
             at=place,
             message="nothing carries the links between regions, so that none can be changed",
             hint="remove `links: none` under `lab`",
             on_key=True,
         )
     elif subject.topology is not None and len(subject.topology.regions) == 1:
-        yield Finding(
+        yield Violation(
             at=place,
             message="a topology of one region has no links",
             hint="`pause` and the kills work in one region too",
@@ -83,47 +83,47 @@ def _no_links(subject: ScenarioSubject, place: Path) -> Iterator[Finding]:
         )
 
 
-def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[Finding]:
+def _link(names: tuple[str, ...], regions: list[str], place: Path) -> Iterator[Violation]:
     meant = naming.link_ends(names[0], regions) if len(names) == 1 else ()
     if len(names) > 1 and names[0] == names[1]:
-        yield Finding(at=place, message=f"`{names[0]}` has no link to itself", hint="name two regions")
+        yield Violation(at=place, message=f"`{names[0]}` has no link to itself", hint="name two regions")
     elif len(meant) > 1:
         links = " or ".join(f"`{one}` and `{other}`" for one, other in meant)
         hint = f"write it as a list: `[{', '.join(meant[0])}]`"
-        yield Finding(at=place, message=f"`{names[0]}` can be the link of {links}", hint=hint)
+        yield Violation(at=place, message=f"`{names[0]}` can be the link of {links}", hint=hint)
 
 
-def _sides(step: StepDocument, place: Path) -> Iterator[Finding]:
+def _sides(step: StepDocument, place: Path) -> Iterator[Violation]:
     seen: set[str] = set()
     for number, side in enumerate(step.partition or ()):
         for inner, name in enumerate(side):
             if name in seen:
-                yield Finding(
+                yield Violation(
                     at=(*place, number, inner), message=f"`{name}` stands twice", hint="a region is on one side only"
                 )
             seen.add(name)
 
 
-def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Path) -> Iterator[Finding]:
+def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Path) -> Iterator[Violation]:
     name = getattr(step, field)
     stream = subject.streams.get(name)
     if stream is None or stream.consistency.has_origin:
         # The origin is called like the virtual stream: there is one leader.
         if step.region is not None and subject.topology is not None:
-            yield Finding(
+            yield Violation(
                 at=(*place[:-1], "region"),
                 message=f"`region` says which write stream is meant, and `{name}` has one leader",
                 hint="remove it",
                 on_key=True,
             )
     elif step.region is None:
-        yield Finding(
+        yield Violation(
             at=place,
             message=f"the virtual stream `{name}` has a leader in each region",
             hint=f"add `region: {stream.regions[0]}`, or name a physical stream, such as `{name}-read-{stream.regions[0]}`",
         )
     elif step.region in subject.regions and step.region not in stream.regions:
-        yield Finding(
+        yield Violation(
             at=(*place[:-1], "region"),
             message=f"stream `{name}` does not exist in region `{step.region}`",
             hint=f"it exists in {join_names(stream.regions)}",
@@ -131,7 +131,7 @@ def _leader(subject: ScenarioSubject, step: StepDocument, field: str, place: Pat
 
 
 @rule("VS508", "already-down", Severity.ERROR)
-def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
+def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A fault ends or stops servers that an open fault took away already.
 
@@ -147,7 +147,7 @@ def already_down(subject: ScenarioSubject) -> Iterator[Finding]:
         for one in moment.open:
             both = sorted(wanted & one.down)
             if both:
-                yield Finding(
+                yield Violation(
                     at=("steps", moment.index, written(moment.field)),
                     message=f"{_who(both)} away already, by `{one.kind.value}` in step {one.index + 1}",
                     hint="heal that fault first",
@@ -160,7 +160,7 @@ def _who(names: list[str]) -> str:
 
 
 @rule("VS512", "converge-while-cut-off", Severity.WARNING)
-def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Finding]:
+def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A scenario waits for regions to agree while a fault keeps one from all others.
 
@@ -172,7 +172,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Finding]:
             continue
         blocking = _blocking(moment, subject.topology)
         if blocking is not None:
-            yield Finding(
+            yield Violation(
                 at=("steps", moment.index, "converge"),
                 message=f"regions cannot agree here: `{blocking.kind.value}` of step {blocking.index + 1} is still open",
                 hint="`heal` first",

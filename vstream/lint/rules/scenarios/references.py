@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
 from vstream.scenario.actions import ACTIONS, Aim, actions_of, written
 from vstream.scenario.decode import link_ends
@@ -26,7 +26,7 @@ _Named = tuple["Path", str, bool]
 
 
 @rule("VS503", "unknown-name", Severity.ERROR)
-def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
+def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     Something names a region, a server or a stream that the topology does not have.
 
@@ -45,7 +45,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Finding]:
     }
     for what, (at, name, on_key) in _names(subject):
         if name not in known[what]:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the topology has no {what} {quote_value(name)}",
                 hint=closest(name, known[what], f"there are {'these' if known[what] else 'none'}"),
@@ -125,7 +125,7 @@ def _expected(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
 
 
 @rule("VS504", "unknown-window", Severity.ERROR)
-def unknown_window(subject: ScenarioSubject) -> Iterator[Finding]:
+def unknown_window(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     An expectation speaks of a window that no step opens.
 
@@ -136,11 +136,13 @@ def unknown_window(subject: ScenarioSubject) -> Iterator[Finding]:
     for index, group in enumerate(subject.document.expect):
         if group.in_ is not None and group.in_ not in known:
             hint = closest(group.in_, known, "named steps") if known else f"name a step: `as: {group.in_}`"
-            yield Finding(at=("expect", index, "in"), message=f"no step is called {quote_value(group.in_)}", hint=hint)
+            yield Violation(
+                at=("expect", index, "in"), message=f"no step is called {quote_value(group.in_)}", hint=hint
+            )
 
 
 @rule("VS506", "nothing-to-heal", Severity.ERROR)
-def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Finding]:
+def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A step heals a fault that is not open.
 
@@ -154,12 +156,12 @@ def nothing_to_heal(subject: ScenarioSubject) -> Iterator[Finding]:
         place: Path = ("steps", moment.index, "heal")
         names = [one.name for one in moment.open if one.name]
         if not moment.step.heal and not moment.open:
-            yield Finding(
+            yield Violation(
                 at=place, message="no fault is open here", hint="a fault with `for` heals itself", on_key=True
             )
         for number, name in enumerate(moment.step.heal or ()):
             if name not in names:
-                yield Finding(
+                yield Violation(
                     at=(*place, number),
                     message=f"no fault called {quote_value(name)} is open here{_why(subject, name, moment.index)}",
                     hint=closest(name, names, "open here") if names else "no fault that has a name is open here",
@@ -178,7 +180,7 @@ def _why(subject: ScenarioSubject, name: str, before: int) -> str:
 
 
 @rule("VS511", "unknown-operation", Severity.ERROR)
-def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
+def unknown_operation(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     `works` names an operation that a `try` step does not try.
 
@@ -190,7 +192,7 @@ def unknown_operation(subject: ScenarioSubject) -> Iterator[Finding]:
         for region, operation, _ in group.works:
             if operation not in known:
                 inside = () if region is None else (region,)
-                yield Finding(
+                yield Violation(
                     at=("expect", index, "works", *inside, operation),
                     message=f"no operation is called {quote_value(operation)}",
                     hint=closest(operation, known, "there are"),

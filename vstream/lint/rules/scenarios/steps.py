@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of, written
 from vstream.topology.units import format_duration
@@ -22,7 +22,7 @@ _USUAL = "such as `wait: 20s` or `kill-region: west`"
 
 
 @rule("VS501", "not-one-action", Severity.ERROR)
-def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
+def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A step has no action, or more than one.
 
@@ -32,10 +32,10 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
     for index, step in enumerate(subject.document.steps):
         fields = actions_of(step)
         if not fields:
-            yield Finding(at=("steps", index), message="this step does nothing", hint=f"give it an action, {_USUAL}")
+            yield Violation(at=("steps", index), message="this step does nothing", hint=f"give it an action, {_USUAL}")
         elif len(fields) > 1:
             names = [written(field) for field in fields]
-            yield Finding(
+            yield Violation(
                 at=("steps", index, names[1]),
                 message=f"this step has {len(fields)} actions: {join_names(names)}",
                 hint="make a step of each: they run one after the other",
@@ -44,7 +44,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Finding]:
 
 
 @rule("VS502", "wrong-option", Severity.ERROR)
-def wrong_option(subject: ScenarioSubject) -> Iterator[Finding]:
+def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     An option stands beside an action that has no such option, or one that is needed is missing.
 
@@ -54,20 +54,20 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Finding]:
     for index, step, field, action in subject.actions():
         for option in OPTIONS:
             if option in step.model_fields_set and option not in action.options:
-                yield Finding(
+                yield Violation(
                     at=("steps", index, written(option)),
                     message=f"`{written(option)}` means nothing beside `{written(field)}`",
                     hint=_who_has(option, action.options),
                     on_key=True,
                 )
         if field == "upgrade" and step.to is None:
-            yield Finding(
+            yield Violation(
                 at=("steps", index),
                 message="`upgrade` does not say to which server",
                 hint="add it, such as `to: 2.15.1`",
             )
         if field == "link" and not step.model_fields_set & set(_LINK):
-            yield Finding(
+            yield Violation(
                 at=("steps", index),
                 message="`link` changes nothing about the link",
                 hint=f"add one of {join_names(_LINK)}; `partition` cuts links",
@@ -82,7 +82,7 @@ def _who_has(option: str, options: tuple[str, ...]) -> str:
 
 
 @rule("VS505", "name-taken", Severity.ERROR)
-def name_taken(subject: ScenarioSubject) -> Iterator[Finding]:
+def name_taken(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     Two steps have the same name, or one that is taken.
 
@@ -95,14 +95,14 @@ def name_taken(subject: ScenarioSubject) -> Iterator[Finding]:
             continue
         if step.as_ in taken or step.as_ == QUIESCE:
             whose = "the time after the last step" if step.as_ == QUIESCE else "another step"
-            yield Finding(
+            yield Violation(
                 at=("steps", index, "as"), message=f"{whose} is called `{step.as_}` already", hint="choose another name"
             )
         taken.add(step.as_)
 
 
 @rule("VS514", "begins-late", Severity.WARNING)
-def begins_late(subject: ScenarioSubject) -> Iterator[Finding]:
+def begins_late(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A step is to begin at a time at which the steps in front of it still run.
 
@@ -112,7 +112,7 @@ def begins_late(subject: ScenarioSubject) -> Iterator[Finding]:
     earliest = 0
     for index, step, *_ in subject.actions():
         if step.at is not None and step.at < earliest:
-            yield Finding(
+            yield Violation(
                 at=("steps", index, "at"),
                 message=f"this step cannot begin before {format_duration(earliest)}: the steps in front take as long",
                 hint="a fault without `for` stays open while other steps run, until `heal`",

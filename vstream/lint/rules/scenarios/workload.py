@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest, join_names
 from vstream.scenario.actions import written
 from vstream.scenario.expectations import SAFETY
@@ -36,7 +36,7 @@ _NEEDS_LOAD = (
 
 
 @rule("VS509", "bad-publish-subject", Severity.ERROR)
-def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
+def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     Publishers publish on a subject that is none, or none of the stream's.
 
@@ -52,21 +52,23 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
         streams = [one.stream] if one.stream is not None else list(subject.streams)
         if unknown:
             hint = closest(unknown[0], list(PLACEHOLDERS), "there are")
-            yield Finding(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
+            yield Violation(at=at, message=f"nothing stands for `{{{unknown[0]}}}`", hint=hint)
         elif brace := next((one for one in "{}" if one in example), None):
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the `{brace}` in {quote_value(one.subject)} has no other half: it would be published as it stands",
                 hint="placeholders are `{region}`, `{key}` and `{n}`",
             )
         elif not is_literal(example):
             hint = "tokens without spaces, separated by dots, such as `foo.{region}.{key}`"
-            yield Finding(at=at, message=f"{quote_value(one.subject)} is no subject that one can publish on", hint=hint)
+            yield Violation(
+                at=at, message=f"{quote_value(one.subject)} is no subject that one can publish on", hint=hint
+            )
         else:
             for name in streams:
                 stream = subject.streams.get(name)
                 if stream is not None and not any(matches(example, pattern) for pattern in stream.subjects):
-                    yield Finding(
+                    yield Violation(
                         at=at,
                         message=f"stream `{name}` does not take {quote_value(one.subject)}",
                         hint=f"it takes {join_names(stream.subjects)}",
@@ -74,7 +76,7 @@ def bad_publish_subject(subject: ScenarioSubject) -> Iterator[Finding]:
 
 
 @rule("VS510", "not-measured", Severity.ERROR)
-def not_measured(subject: ScenarioSubject) -> Iterator[Finding]:
+def not_measured(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     An expectation about something that the scenario does not measure there.
 
@@ -87,11 +89,11 @@ def not_measured(subject: ScenarioSubject) -> Iterator[Finding]:
     for index, group in enumerate(subject.document.expect):
         place: Path = ("expect", index)
         if not group.model_fields_set - {"in_", "stream"}:
-            yield Finding(at=place, message="nothing is expected here", hint='such as `published: ">= 99.9%"`')
+            yield Violation(at=place, message="nothing is expected here", hint='such as `published: ">= 99.9%"`')
         for word in _words(group):
             complaint = _window(subject, group, word) or _clients(subject, word)
             if complaint:
-                yield Finding(at=(*place, written(word)), message=complaint[0], hint=complaint[1], on_key=True)
+                yield Violation(at=(*place, written(word)), message=complaint[0], hint=complaint[1], on_key=True)
         yield from _regions_that_try(subject, group, place)
 
 
@@ -127,13 +129,13 @@ def _clients(subject: ScenarioSubject, word: str) -> tuple[str, str] | None:
     return None
 
 
-def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Finding]:
+def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Path) -> Iterator[Violation]:
     step = next((one for one in subject.document.steps if one.as_ == group.in_ and one.try_), None)
     if step is None or group.in_ is None:
         return
     for region in dict.fromkeys(region for region, *_ in group.works if region in subject.regions):
         if region not in (step.try_ or ()):
-            yield Finding(
+            yield Violation(
                 at=(*place, "works", region),
                 message=f"step `{group.in_}` tries nothing in `{region}`",
                 hint=f"it tries in {join_names(step.try_ or ())}",
@@ -142,7 +144,7 @@ def _regions_that_try(subject: ScenarioSubject, group: ExpectDocument, place: Pa
 
 
 @rule("VS513", "nothing-published", Severity.ERROR)
-def nothing_published(subject: ScenarioSubject) -> Iterator[Finding]:
+def nothing_published(subject: ScenarioSubject) -> Iterator[Violation]:
     """
     A scenario in which nobody publishes, nor tries anything.
 
@@ -153,14 +155,14 @@ def nothing_published(subject: ScenarioSubject) -> Iterator[Finding]:
     if any(field == "try_" for _, _, field, _ in subject.actions()):
         return
     if subject.document.workload.publishers == []:
-        yield Finding(
+        yield Violation(
             at=("workload", "publishers"),
             message="nobody publishes in this scenario",
             hint="remove it: then there is a publisher in every region",
             on_key=True,
         )
     elif subject.topology is not None and not subject.topology.streams:
-        yield Finding(
+        yield Violation(
             at=("topology",),
             message="the topology has no streams",
             hint="add one to it, such as `foo: {subjects: [foo.>]}`",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
 from vstream.lint import detect
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import are_copies, has_any, is_on, whole
 from vstream.syntax.natsconf import ConfMap, ConfScalar
 
@@ -25,7 +25,7 @@ _CLIENT_PORT = 4222
 
 
 @rule("VS412", "port-taken-twice", Severity.ERROR)
-def port_clash(workspace: Workspace) -> Iterator[Finding]:
+def port_clash(workspace: Workspace) -> Iterator[Violation]:
     """
     Two things would listen on one port of one host.
 
@@ -55,7 +55,7 @@ def port_clash(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS417", "no-system-account", Severity.WARNING)
-def no_system_account(workspace: Workspace) -> Iterator[Finding]:
+def no_system_account(workspace: Workspace) -> Iterator[Violation]:
     """
     Nobody can use the system account.
 
@@ -85,11 +85,11 @@ def no_system_account(workspace: Workspace) -> Iterator[Finding]:
             at, message = accounts.key_span, "no account is the system account: nobody can log in to it"
         else:
             continue
-        yield Finding(at=at, message=message, hint="add an account with a user, and name it by `system_account`")
+        yield Violation(at=at, message=message, hint="add an account with a user, and name it by `system_account`")
 
 
 @rule("VS418", "open-to-everyone", Severity.WARNING)
-def open_to_everyone(workspace: Workspace) -> Iterator[Finding]:
+def open_to_everyone(workspace: Workspace) -> Iterator[Violation]:
     """
     A server listens on every interface, and asks nobody who they are.
 
@@ -105,13 +105,13 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Finding]:
             if not listener.is_everywhere:
                 continue
             if listener.block == "client" and not _knows_clients(server):
-                yield Finding(
+                yield Violation(
                     at=listener.span,
                     message="clients may connect from everywhere without authorization",
                     hint="add `authorization` or `accounts`, or `listen` on an address that only you reach",
                 )
             elif listener.block in blocks and not has_any(blocks[listener.block], "authorization", "tls"):
-                yield Finding(
+                yield Violation(
                     at=listener.span,
                     message=f"any server may join at the `{listener.block}` port, from everywhere",
                     hint=f"add `authorization` or `tls` to `{listener.block}`, or `listen` on a private address",
@@ -119,7 +119,7 @@ def open_to_everyone(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS419", "plain-text-password", Severity.WARNING)
-def plain_password(workspace: Workspace) -> Iterator[Finding]:
+def plain_password(workspace: Workspace) -> Iterator[Violation]:
     """
     A configuration holds a password in plain text.
 
@@ -142,15 +142,15 @@ def plain_password(workspace: Workspace) -> Iterator[Finding]:
             if span in seen or span in outside or _BCRYPT.fullmatch(str(value)):
                 continue
             seen.add(span)
-            yield Finding(
+            yield Violation(
                 at=span,
                 message=f"the password of {whose} is plain text" if whose != "the token" else "the token is plain text",
                 hint="use an nkey, the output of `nats server passwd`, or a variable of the environment",
             )
 
 
-def _clash(listener: Listener, port: int, whose: str, other: Span) -> Finding:
-    return Finding(
+def _clash(listener: Listener, port: int, whose: str, other: Span) -> Violation:
+    return Violation(
         at=listener.span,
         message=f"port {port} of `{listener.host or '0.0.0.0'}` is {whose} too",  # noqa: S104 - a text
         hint="give each a port of its own; by default 4222, 6222, 7222 and 8222",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import cluster, is_on, super_clusters, whole
 from vstream.lint.rules.wording import join_names
 
@@ -18,7 +18,7 @@ _REJECT = ("reject_unknown_cluster", "reject_unknown")
 
 
 @rule("VS407", "gateway-list-incomplete", Severity.WARNING)
-def incomplete_gateways(workspace: Workspace) -> Iterator[Finding]:
+def incomplete_gateways(workspace: Workspace) -> Iterator[Violation]:
     """
     A server's list of gateways lacks a region that belongs to the super-cluster.
 
@@ -41,7 +41,7 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Finding]:
         if not lacking:
             continue
         rejects = gateway is not None and is_on(gateway.conf, *_REJECT)
-        yield Finding(
+        yield Violation(
             at=gateway.key_span if gateway else own.span,
             message=f"cluster `{own.text}` has no gateway to {join_names(lacking[:10])}"
             + (", and refuses clusters that it does not list" if rejects else ""),
@@ -51,7 +51,7 @@ def incomplete_gateways(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS408", "unknown-clusters-rejected", Severity.NOTE)
-def rejects_unknown(workspace: Workspace) -> Iterator[Finding]:
+def rejects_unknown(workspace: Workspace) -> Iterator[Violation]:
     """
     A super-cluster refuses regions that it does not list.
 
@@ -64,7 +64,7 @@ def rejects_unknown(workspace: Workspace) -> Iterator[Finding]:
     for server in whole(workspace):
         gateway = server.gateway
         if gateway is not None and is_on(gateway.conf, *_REJECT):
-            yield Finding(
+            yield Violation(
                 at=gateway.key_span,
                 message="clusters that are not listed are refused: to add a region, restart every server with a longer list",
                 hint="keep it, and plan a rolling restart before you add a region",

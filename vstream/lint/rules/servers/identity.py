@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import are_copies, cluster, has_jetstream, is_clustered, place, whole
 from vstream.syntax.natsconf import ConfScalar
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS403", "cluster-and-gateway-differ", Severity.ERROR)
-def names_differ(workspace: Workspace) -> Iterator[Finding]:
+def names_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     A server's cluster and gateway have different names.
 
@@ -30,7 +30,7 @@ def names_differ(workspace: Workspace) -> Iterator[Finding]:
     for server in whole(workspace):
         one, other = server.cluster_name, server.gateway.name if server.gateway else None
         if one and other and one.text and other.text and one.text != other.text:
-            yield Finding(
+            yield Violation(
                 at=other.span,
                 message=f"the gateway is called `{other.text}`, the cluster `{one.text}`: the server does not start",
                 hint="give both the name of the region's cluster",
@@ -39,7 +39,7 @@ def names_differ(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS404", "unnamed-cluster", Severity.ERROR)
-def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
+def unnamed_cluster(workspace: Workspace) -> Iterator[Violation]:
     """
     A server's cluster has no name, and something needs it.
 
@@ -65,7 +65,7 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
             message = "the cluster has no name: mappings for a `cluster` never match here"
         else:
             continue
-        yield Finding(
+        yield Violation(
             at=server.cluster.span if server.cluster else place(server),
             message=message,
             hint="add `name` to the `cluster` block",
@@ -73,7 +73,7 @@ def unnamed_cluster(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS405", "duplicate-server-name", Severity.ERROR)
-def duplicate_server_name(workspace: Workspace) -> Iterator[Finding]:
+def duplicate_server_name(workspace: Workspace) -> Iterator[Violation]:
     """
     Two servers have the same `server_name`.
 
@@ -87,7 +87,7 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Finding]:
     keyed = ((server.server_name.text if server.server_name else None, server) for server in whole(workspace))
     for first, second in _repeated(keyed):
         name = second.server_name
-        yield Finding(
+        yield Violation(
             at=place(second),
             message=f"`{name.text if name else ''}` is the name of the server of `{first.file}` too",
             hint="give every server of the super-cluster a name of its own",
@@ -96,7 +96,7 @@ def duplicate_server_name(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS406", "shared-store", Severity.ERROR)
-def shared_store(workspace: Workspace) -> Iterator[Finding]:
+def shared_store(workspace: Workspace) -> Iterator[Violation]:
     """
     Two servers on one host store into the same directory.
 
@@ -109,7 +109,7 @@ def shared_store(workspace: Workspace) -> Iterator[Finding]:
     for first, second in _repeated((store[0] if store else None, server) for store, server in stores):
         store = _store(second)
         if store is not None:
-            yield Finding(
+            yield Violation(
                 at=store[1],
                 message=f"the server of `{first.file}` stores here too",
                 hint="give every server a directory of its own",

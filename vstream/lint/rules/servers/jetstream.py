@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import cluster, has_any, has_jetstream, whole
 from vstream.lint.rules.wording import count
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS413", "jetstream-off", Severity.WARNING)
-def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
+def jetstream_off(workspace: Workspace) -> Iterator[Violation]:
     """
     No server of a cluster has JetStream, though others have.
 
@@ -37,7 +37,7 @@ def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
         seen.add(own.text)
         if any(one.block == "leafnodes" for one in server.listeners):
             continue  # a hub: it joins domains, and stores nothing
-        yield Finding(
+        yield Violation(
             at=server.jetstream.span if server.jetstream else own.span,
             message=f"no server of cluster `{own.text}` has JetStream: no stream can be placed there",
             hint="add `jetstream { store_dir: …, max_file: …, max_mem: … }`",
@@ -45,7 +45,7 @@ def jetstream_off(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS414", "unlimited-storage", Severity.WARNING)
-def unlimited_storage(workspace: Workspace) -> Iterator[Finding]:
+def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
     """
     JetStream has no limit for its disk or its memory.
 
@@ -65,7 +65,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Finding]:
             if _is_unlimited(written)
         ]
         if missing:
-            yield Finding(
+            yield Violation(
                 at=jetstream.key_span,
                 message=f"JetStream has no {' and no '.join(f'`{name}`' for name in missing)}: "
                 f"it takes {_taken(missing)} that it finds at its start",
@@ -74,7 +74,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS415", "temporary-store", Severity.ERROR)
-def temporary_store(workspace: Workspace) -> Iterator[Finding]:
+def temporary_store(workspace: Workspace) -> Iterator[Violation]:
     """
     JetStream does not say where to store.
 
@@ -88,7 +88,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Finding]:
         if jetstream is None or not has_jetstream(server) or jetstream.store_dir is not None:
             continue
         if not has_any(server.root, "store_dir", "storedir"):
-            yield Finding(
+            yield Violation(
                 at=jetstream.key_span,
                 message="JetStream has no `store_dir`: it stores among temporary files",
                 hint="add `store_dir`",
@@ -96,7 +96,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS416", "sync-interval-not-stated", Severity.NOTE)
-def sync_interval(workspace: Workspace) -> Iterator[Finding]:
+def sync_interval(workspace: Workspace) -> Iterator[Violation]:
     """
     Nothing says how often JetStream writes to its disks for good.
 
@@ -114,7 +114,7 @@ def sync_interval(workspace: Workspace) -> Iterator[Finding]:
         if server.jetstream and has_jetstream(server) and not has_any(server.jetstream.conf, "sync_interval", "sync")
     ]
     if silent:
-        yield Finding(
+        yield Violation(
             at=silent[0],
             message=f"{count(len(silent), 'server')} with the default of 2 minutes: "
             "a power failure of a whole region loses what it acknowledged since",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import cluster, peers, place, super_clusters, whole
 from vstream.lint.rules.streams.placement import servers_by_cluster
 from vstream.lint.rules.wording import join_names
@@ -22,7 +22,7 @@ _COUNTABLE = 40
 
 
 @rule("VS409", "region-holds-majority", Severity.WARNING)
-def region_holds_majority(workspace: Workspace) -> Iterator[Finding]:
+def region_holds_majority(workspace: Workspace) -> Iterator[Violation]:
     """
     One region has more than half of the servers with JetStream.
 
@@ -36,7 +36,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Finding]:
         total = sum(voters.values())
         for name, number in voters.items():
             if len(voters) > _TWO and number * 2 > total:
-                yield Finding(
+                yield Violation(
                     at=_first(workspace, names, name),
                     message=f"cluster `{name}` has {number} of {total} servers with JetStream: without it the API stops",
                     hint="give every region the same number of servers",
@@ -44,7 +44,7 @@ def region_holds_majority(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS410", "two-regions", Severity.WARNING)
-def two_regions(workspace: Workspace) -> Iterator[Finding]:
+def two_regions(workspace: Workspace) -> Iterator[Violation]:
     """
     A super-cluster has two regions with JetStream.
 
@@ -60,7 +60,7 @@ def two_regions(workspace: Workspace) -> Iterator[Finding]:
             continue
         (one, first), (other, second) = voters.items()
         lost = f"either of `{one}` and `{other}`" if first == second else f"`{one if first > second else other}`"
-        yield Finding(
+        yield Violation(
             at=_first(workspace, names, one),
             message=f"two regions: the loss of {lost} stops the JetStream API everywhere",
             hint="add a third region; one server with JetStream is enough for the vote",
@@ -68,7 +68,7 @@ def two_regions(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS411", "halves-without-majority", Severity.NOTE)
-def halves(workspace: Workspace) -> Iterator[Finding]:
+def halves(workspace: Workspace) -> Iterator[Violation]:
     """
     The regions of a super-cluster can break into two halves of one size.
 
@@ -81,7 +81,7 @@ def halves(workspace: Workspace) -> Iterator[Finding]:
         total = sum(voters.values())
         half = _half(voters)
         if len(voters) > _TWO and half:
-            yield Finding(
+            yield Violation(
                 at=_first(workspace, names, next(iter(voters))),
                 message=f"{join_names(half[:10])} have {total // 2} of {total} servers with JetStream: "
                 "cut off from the rest, both halves are without the API",

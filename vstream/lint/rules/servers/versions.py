@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.servers.values import whole
 from vstream.lint.rules.streams.values import stated_version
 from vstream.lint.rules.wording import format_version
@@ -77,7 +77,7 @@ _BLOCKS = {
 
 
 @rule("VS420", "option-needs-newer-server", Severity.ERROR)
-def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
+def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     """
     An option is newer than the oldest server that has to read the file.
 
@@ -99,7 +99,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
             if since is None or oldest >= since or one.key_span in seen or one.key_span in variables:
                 continue
             seen.add(one.key_span)
-            yield Finding(
+            yield Violation(
                 at=one.key_span,
                 message=f"`{one.key}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
                 hint=f"remove it until all servers are {format_version(since)}: an older one does not start with it",

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import (
     SECOND,
     StreamSet,
@@ -32,7 +32,7 @@ _OLD_DEFAULT = 120 * SECOND
 
 
 @rule("VS215", "duplicate-window-not-stated", Severity.WARNING)
-def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
+def window_not_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream does not state its `duplicate_window`.
 
@@ -45,7 +45,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         is_stated = stream.config.fields.get("duplicate_window") is not None
         if stream.role.may_source and not is_stated and sources(stream):
-            yield Finding(
+            yield Violation(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` states no `duplicate_window`: it is 2 minutes before nats-server 2.14, 0 since",
                 hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
@@ -53,7 +53,7 @@ def window_not_stated(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS216", "refused-duplicate-window", Severity.ERROR)
-def refused_window(workspace: Workspace) -> Iterator[Finding]:
+def refused_window(workspace: Workspace) -> Iterator[Violation]:
     """
     A duplicate window that servers refuse.
 
@@ -72,7 +72,7 @@ def refused_window(workspace: Workspace) -> Iterator[Finding]:
             message = f"the duplicate window of {format_duration(window)} is shorter than 100ms"
         else:
             continue
-        yield Finding(
+        yield Violation(
             at=stream.at("duplicate_window"),
             message=f"{message}: servers refuse it",
             hint="choose a window between 100 ms and `max_age`, in nanoseconds",
@@ -80,7 +80,7 @@ def refused_window(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS217", "window-drops-other-regions", Severity.WARNING)
-def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
+def window_drops_messages(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream remembers the message ids of several regions.
 
@@ -101,7 +101,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
         is_default = window == 0 and means_two_minutes
         if len(sources(stream)) > 1 and (window > _SMALLEST or is_default):
             shown = "0, which is 2m before nats-server 2.14," if is_default else format_duration(window)
-            yield Finding(
+            yield Violation(
                 at=stream.at("duplicate_window"),
                 message=f"a window of {shown} drops messages that share a `Nats-Msg-Id` with another region's",
                 hint="write `0` if all servers are 2.14 or newer, else `100000000` (100 ms)",
@@ -109,7 +109,7 @@ def window_drops_messages(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS218", "duplicate-windows-differ", Severity.WARNING)
-def windows_differ(workspace: Workspace) -> Iterator[Finding]:
+def windows_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     The read streams of one virtual stream have different duplicate windows.
 
@@ -125,7 +125,7 @@ def windows_differ(workspace: Workspace) -> Iterator[Finding]:
         for stream in stated:
             window = number(stream, "duplicate_window")
             if window != usual and example is not None:
-                yield Finding(
+                yield Violation(
                     at=stream.at("duplicate_window"),
                     message=f"a window of {_shown(window)}, `{example.config.name}` has {_shown(usual)}",
                     hint="give all read streams of a virtual stream the same window",
@@ -134,7 +134,7 @@ def windows_differ(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS219", "flags-differ", Severity.WARNING)
-def flags_differ(workspace: Workspace) -> Iterator[Finding]:
+def flags_differ(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream and a write stream that it sources treat headers differently.
 
@@ -157,7 +157,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Finding]:
                 implied = has and bool(limit(stream, "subject_delete_marker_ttl")) and field != "allow_msg_counter"
                 if has != wants and not implied and field not in seen:
                     seen.add(field)
-                    yield Finding(
+                    yield Violation(
                         at=place(stream, field),
                         message=f"`{field}` is {'on' if has else 'off'}, but {'on' if wants else 'off'} "
                         f"in `{write.config.name}`, which it sources",
@@ -167,7 +167,7 @@ def flags_differ(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS220", "smaller-messages-on-read", Severity.ERROR)
-def smaller_messages(workspace: Workspace) -> Iterator[Finding]:
+def smaller_messages(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream takes smaller messages than a stream that it sources or mirrors.
 
@@ -185,7 +185,7 @@ def smaller_messages(workspace: Workspace) -> Iterator[Finding]:
             theirs = limit(other, "max_msg_size")
             if theirs is None or own < theirs:
                 sent = "any size" if theirs is None else f"{theirs:,} bytes"
-                yield Finding(
+                yield Violation(
                     at=stream.at("max_msg_size"),
                     message=f"messages of up to {own:,} bytes, but `{other.config.name}`, which it sources, takes {sent}",
                     hint="raise or remove the limit of the stream that sources",

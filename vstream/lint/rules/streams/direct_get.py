@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import flag, place, word
 from vstream.lint.workspace import StreamRole
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS231", "direct-get-off", Severity.WARNING)
-def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
+def direct_get_off(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream does not allow Direct Get.
 
@@ -28,7 +28,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
     """
     for stream in workspace.streams:
         if stream.role in {StreamRole.READ, StreamRole.ORIGIN} and not flag(stream, "allow_direct"):
-            yield Finding(
+            yield Violation(
                 at=place(stream, "allow_direct"),
                 message=f"`{stream.config.name}` does not allow Direct Get, the only read that works in a cut-off region",
                 hint='write `"allow_direct": true`',
@@ -36,7 +36,7 @@ def direct_get_off(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS232", "full-read-stream-refuses", Severity.ERROR)
-def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
+def read_stream_refuses(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream refuses messages once it is full.
 
@@ -47,7 +47,7 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
     """
     for stream in workspace.streams:
         if stream.role.may_source and word(stream, "discard") == "new":
-            yield Finding(
+            yield Violation(
                 at=stream.at("discard"),
                 message=f"`{stream.config.name}` refuses what it sources once it is full",
                 hint='write `"discard": "old"`; on a write stream `new` pushes back on publishers',
@@ -55,7 +55,7 @@ def read_stream_refuses(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS233", "async-write-stream", Severity.ERROR)
-def asynchronous(workspace: Workspace) -> Iterator[Finding]:
+def asynchronous(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream acknowledges messages before they are written.
 
@@ -69,7 +69,7 @@ def asynchronous(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         if stream.role is StreamRole.WRITE and word(stream, "persist_mode") == "async":
             span = stream.at("persist_mode")
-            yield Finding(
+            yield Violation(
                 at=span,
                 message=f"`{stream.config.name}` acknowledges messages before they are written",
                 hint='write `"persist_mode": "default"`',

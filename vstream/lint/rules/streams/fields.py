@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import mirror, sources, stated_version
 from vstream.lint.rules.wording import format_version
 from vstream.syntax.quoting import quote_value
@@ -84,7 +84,7 @@ _INNER: Mapping[str, frozenset[str]] = {
 
 
 @rule("VS202", "invalid-stream-name", Severity.ERROR)
-def invalid_name(workspace: Workspace) -> Iterator[Finding]:
+def invalid_name(workspace: Workspace) -> Iterator[Violation]:
     r"""
     A stream has a name that servers refuse.
 
@@ -104,7 +104,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Finding]:
             message = f"the name has {len(name.encode())} bytes, {_LONGEST_NAME} are allowed"
         else:
             continue
-        yield Finding(
+        yield Violation(
             at=stream.at("name"),
             message=f"{message}: servers refuse it",
             hint="use letters, digits, `-` and `_`",
@@ -112,7 +112,7 @@ def invalid_name(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS203", "unknown-stream-field", Severity.ERROR)
-def unknown_field(workspace: Workspace) -> Iterator[Finding]:
+def unknown_field(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream configuration has a field that no server knows.
 
@@ -127,7 +127,7 @@ def unknown_field(workspace: Workspace) -> Iterator[Finding]:
             # Go takes the name of a field in any mixture of cases.
             if key.lower() not in known:
                 close = get_close_matches(key.lower(), known, n=1)
-                yield Finding(
+                yield Violation(
                     at=stream.key_at(*path),
                     message=f"`{key}` is no field of {_what(path)}",
                     hint=f"did you mean `{close[0]}`?"
@@ -137,7 +137,7 @@ def unknown_field(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
-def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
+def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     """
     A field is newer than the oldest server that has to understand it.
 
@@ -155,7 +155,7 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Finding]:
         for path, value, since in _versioned(stream):
             # Without effect, an old server loses nothing by dropping it.
             if oldest < since and value not in (None, False, "", 0, [], {}, "none", "default"):
-                yield Finding(
+                yield Violation(
                     at=stream.key_at(*path),
                     message=f"`{path[-1]}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
                     hint=f"upgrade all servers to {format_version(since)} first, or do without",

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import StreamSet, mirror, sources, strings
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
@@ -28,7 +28,7 @@ _SHOWN = 5
 
 
 @rule("VS211", "unknown-source", Severity.WARNING)
-def unknown_source(workspace: Workspace) -> Iterator[Finding]:
+def unknown_source(workspace: Workspace) -> Iterator[Violation]:
     """
     A source names a stream that does not exist.
 
@@ -57,7 +57,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Finding]:
         for one in missing:
             close = get_close_matches(one.name, candidates, n=1)
             if close or stream.config.name in rendered:
-                yield Finding(
+                yield Violation(
                     at=stream.at(*one.path, "name"),
                     message=f"no stream is called `{one.name}`",
                     hint=f"did you mean `{close[0]}`?" if close else "name a write stream of the topology",
@@ -65,7 +65,7 @@ def unknown_source(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS212", "sourcing-loop", Severity.ERROR)
-def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
+def sourcing_loop(workspace: Workspace) -> Iterator[Violation]:
     """
     Streams source or mirror one another in a circle.
 
@@ -79,7 +79,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
     circles = (circle for start in workspace.streams for circle in _circles(start, known, done))
     for names, length, stream, source in islice(circles, _MOST_CIRCLES):
         shown = [f"`{name}`" for name in names] + ["…"] * (length > len(names)) + [f"`{names[0]}`"]
-        yield Finding(
+        yield Violation(
             at=stream.at(*source.path, "name"),
             message=f"{' → '.join(shown)} is a circle: servers refuse the last of them",
             hint="let one stream take the messages, and the others source it",
@@ -87,7 +87,7 @@ def sourcing_loop(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS213", "missing-source", Severity.ERROR)
-def missing_source(workspace: Workspace) -> Iterator[Finding]:
+def missing_source(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream lacks a source that its siblings in other regions have.
 
@@ -106,7 +106,7 @@ def missing_source(workspace: Workspace) -> Iterator[Finding]:
                 continue
             sibling, source = first[lacking[0]]
             more = f" and {len(lacking) - _SHOWN:,} more" if len(lacking) > _SHOWN else ""
-            yield Finding(
+            yield Violation(
                 at=stream.key_at("sources"),
                 message=f"`{stream.config.name}` does not source {join_names(lacking[:_SHOWN])}{more}, "
                 f"`{sibling.config.name}` does",
@@ -116,7 +116,7 @@ def missing_source(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS214", "uncovered-region", Severity.ERROR)
-def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
+def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
     """
     A region of a virtual stream has no stream of its own among the files.
 
@@ -137,7 +137,7 @@ def uncovered_region(workspace: Workspace) -> Iterator[Finding]:
             places = [part.place for part in virtual.physical if part.role.value == role.value]
             lacking = [region for region in places if region not in {stream.region for stream in group}]
             if group and lacking:
-                yield Finding(
+                yield Violation(
                     at=group[0].at("name"),
                     message=f"`{virtual.name}` has no {role.value} stream in {join_names(lacking)}",
                     hint="add "

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import place, replicas, table
 from vstream.lint.rules.wording import closest, count
 from vstream.lint.workspace import StreamRole
@@ -22,7 +22,7 @@ _SURVIVES_ONE = 3
 
 
 @rule("VS221", "placement-missing", Severity.WARNING)
-def placement_missing(workspace: Workspace) -> Iterator[Finding]:
+def placement_missing(workspace: Workspace) -> Iterator[Violation]:
     """
     A physical stream of a virtual stream does not say in which cluster it lives.
 
@@ -34,7 +34,7 @@ def placement_missing(workspace: Workspace) -> Iterator[Finding]:
     """
     for stream in workspace.streams:
         if stream.virtual is not None and stream.region is not None and not _cluster(stream):
-            yield Finding(
+            yield Violation(
                 at=place(stream, "placement"),
                 message=f"`{stream.config.name}` does not say in which cluster it lives",
                 hint=f'add `"placement": {{"cluster": "{_home(workspace, stream)}"}}`',
@@ -42,7 +42,7 @@ def placement_missing(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS222", "placed-elsewhere", Severity.ERROR)
-def placed_elsewhere(workspace: Workspace) -> Iterator[Finding]:
+def placed_elsewhere(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream is placed in a cluster that does not exist, or in that of another region.
 
@@ -60,13 +60,13 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Finding]:
             continue
         home = _home(workspace, stream)
         if cluster not in known:
-            yield Finding(
+            yield Violation(
                 at=stream.at("placement", "cluster"),
                 message=f"no cluster is called `{cluster}`",
                 hint=closest(cluster, known[:100], "clusters"),
             )
         elif home in known and home != cluster:
-            yield Finding(
+            yield Violation(
                 at=stream.at("placement", "cluster"),
                 message=f"`{stream.config.name}` is the stream of region `{stream.region}`, but lives in cluster `{cluster}`",
                 hint=f"place it in `{home}`",
@@ -74,7 +74,7 @@ def placed_elsewhere(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS223", "more-replicas-than-servers", Severity.ERROR)
-def too_many_replicas(workspace: Workspace) -> Iterator[Finding]:
+def too_many_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream wants more replicas than its cluster has servers, or than there may be.
 
@@ -92,11 +92,11 @@ def too_many_replicas(workspace: Workspace) -> Iterator[Finding]:
             message = f"{count(wanted, 'replica')}, but cluster `{cluster}` has {count(servers[cluster], 'server')}"
         else:
             continue
-        yield Finding(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
+        yield Violation(at=stream.at("num_replicas"), message=message, hint="lower `num_replicas`, or add servers")
 
 
 @rule("VS224", "even-number-of-replicas", Severity.WARNING)
-def even_replicas(workspace: Workspace) -> Iterator[Finding]:
+def even_replicas(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream has an even number of replicas.
 
@@ -109,11 +109,11 @@ def even_replicas(workspace: Workspace) -> Iterator[Finding]:
         wanted = replicas(stream)
         if 1 < wanted <= _MOST_REPLICAS and wanted % 2 == 0:
             survives = "the loss of either stops the stream" if wanted < _SURVIVES_ONE else "no safer than 3"
-            yield Finding(at=stream.at("num_replicas"), message=f"{wanted} replicas: {survives}", hint="use 3 or 5")
+            yield Violation(at=stream.at("num_replicas"), message=f"{wanted} replicas: {survives}", hint="use 3 or 5")
 
 
 @rule("VS225", "single-replica-write-stream", Severity.WARNING)
-def single_replica(workspace: Workspace) -> Iterator[Finding]:
+def single_replica(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream has one replica.
 
@@ -137,7 +137,7 @@ def single_replica(workspace: Workspace) -> Iterator[Finding]:
         is_unknown = workspace.topology is None and stream.config.owner is not None
         is_wanted = is_unknown or (stream.virtual, stream.region) in wanted
         if servers.get(_cluster(stream), _SURVIVES_ONE) >= _SURVIVES_ONE and not is_wanted:
-            yield Finding(
+            yield Violation(
                 at=place(stream, "num_replicas"),
                 message=f"`{stream.config.name}` holds the only copy of what its region publishes, on one server",
                 hint='write `"num_replicas": 3`',

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import ANYTHING, StreamSet, place, sources, strings, table
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
@@ -23,7 +23,7 @@ _FUNCTION = re.compile(r"\{\{[^{}]*\}\}|\$[0-9]+")
 
 
 @rule("VS210", "republish-cycle", Severity.ERROR)
-def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
+def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
     """
     What a stream republishes comes back to it, or to those who have it already.
 
@@ -43,7 +43,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
         at = place(stream, "republish", "dest")
         own = _overlapping(strings(stream, "subjects"), target)
         if own:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{target}` overlaps the stream's own subject `{own}`: servers refuse the cycle",
                 hint="republish to subjects outside of the stream",
@@ -53,14 +53,14 @@ def republish_cycle(workspace: Workspace) -> Iterator[Finding]:
         around = next(((other, subject) for other, subject in back if subject), None)
         virtual = _overlapping(_virtual_subjects(workspace.topology, stream), target)
         if around:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{target}` is stored by `{around[0].config.name}`, which this stream sources: "
                 "messages go round for ever",
                 hint=f"republish to subjects outside of `{around[1]}`",
             )
         elif virtual and stream.role is StreamRole.READ:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"each region republishes to `{virtual}`: subscribers get one copy from each",
                 hint="let the write streams republish: then there is one copy",

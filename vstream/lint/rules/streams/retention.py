@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Related, Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import (
     SECOND,
     StreamSet,
@@ -32,7 +32,7 @@ _POSITIONS_KEPT_SINCE: ServerVersion = (2, 15)
 
 
 @rule("VS226", "shorter-than-back-off", Severity.ERROR)
-def shorter_than_back_off(workspace: Workspace) -> Iterator[Finding]:
+def shorter_than_back_off(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream forgets messages before the other regions try again to get them.
 
@@ -45,7 +45,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         max_age = limit(stream, "max_age")
         if stream.role is StreamRole.WRITE and max_age is not None and max_age < _BACK_OFF:
-            yield Finding(
+            yield Violation(
                 at=stream.at("max_age"),
                 message=f"messages expire after {format_duration(max_age)}, sources may need 2m30s to come back",
                 hint="keep them as long as the longest outage that must lose nothing, and 150 s at least",
@@ -53,7 +53,7 @@ def shorter_than_back_off(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS227", "shorter-than-topology", Severity.ERROR)
-def shorter_than_stated(workspace: Workspace) -> Iterator[Finding]:
+def shorter_than_stated(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream forgets messages sooner than the topology says.
 
@@ -68,7 +68,7 @@ def shorter_than_stated(workspace: Workspace) -> Iterator[Finding]:
         if stream.role is not StreamRole.WRITE or promised is None or max_age is None:
             continue
         if promised == 0 or max_age < promised:
-            yield Finding(
+            yield Violation(
                 at=stream.at("max_age"),
                 message=f"messages expire after {format_duration(max_age)}, the topology says {format_duration(promised)}",
                 hint="render the stream again, or say in the topology what is wanted",
@@ -76,7 +76,7 @@ def shorter_than_stated(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS228", "evicts-sooner", Severity.NOTE)
-def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
+def evicts_sooner(workspace: Workspace) -> Iterator[Violation]:
     """
     A write stream has a limit besides `max_age` that removes messages.
 
@@ -98,7 +98,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
             sooner = (
                 f"`max_age` if more is published within {format_duration(max_age)}" if max_age else "an outage ends"
             )
-            yield Finding(
+            yield Violation(
                 at=stream.at(field),
                 message=f"`{field}` of {shown} removes messages before {sooner}",
                 hint='compare it with what is published; `"discard": "new"` refuses publishers instead',
@@ -111,7 +111,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
         for _, write in known.sourced(stream):
             fewer = limit(write, "max_msgs_per_subject")
             if fewer is not None and (keeps is None or fewer < keeps) and write.role is StreamRole.WRITE:
-                yield Finding(
+                yield Violation(
                     at=place(stream, "max_msgs_per_subject"),
                     message=f"keeps {keeps or 'all'} messages of a subject, its source `{write.config.name}` {fewer}: "
                     "what is replaced during an outage never arrives",
@@ -122,7 +122,7 @@ def evicts_sooner(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS229", "read-stream-forgets-sources", Severity.WARNING)
-def forgets_position(workspace: Workspace) -> Iterator[Finding]:
+def forgets_position(workspace: Workspace) -> Iterator[Violation]:
     """
     A read stream can evict the last message of a source, and with it the source's position.
 
@@ -157,14 +157,14 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
         # Of a bucket, each key has one writer (VS142, VS143). What a counter takes again adds nothing.
         is_safe = stream.virtual in single or bool(stream.config.fields.get("allow_msg_counter"))
         if per_subject is not None and len(sources(stream)) > 1 and not is_safe:
-            yield Finding(
+            yield Violation(
                 at=stream.at("max_msgs_per_subject"),
                 message="the last message of a source can be overwritten by another region's: "
                 "before nats-server 2.15, old values come back after a restart",
                 hint="upgrade to 2.15, or let each region publish regularly on a subject of its own",
             )
         elif longer is not None:
-            yield Finding(
+            yield Violation(
                 at=stream.at("max_age"),
                 message=f"messages expire here before `{longer.config.name}` forgets them: "
                 "before nats-server 2.15, they come back after a restart",
@@ -174,7 +174,7 @@ def forgets_position(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS230", "retention-not-limits", Severity.ERROR)
-def retention_not_limits(workspace: Workspace) -> Iterator[Finding]:
+def retention_not_limits(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream of a virtual stream has another retention than `limits`.
 
@@ -188,7 +188,7 @@ def retention_not_limits(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         retention = word(stream, "retention")
         if part_of_virtual(stream) and retention not in {"", "limits"}:
-            yield Finding(
+            yield Violation(
                 at=stream.at("retention"),
                 message=f"`{stream.config.name}` has retention `{retention}`: messages go before every region has them",
                 hint='write `"retention": "limits"`',

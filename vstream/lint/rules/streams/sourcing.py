@@ -8,7 +8,7 @@ from itertools import combinations, count
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Edit, Severity, Span
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import ANYTHING, flag, limit, mirror, sources, table
 from vstream.subjects import algebra
 
@@ -23,7 +23,7 @@ _WILDCARD = re.compile(r"\{\{\s*[wW]ild[cC]ard\s*\(\s*([0-9]{1,3})\s*\)\s*\}\}|\
 
 
 @rule("VS205", "filter-with-stream-transform", Severity.ERROR)
-def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
+def filter_with_transform(workspace: Workspace) -> Iterator[Violation]:
     """
     A source has a `filter_subject`, and the stream renames what it filters.
 
@@ -52,7 +52,7 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
             if algebra.is_subset(_FUNCTION.sub("*", destination), filtered):
                 continue  # What is stored still matches the filter.
             way_out = json.dumps([{"src": filtered, "dest": _renamed(filtered, source, destination) or destination}])
-            yield Finding(
+            yield Violation(
                 at=stream.at(*one.path, "filter_subject"),
                 message=f"`{one.name}` is filtered by `{filtered}`, but stored as `{destination}`: "
                 "after a restart all of it is stored again",
@@ -63,7 +63,7 @@ def filter_with_transform(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS206", "filter-and-transforms", Severity.ERROR)
-def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
+def filter_and_transforms(workspace: Workspace) -> Iterator[Violation]:
     """
     A source has both a `filter_subject` and `subject_transforms`.
 
@@ -76,7 +76,7 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
         own = mirror(stream)
         for one in [*sources(stream), *([own] if own else [])]:
             if one.filter_subject and one.transforms:
-                yield Finding(
+                yield Violation(
                     at=stream.key_at(*one.path, "filter_subject"),
                     message=f"`{one.name}` has a `filter_subject` and `subject_transforms`: servers refuse both",
                     hint="remove `filter_subject`: the `src` of a transform filters",
@@ -84,7 +84,7 @@ def filter_and_transforms(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS207", "sourced-twice", Severity.ERROR)
-def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
+def duplicate_source(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream sources the same messages twice.
 
@@ -105,7 +105,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
                     continue
                 is_equal = (first.patterns, first.transforms) == (second.patterns, second.transforms)
                 refused = "servers refuse it" if is_equal else f"a message on `{both}` is stored twice"
-                yield Finding(
+                yield Violation(
                     at=stream.at(*second.path, "name"),
                     message=f"`{second.name}` is sourced twice: {refused}",
                     hint="remove one of the sources, or give them filters that do not overlap",
@@ -114,7 +114,7 @@ def duplicate_source(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS208", "mirror-conflict", Severity.ERROR)
-def mirror_conflict(workspace: Workspace) -> Iterator[Finding]:
+def mirror_conflict(workspace: Workspace) -> Iterator[Violation]:
     """
     A mirror asks for something that a mirror cannot do.
 
@@ -134,7 +134,7 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Finding]:
             *(field for field in switches if flag(stream, field)),
         ]
         for field in refused:
-            yield Finding(
+            yield Violation(
                 at=stream.key_at(field),
                 message=f"a mirror cannot have `{field}`: servers refuse it",
                 hint=f"remove `{field}`, or take a source instead of a mirror",
@@ -142,7 +142,7 @@ def mirror_conflict(workspace: Workspace) -> Iterator[Finding]:
 
 
 @rule("VS209", "schedules-on-read-stream", Severity.ERROR)
-def schedules_with_sources(workspace: Workspace) -> Iterator[Finding]:
+def schedules_with_sources(workspace: Workspace) -> Iterator[Violation]:
     """
     A stream with sources allows message schedules.
 
@@ -155,7 +155,7 @@ def schedules_with_sources(workspace: Workspace) -> Iterator[Finding]:
     for stream in workspace.streams:
         if flag(stream, "allow_msg_schedules") and sources(stream):
             span = stream.at("allow_msg_schedules")
-            yield Finding(
+            yield Violation(
                 at=span,
                 message="a stream with sources cannot have message schedules: servers refuse it",
                 hint="set `allow_msg_schedules` on the write stream only",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.topology.buckets import key_value_stream, objects_stream
 from vstream.topology.model import Consistency, Routing
 
@@ -42,7 +42,7 @@ def _alternative(subject: TopologySubject) -> str:
 
 
 @rule("VS142", "bucket-diverges", Severity.ERROR)
-def bucket_diverges(subject: TopologySubject) -> Iterator[Finding]:
+def bucket_diverges(subject: TopologySubject) -> Iterator[Violation]:
     """
     A bucket takes writes in several regions, and nothing says that they never write the same key.
 
@@ -54,7 +54,7 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Finding]:
     """
     for at, what, bucket, model in _buckets(subject):
         if model is Consistency.VIRTUAL and bucket.writers is None and _has_several_regions(subject, bucket):
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {what} diverges for good where two regions write one key, "
                 "`create` succeeds in each, and `update` compares revisions of two different streams",
@@ -64,7 +64,7 @@ def bucket_diverges(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS143", "bucket-compares-nothing", Severity.ERROR)
-def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Finding]:
+def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Violation]:
     """
     An ordered bucket takes writes in several regions, and nothing says that they never write the same key.
 
@@ -76,7 +76,7 @@ def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Finding]:
     """
     for at, what, bucket, model in _buckets(subject):
         if model is Consistency.ORDERED and bucket.writers is None and _has_several_regions(subject, bucket):
-            yield Finding(
+            yield Violation(
                 at=(*at, "consistency"),
                 message=f"the {what} compares nothing across regions: `create` succeeds in each, "
                 "`update` compares revisions of two different streams, and the last of two writers wins",
@@ -85,7 +85,7 @@ def bucket_compares_nothing(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS144", "bucket-out-of-reach", Severity.ERROR)
-def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
+def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
     """
     Clients cannot read what a bucket holds, or not in every way, because its stream is reached by mapping.
 
@@ -104,7 +104,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
         lacking = (
             "`get`, `list`, `watch` and `delete`" if is_objects else "`keys`, `watch`, `history` and `purge_deletes`"
         )
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"of the {what}, {lacking} do not work with `routing: mapped`: clients cannot create the consumer (10056)",
             hint="use `routing: accounts`, or make it `stretch` or `homed`"
@@ -115,7 +115,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS145", "writers-without-meaning", Severity.WARNING)
-def writers_without_meaning(subject: TopologySubject) -> Iterator[Finding]:
+def writers_without_meaning(subject: TopologySubject) -> Iterator[Violation]:
     """
     A bucket with one origin says who writes its keys.
 
@@ -125,7 +125,7 @@ def writers_without_meaning(subject: TopologySubject) -> Iterator[Finding]:
     """
     for at, what, bucket, model in _buckets(subject):
         if model.has_origin and bucket.writers is not None:
-            yield Finding(
+            yield Violation(
                 at=(*at, "writers"),
                 message=f"the {what} is {model.value}: any region may write any key",
                 hint="remove `writers`",
@@ -133,7 +133,7 @@ def writers_without_meaning(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS148", "bucket-twice", Severity.ERROR)
-def bucket_twice(subject: TopologySubject) -> Iterator[Finding]:
+def bucket_twice(subject: TopologySubject) -> Iterator[Violation]:
     """
     A bucket and a stream need the same name.
 
@@ -144,7 +144,7 @@ def bucket_twice(subject: TopologySubject) -> Iterator[Finding]:
     for at, what, _, _ in _buckets(subject):
         stream = _STREAMS[str(at[0])](str(at[1]))
         if stream in subject.written:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {what} is the stream `{stream}`, which `streams` has too",
                 hint="remove it from `streams`, or name one of them otherwise",

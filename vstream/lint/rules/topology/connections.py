@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.syntax.quoting import quote_value
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS115", "bad-connection", Severity.ERROR)
-def bad_connection(subject: TopologySubject) -> Iterator[Finding]:
+def bad_connection(subject: TopologySubject) -> Iterator[Violation]:
     """
     A region's connection is missing something, or says two things.
 
@@ -27,17 +27,17 @@ def bad_connection(subject: TopologySubject) -> Iterator[Finding]:
     """
     for name, connect in subject.document.connect.items():
         for message, hint in _contradictions(name, connect):
-            yield Finding(at=("connect", name), message=message, hint=hint, on_key=True)
+            yield Violation(at=("connect", name), message=message, hint=hint, on_key=True)
         for index, url in enumerate(connect.urls):
             problem = _address_problem(url, ("nats", "tls", "ws", "wss"), "nats://host:4222")
             if problem:
                 message, hint = problem
-                yield Finding(at=("connect", name, "urls", index), message=message, hint=hint)
+                yield Violation(at=("connect", name, "urls", index), message=message, hint=hint)
         for index, url in enumerate(connect.monitor):
             problem = _address_problem(url, ("http", "https"), "http://host:8222")
             if problem:
                 message, hint = problem
-                yield Finding(at=("connect", name, "monitor", index), message=message, hint=hint)
+                yield Violation(at=("connect", name, "monitor", index), message=message, hint=hint)
 
 
 def _contradictions(name: str, connect: ConnectDocument) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.subjects import algebra
 from vstream.syntax.quoting import quote_value
 from vstream.topology import reserved_fields
@@ -42,7 +42,7 @@ def _all(subject: TopologySubject) -> Iterator[tuple[Path, str, StreamDocument, 
 
 
 @rule("VS138", "consumer-cannot", Severity.ERROR)
-def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
+def consumer_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A consumer is asked for something that servers refuse, or that cannot mean the same in every region.
 
@@ -54,13 +54,13 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
         yield from _passed_on(subject, path, consumer)
         waits, times = len(consumer.backoff), consumer.max_deliver
         if waits and times != -1 and waits > times:
-            yield Finding(
+            yield Violation(
                 at=(*path, "max_deliver"),
                 message=f"it delivers {times} times at most, and `backoff` has {waits} waits",
                 hint=f"raise `max_deliver` to {waits} or more, or shorten `backoff`",
             )
         if consumer.backoff and consumer.ack_wait is not None:
-            yield Finding(
+            yield Violation(
                 at=(*path, "ack_wait"),
                 message="`backoff` says how long deliveries wait, so `ack_wait` has no effect",
                 hint="remove one of the two",
@@ -68,20 +68,20 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
             )
         for word in ("ack_wait", "backoff", "max_ack_pending") if consumer.ack_policy == "none" else ():
             if getattr(consumer, word):
-                yield Finding(
+                yield Violation(
                     at=(*path, word),
                     message=f"nothing is acknowledged (`ack_policy: none`), so `{word}` has no effect",
                     hint="remove it, or write `ack_policy: explicit`",
                     on_key=True,
                 )
         if consumer.deliver_policy == "last_per_subject" and not consumer.filter_subjects:
-            yield Finding(
+            yield Violation(
                 at=(*path, "deliver_policy"),
                 message="servers take `last_per_subject` only with subjects to filter by",
                 hint="write `filter_subjects`, such as all subjects of the stream",
             )
         if len((consumer.description or "").encode()) > _MAX_DESCRIPTION:
-            yield Finding(
+            yield Violation(
                 at=(*path, "description"),
                 message=f"a description of more than {_MAX_DESCRIPTION:,} bytes, servers take no more",
                 hint="shorten it",
@@ -89,19 +89,19 @@ def consumer_cannot(subject: TopologySubject) -> Iterator[Finding]:
     yield from _too_many_replicas(subject)
 
 
-def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Finding]:
+def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument) -> Iterator[Violation]:
     for key in consumer.config:
         name, at = key.lower(), (*path, "config", key)
         since = _SINCE.get(name)
         if name in reserved_fields.CONSUMER_FIELDS:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{key}` cannot be set: {reserved_fields.CONSUMER_FIELDS[name]}",
                 hint="remove it",
                 on_key=True,
             )
         elif name in _WORDS:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{key}` has a word of its own in the topology language",
                 hint=f"write `{_WORDS[name]}` beside `config`",
@@ -109,7 +109,7 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
             )
         elif since and subject.topology.server_version < since:
             needed = ".".join(map(str, since))
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{key}` needs nats-server {needed}",
                 hint=f'raise `server_version` to "{needed}" if all servers are that new',
@@ -117,7 +117,7 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
             )
     for key in consumer.metadata:
         if key.startswith(("vstream.", "_nats.")):
-            yield Finding(
+            yield Violation(
                 at=(*path, "metadata", key),
                 message=f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}",
                 hint="choose another prefix",
@@ -125,7 +125,7 @@ def _passed_on(subject: TopologySubject, path: Path, consumer: ConsumerDocument)
             )
 
 
-def _too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
+def _too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
     for stream in subject.topology.streams:
         for consumer in stream.consumers:
             wanted = consumer.fields["num_replicas"]
@@ -133,7 +133,7 @@ def _too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
                 settings = stream.read.get(region) or next(iter(stream.origin.values()), None)
                 has = settings.fields["num_replicas"] if settings else None
                 if isinstance(wanted, int) and isinstance(has, int) and wanted > has:
-                    yield Finding(
+                    yield Violation(
                         at=("streams", stream.name, "consumers", consumer.name, "replicas"),
                         message=f"{wanted} replicas, and its stream has {has} in region `{region}`",
                         hint="leave `replicas` out: then it has as many as its stream",
@@ -142,7 +142,7 @@ def _too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS139", "consumer-takes-nothing", Severity.ERROR)
-def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Finding]:
+def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Violation]:
     """
     A consumer's filter matches nothing of its stream, is no subject, or lies within another filter of it.
 
@@ -157,19 +157,19 @@ def consumer_takes_nothing(subject: TopologySubject) -> Iterator[Finding]:
             before = [other for other in consumer.filter_subjects[:index] if other in valid]
             same = next((other for other in before if one in valid and _is_within(one, other)), None)
             if not algebra.is_valid(one):
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"{quote_value(one)} is no valid subject",
                     hint="tokens are separated by single dots and hold no spaces; `>` comes last",
                 )
             elif not any(algebra.overlaps(one, other) for other in stream.subjects if algebra.is_valid(other)):
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"`{one}` matches nothing of stream `{name}`",
                     hint=f"its subjects are {', '.join(f'`{one}`' for one in stream.subjects)}",
                 )
             elif same is not None:
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"one of `{one}` and `{same}` holds the other: servers refuse that",
                     hint="remove the narrower one",
@@ -181,7 +181,7 @@ def _is_within(one: str, other: str) -> bool:
 
 
 @rule("VS140", "consumer-nowhere", Severity.ERROR)
-def consumer_nowhere(subject: TopologySubject) -> Iterator[Finding]:
+def consumer_nowhere(subject: TopologySubject) -> Iterator[Violation]:
     """
     A consumer is wanted in a region in which its stream does not exist.
 
@@ -193,7 +193,7 @@ def consumer_nowhere(subject: TopologySubject) -> Iterator[Finding]:
         exists = tuple(document.regions) if stream.regions == "all" else stream.regions
         for index, region in enumerate(() if consumer.regions == "all" else consumer.regions):
             if region in document.regions and region not in exists:
-                yield Finding(
+                yield Violation(
                     at=(*path, "regions", index),
                     message=f"stream `{name}` does not exist in region `{region}`",
                     hint=f"it is in {', '.join(f'`{one}`' for one in exists)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import format_version
 from vstream.topology.model import COUNTERS_SINCE, Role
 
@@ -19,7 +19,7 @@ _FORGETS = ("max_age", "max_msgs", "max_bytes")
 
 
 @rule("VS146", "counter-cannot", Severity.ERROR)
-def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
+def counter_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream of counters is combined with something that counters cannot have.
 
@@ -33,7 +33,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
             continue
         at: Path = ("streams", name)
         if subject.topology.server_version < COUNTERS_SINCE:
-            yield Finding(
+            yield Violation(
                 at=(*at, "counters"),
                 message=f"counters need nats-server {format_version(COUNTERS_SINCE)}, the topology says "
                 f"{format_version(subject.topology.server_version)}",
@@ -45,7 +45,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
             ("takes_over", "what a plain stream holds is no increment"),
         ):
             if getattr(stream, word) is not None:
-                yield Finding(
+                yield Violation(
                     at=(*at, word),
                     message=f"`{word}` does not go with the counters of `{name}`: {why}",
                     hint="remove it",
@@ -59,7 +59,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
             where = subject.place(physical, word)
             if physical.fields.get(field) == bad and where not in seen:
                 seen.add(where)
-                yield Finding(
+                yield Violation(
                     at=where,
                     message=f"servers refuse the counters of `{physical.stream}` with `{word}`",
                     hint="remove it",
@@ -67,7 +67,7 @@ def counter_cannot(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS147", "counter-forgets", Severity.ERROR)
-def counter_forgets(subject: TopologySubject) -> Iterator[Finding]:
+def counter_forgets(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream that adds up counters of several regions forgets them after a while.
 
@@ -87,7 +87,7 @@ def counter_forgets(subject: TopologySubject) -> Iterator[Finding]:
             places = subject.places(physical, word)
             if isinstance(limit, int) and limit > 0 and places and places[-1] not in seen:
                 seen.add(places[-1])
-                yield Finding(
+                yield Violation(
                     at=places[-1],
                     message=f"the {physical.role.value} streams of `{physical.stream}` would forget counters, "
                     "and sums be wrong in every region from then on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import format_version
 from vstream.topology import reserved_fields
 
@@ -45,7 +45,7 @@ _SERVER_METADATA = 1024
 
 
 @rule("VS111", "field-belongs-to-vstream", Severity.ERROR)
-def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
+def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Violation]:
     """
     `config` or `metadata` sets something that vstream itself decides.
 
@@ -59,14 +59,14 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
             # Servers read keys in any mixture of cases.
             name, at = key.lower(), (*path, "config", key)
             if name in reserved_fields.STREAM_FIELDS:
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"`{key}` is vstream's own: {reserved_fields.STREAM_FIELDS[name]}",
                     hint=reserved_fields.advice_for(name),
                     on_key=True,
                 )
             elif name in _WORDS:
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"`{key}` has a word of its own in the topology language",
                     hint=f"write `{_WORDS[name]}` beside `config`",
@@ -74,7 +74,7 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
                 )
         for key in level.metadata or {}:
             if key.startswith(("vstream.", "_nats.")):
-                yield Finding(
+                yield Violation(
                     at=(*path, "metadata", key),
                     message=f"metadata `{key}` is written by {'vstream' if key[0] == 'v' else 'the servers'}",
                     hint="choose another prefix",
@@ -83,7 +83,7 @@ def field_belongs_to_vstream(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS112", "needs-newer-server", Severity.ERROR)
-def needs_newer_server(subject: TopologySubject) -> Iterator[Finding]:
+def needs_newer_server(subject: TopologySubject) -> Iterator[Violation]:
     """
     A setting needs a newer server than the topology promises to run on.
 
@@ -99,7 +99,7 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Finding]:
         for at, key in said:
             since = _SINCE.get(key.lower())
             if since and oldest < since:
-                yield Finding(
+                yield Violation(
                     at=at,
                     message=f"`{key}` needs nats-server {format_version(since)}, the topology says {format_version(oldest)}",
                     hint=f'raise `server_version` to "{format_version(since)}" if all servers are that new',
@@ -108,7 +108,7 @@ def needs_newer_server(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS124", "too-much-text", Severity.ERROR)
-def too_much_text(subject: TopologySubject) -> Iterator[Finding]:
+def too_much_text(subject: TopologySubject) -> Iterator[Violation]:
     """
     A description or metadata longer than servers accept.
 
@@ -125,11 +125,11 @@ def too_much_text(subject: TopologySubject) -> Iterator[Finding]:
             message = f"a description of {length:,} bytes, servers take {_MAX_DESCRIPTION:,}"
             if at not in seen:
                 seen.add(at)
-                yield Finding(at=at, message=message, hint="shorten it")
+                yield Violation(at=at, message=message, hint="shorten it")
         length = sum(len(key.encode()) + len(value.encode()) for key, value in physical.fields["metadata"].items())
         if length > _MAX_METADATA - _SERVER_METADATA:
             at = subject.place(physical, "metadata")
             message = f"metadata of {length:,} bytes in all, servers take {_MAX_METADATA:,} with their own"
             if at not in seen:
                 seen.add(at)
-                yield Finding(at=at, message=message, hint="shorten it", on_key=True)
+                yield Violation(at=at, message=message, hint="shorten it", on_key=True)

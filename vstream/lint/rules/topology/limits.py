@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import count
 from vstream.topology.fields import SMALLEST_AGE
 from vstream.topology.model import DEDUPE_OFF_SINCE, Role
@@ -21,7 +21,7 @@ _TWO = 2
 
 
 @rule("VS104", "too-many-replicas", Severity.ERROR)
-def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
+def too_many_replicas(subject: TopologySubject) -> Iterator[Violation]:
     """
     A physical stream wants more replicas than its region has servers.
 
@@ -37,7 +37,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
         at = subject.place(physical, "replicas")
         if (at, physical.region) not in seen:
             seen.add((at, physical.region))
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {replicas} replicas, "
                 f"{subject.called(physical.region)} has {count(servers, 'server')}",
@@ -50,7 +50,7 @@ def too_many_replicas(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS107", "outage-not-stated", Severity.ERROR)
-def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
+def outage_not_stated(subject: TopologySubject) -> Iterator[Violation]:
     """
     Nothing says how long a write stream keeps its messages.
 
@@ -64,7 +64,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
         if physical.role is not Role.WRITE or physical.stream in seen or subject.places(physical, "max_age"):
             continue
         seen.add(physical.stream)
-        yield Finding(
+        yield Violation(
             at=("streams", physical.stream),
             message=f"stream `{physical.stream}` does not say how long an outage may last without loss",
             hint="set `write: {max_age: 24h}` here or under `defaults` (`unlimited` keeps everything)",
@@ -73,7 +73,7 @@ def outage_not_stated(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS113", "bad-duplicate-window", Severity.ERROR)
-def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
+def bad_duplicate_window(subject: TopologySubject) -> Iterator[Violation]:
     """
     A duplicate window that the servers refuse, or read as something else.
 
@@ -89,7 +89,7 @@ def bad_duplicate_window(subject: TopologySubject) -> Iterator[Finding]:
         if message and (at := subject.place(physical, "duplicate_window")) not in seen:
             seen.add(at)
             window = physical.fields["duplicate_window"]
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {physical.role.value} stream's duplicate_window of "
                 f"{format_duration(window) if window else '0s'} {message}",
@@ -111,7 +111,7 @@ def _window_problem(subject: TopologySubject, physical: PhysicalSettings) -> str
 
 
 @rule("VS116", "read-stream-refuses", Severity.ERROR)
-def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
+def read_stream_refuses(subject: TopologySubject) -> Iterator[Violation]:
     """
     A read stream that refuses messages once it is full.
 
@@ -124,7 +124,7 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
         refuses = physical.role in {Role.READ, Role.ORDER} and physical.fields["discard"] == "new"
         if refuses and (at := subject.place(physical, "discard")) not in seen:
             seen.add(at)
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {physical.role.value} stream of `{physical.stream}` would refuse what it takes once it is full",
                 hint="use `discard: old` on it; `write: {discard: new}` pushes back on publishers",
@@ -132,7 +132,7 @@ def read_stream_refuses(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS126", "even-replicas", Severity.WARNING)
-def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
+def even_replicas(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream has an even number of replicas.
 
@@ -145,7 +145,7 @@ def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
         replicas = physical.fields["num_replicas"]
         if replicas % 2 == 0 and (at := subject.place(physical, "replicas")) not in seen:
             seen.add(at)
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{replicas} replicas survive the loss of {'none' if replicas == _TWO else 'one'}, "
                 f"as {replicas - 1} {'does' if replicas == _TWO else 'do'}",
@@ -154,7 +154,7 @@ def even_replicas(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS127", "rollup-without-purge", Severity.ERROR)
-def rollup_without_purge(subject: TopologySubject) -> Iterator[Finding]:
+def rollup_without_purge(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream allows roll-ups and denies purging.
 
@@ -167,7 +167,7 @@ def rollup_without_purge(subject: TopologySubject) -> Iterator[Finding]:
         contradicts = physical.fields["allow_rollup_hdrs"] and physical.fields["deny_purge"]
         if contradicts and (at := subject.place(physical, "deny_purge")) not in seen:
             seen.add(at)
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {physical.role.value} stream of `{physical.stream}` allows roll-ups, which purge",
                 hint="remove `deny_purge` or `allow_rollup`",

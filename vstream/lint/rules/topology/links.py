@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.syntax.quoting import quote_value
 from vstream.topology import naming
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS135", "bad-link", Severity.ERROR)
-def bad_link(subject: TopologySubject) -> Iterator[Finding]:
+def bad_link(subject: TopologySubject) -> Iterator[Violation]:
     """
     A link is not between two regions, or is described twice.
 
@@ -37,7 +37,7 @@ def bad_link(subject: TopologySubject) -> Iterator[Finding]:
             message = f"{quote_value(key)} is the same link as {quote_value(first)}"
             hint = "both describe both directions: keep one of them"
         if message is not None:
-            yield Finding(at=("links", key), message=message, hint=hint, on_key=True)
+            yield Violation(at=("links", key), message=message, hint=hint, on_key=True)
 
 
 def _problem(key: str, ends: Collection[tuple[str, str]], regions: Collection[str]) -> tuple[str | None, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.topology.decode import levels
 from vstream.topology.model import Consistency, Naming, Role, Routing
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS105", "model-cannot", Severity.ERROR)
-def model_cannot(subject: TopologySubject) -> Iterator[Finding]:
+def model_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A setting asks a mirror for something that mirrors cannot do.
 
@@ -34,7 +34,7 @@ def model_cannot(subject: TopologySubject) -> Iterator[Finding]:
         for at, key, message, hint in _refused(subject, physical):
             if at not in seen:
                 seen.add(at)
-                yield Finding(at=at, message=message, hint=hint, on_key=key)
+                yield Violation(at=at, message=message, hint=hint, on_key=key)
 
 
 def _refused(subject: TopologySubject, physical: PhysicalSettings) -> Iterator[tuple[Path, bool, str, str]]:
@@ -78,7 +78,7 @@ _NOT_FOR_MIRRORS = frozenset(
 
 
 @rule("VS129", "model-needs-stretch", Severity.ERROR)
-def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
+def model_needs_stretch(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream's consistency model needs a stretch cluster, and the topology has none.
 
@@ -91,7 +91,7 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
         return  # a domain could not have one (VS136)
     for stream in subject.topology.streams:
         if stream.consistency.needs_stretch:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "consistency"),
                 message=f"consistency `{stream.consistency.value}` needs a stretch cluster",
                 hint="add `stretch: {members: all}` to the topology, or choose `virtual` or `homed`",
@@ -99,7 +99,7 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS130", "home-missing", Severity.ERROR)
-def home_missing(subject: TopologySubject) -> Iterator[Finding]:
+def home_missing(subject: TopologySubject) -> Iterator[Violation]:
     """
     A homed stream has no home among its regions.
 
@@ -112,14 +112,14 @@ def home_missing(subject: TopologySubject) -> Iterator[Finding]:
         if stream.consistency is not Consistency.HOMED:
             continue
         if home is None:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name),
                 message=f"stream `{stream.name}` is homed, and nothing says where",
                 hint=f"add `home: {stream.regions[0] if stream.regions else 'REGION'}`",
                 on_key=True,
             )
         elif home in subject.document.regions and home not in stream.regions:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "home"),
                 message=f"stream `{stream.name}` does not exist in its home `{home}`",
                 hint=f"add `{home}` to the stream's `regions`, or name one of them",
@@ -127,7 +127,7 @@ def home_missing(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS150", "order-not-named", Severity.ERROR)
-def order_not_named(subject: TopologySubject) -> Iterator[Finding]:
+def order_not_named(subject: TopologySubject) -> Iterator[Violation]:
     """
     An ordering stream is to carry the virtual name where it cannot.
 
@@ -153,11 +153,11 @@ def order_not_named(subject: TopologySubject) -> Iterator[Finding]:
             hint = "use `naming: isolated`, or remove `virtual_name`"
         else:
             continue
-        yield Finding(at=("streams", name, "virtual_name"), message=message, hint=hint, on_key=True)
+        yield Violation(at=("streams", name, "virtual_name"), message=message, hint=hint, on_key=True)
 
 
 @rule("VS125", "key-value-diverges", Severity.WARNING)
-def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
+def key_value_diverges(subject: TopologySubject) -> Iterator[Violation]:
     """
     A key/value bucket or an object store is to be a virtual stream.
 
@@ -177,7 +177,7 @@ def key_value_diverges(subject: TopologySubject) -> Iterator[Finding]:
                 continue
             what = f"{_BUCKETS[root]} over several regions"
             is_ordered = stream.consistency is Consistency.ORDERED
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "subjects", index),
                 message=f"{what} compares revisions of two different streams: `create` and `update` promise nothing"
                 if is_ordered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Consistency, Naming, Routing, Security
 from vstream.topology.stream_config import HIDDEN_PREFIXES
@@ -21,7 +21,7 @@ _SINCE = (2, 11)
 
 
 @rule("VS171", "move-unfit", Severity.ERROR)
-def move_unfit(subject: TopologySubject) -> Iterator[Finding]:
+def move_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     The topology moves to another routing profile in a way that cannot work, or names an account that it cannot have.
 
@@ -41,65 +41,65 @@ def move_unfit(subject: TopologySubject) -> Iterator[Finding]:
         if said is None:
             continue
         if topology.routing is not needed:
-            yield Finding(
+            yield Violation(
                 at=(key,),
                 message=f"`{key}: {said.value}` goes with `routing: {needed.value}`, not with `{topology.routing.value}`",
                 hint="clients are in the layout that `routing` says: first in `mapped`, then in `accounts`",
             )
             return
         if topology.security is Security.OPERATOR:
-            yield Finding(
+            yield Violation(
                 at=(key,),
                 message="a topology with `mode: operator` keeps its routing profile",
                 hint="move with accounts in configuration files, or to servers of their own",
             )
             return
         if topology.account is None:
-            yield Finding(
+            yield Violation(
                 at=(key,),
                 message="a topology that moves needs `account`: the account that its clients and streams are in",
                 hint="name it, such as `account: ACME`, and let vstream write it (docs/changes.md)",
             )
         yield from _streams(topology)
         if topology.server_version < _SINCE:
-            yield Finding(
+            yield Violation(
                 at=("server_version",),
                 message="servers before 2.11 refuse the accounts of `routing: accounts`",
                 hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`',
             )
         counting = (name for name, one in document.streams.items() if one.counters)
         for name in counting:
-            yield Finding(
+            yield Violation(
                 at=("streams", name, "counters"),
                 message=f"stream `{name}` counts, and would count everything twice while the topology moves",
                 hint="give it another name, with `routing: accounts` in a topology of its own",
             )
 
 
-def _account(topology: Topology, account: str) -> Iterator[Finding]:
+def _account(topology: Topology, account: str) -> Iterator[Violation]:
     at = ("account",)
     if topology.routing not in {Routing.MAPPED, Routing.ACCOUNTS}:
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"`account` has no meaning with `routing: {topology.routing.value}`, where accounts have fixed names",
             hint="remove it",
             on_key=True,
         )
     if account.startswith(HIDDEN_PREFIXES):
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"{quote_value(account)} cannot be the account of clients: hidden accounts begin so",
             hint="call it otherwise, such as `APP`",
         )
     if topology.security is Security.OPERATOR:
-        yield Finding(
+        yield Violation(
             at=at,
             message="with `mode: operator` the account of clients is `APP`",
             hint="remove `account`: tokens say what it is called",
             on_key=True,
         )
     if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
-        yield Finding(
+        yield Violation(
             at=at,
             message="with `naming: blog`, vstream does not write the account: who may publish where cannot be told from its subjects",
             hint="leave `account` out, and include mappings.cfg in an account of your own",
@@ -107,17 +107,17 @@ def _account(topology: Topology, account: str) -> Iterator[Finding]:
         )
 
 
-def _streams(topology: Topology) -> Iterator[Finding]:
+def _streams(topology: Topology) -> Iterator[Violation]:
     for stream in topology.streams:
         if stream.consistency is not Consistency.VIRTUAL:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name),
                 message=f"the {stream.consistency.value} stream `{stream.name}` cannot move: servers make no mirror of a stream that sources",
                 hint="take it out of this topology and give it another name in one with `routing: accounts`",
                 on_key=True,
             )
         if stream.takes_over is not None:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "takes_over"),
                 message=f"`{stream.name}` takes over a plain stream, while the topology moves",
                 hint="let that end first: it is one step after the other",

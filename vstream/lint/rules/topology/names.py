@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS108", "reserved-name", Severity.ERROR)
-def reserved_name(subject: TopologySubject) -> Iterator[Finding]:
+def reserved_name(subject: TopologySubject) -> Iterator[Violation]:
     """
     A virtual stream or a region is called like a word that means something else.
 
@@ -28,14 +28,14 @@ def reserved_name(subject: TopologySubject) -> Iterator[Finding]:
     """
     for name in subject.document.streams:
         if name in naming.RESERVED_NAMES:
-            yield Finding(
+            yield Violation(
                 at=("streams", name),
                 message=f"`{name}` is a word of the JetStream API and cannot name a virtual stream",
                 hint=f"`{name.lower()}` is fine",
                 on_key=True,
             )
     if "all" in subject.document.regions:
-        yield Finding(
+        yield Violation(
             at=("regions", "all"),
             message="`all` means all regions and cannot name one",
             hint="choose another name",
@@ -44,7 +44,7 @@ def reserved_name(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS109", "name-collision", Severity.ERROR)
-def name_collision(subject: TopologySubject) -> Iterator[Finding]:
+def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     """
     Two things of a topology get the same name.
 
@@ -59,7 +59,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
         for name in sorted({stream.name, *names}):
             other = taken.setdefault(name, stream.name)
             if other != stream.name:
-                yield Finding(
+                yield Violation(
                     at=("streams", stream.name),
                     message=f"streams `{other}` and `{stream.name}` both need the name `{name}`",
                     hint="rename one of them",
@@ -70,7 +70,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
         other = clusters.setdefault(region.cluster, region.name)
         if other != region.name:
             written = subject.document.regions[region.name].cluster is not None
-            yield Finding(
+            yield Violation(
                 at=("regions", region.name, "cluster") if written else ("regions", region.name),
                 message=f"regions `{other}` and `{region.name}` have the same cluster name `{region.cluster}`",
                 hint="each region is a cluster of its own",
@@ -79,7 +79,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Finding]:
     yield from _stretch_collision(subject, clusters)
 
 
-def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Finding]:
+def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) -> Iterator[Violation]:
     """What the stretch cluster shares a name with. *clusters* are the regions' cluster names, and whose they are."""
     stretch = subject.topology.stretch
     if stretch is None:
@@ -87,7 +87,7 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
     names = {**{region.name: region.name for region in subject.topology.regions}, **clusters}
     at: Path = ("stretch", "cluster") if "cluster" in _written(subject) else ("stretch",)
     if stretch.cluster in names:
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"the stretch cluster and region `{names[stretch.cluster]}` both need the name `{stretch.cluster}`",
             hint="write another `cluster` name: it belongs to no region",
@@ -97,7 +97,7 @@ def _stretch_collision(subject: TopologySubject, clusters: Mapping[str, str]) ->
     servers = {server.name: region.name for region in subject.topology.regions for server in region.servers}
     for region, member in stretch.members.items():
         if member.name in servers:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the stretch cluster's server in region `{region}` and one of region `{servers[member.name]}` "
                 f"are both called `{member.name}`",
@@ -111,7 +111,7 @@ def _written(subject: TopologySubject) -> frozenset[str]:
 
 
 @rule("VS118", "names-differ-in-case", Severity.ERROR)
-def names_differ_in_case(subject: TopologySubject) -> Iterator[Finding]:
+def names_differ_in_case(subject: TopologySubject) -> Iterator[Violation]:
     """
     Two regions, or two streams, have names that differ only in upper and lower case.
 
@@ -125,7 +125,7 @@ def names_differ_in_case(subject: TopologySubject) -> Iterator[Finding]:
         for name in names:
             other = taken.setdefault(name.lower(), name)
             if other != name:
-                yield Finding(
+                yield Violation(
                     at=(kind, name),
                     message=f"{kind} `{other}` and `{name}` differ only in upper and lower case",
                     hint="rename one of them",

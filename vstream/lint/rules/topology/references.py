@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
 from vstream.syntax.quoting import quote_value
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS101", "unknown-region", Severity.ERROR)
-def unknown_region(subject: TopologySubject) -> Iterator[Finding]:
+def unknown_region(subject: TopologySubject) -> Iterator[Violation]:
     """
     Something names a region that the topology does not define.
 
@@ -30,7 +30,7 @@ def unknown_region(subject: TopologySubject) -> Iterator[Finding]:
     known = list(document.regions)
     for at, region, what, on_key in _region_names(document):
         if region not in document.regions:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{what} unknown region {quote_value(region)}",
                 hint=closest(region, known, "defined regions"),
@@ -72,7 +72,7 @@ def _region_names(document: TopologyDocument) -> Iterator[tuple[Path, str, str, 
 
 
 @rule("VS114", "unknown-preset", Severity.ERROR)
-def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
+def unknown_preset(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream extends a preset that the topology does not define.
 
@@ -83,7 +83,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
     for name, stream in subject.document.streams.items():
         for index, preset in enumerate(stream.extends):
             if preset not in known:
-                yield Finding(
+                yield Violation(
                     at=("streams", name, "extends", index),
                     message=f"stream `{name}` extends unknown preset {quote_value(preset)}",
                     hint=closest(preset, known, "defined presets"),
@@ -91,7 +91,7 @@ def unknown_preset(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS123", "setting-without-effect", Severity.WARNING)
-def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
+def setting_without_effect(subject: TopologySubject) -> Iterator[Violation]:
     """
     Something is set where it changes nothing.
 
@@ -104,7 +104,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
     for name, stream in document.streams.items():
         for region in stream.overrides if stream.regions != "all" else ():
             if region in document.regions and region not in stream.regions:
-                yield Finding(
+                yield Violation(
                     at=("streams", name, "overrides", region),
                     message=f"stream `{name}` does not exist in region `{region}`, so this override has no effect",
                     hint=f"add `{region}` to the stream's `regions`, or remove the override",
@@ -113,7 +113,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
     yield from _unused_words(document)
     for region, settings in document.regions.items():
         if "ports" in settings.model_fields_set and None in settings.servers:
-            yield Finding(
+            yield Violation(
                 at=("regions", region, "ports"),
                 message=f"the servers of region `{region}` have no host names, so these ports have no effect",
                 hint="list host names under `servers`, or remove the ports",
@@ -121,7 +121,7 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
             )
     stretch = document.stretch
     if stretch and "ports" in stretch.model_fields_set and not _has_hosts(stretch):
-        yield Finding(
+        yield Violation(
             at=("stretch", "ports"),
             message="the members of the stretch cluster have no host names, so these ports have no effect",
             hint="write `members` as a map of regions to host names, or remove the ports",
@@ -129,18 +129,18 @@ def setting_without_effect(subject: TopologySubject) -> Iterator[Finding]:
         )
 
 
-def _unused_words(document: TopologyDocument) -> Iterator[Finding]:
+def _unused_words(document: TopologyDocument) -> Iterator[Violation]:
     """Words that the consistency model of their stream gives no meaning to."""
     for name, stream in document.streams.items():
         if stream.home is not None and stream.consistency != "homed":
-            yield Finding(
+            yield Violation(
                 at=("streams", name, "home"),
                 message=f"stream `{name}` is `{stream.consistency}`, so its `home` has no effect",
                 hint="write `consistency: homed`, or remove `home`",
                 on_key=True,
             )
         if stream.virtual_name == "order" and stream.consistency != "ordered":
-            yield Finding(
+            yield Violation(
                 at=("streams", name, "virtual_name"),
                 message=f"stream `{name}` is `{stream.consistency}` and has no ordering stream, so this has no effect",
                 hint="write `consistency: ordered`, or remove `virtual_name`",
@@ -149,7 +149,7 @@ def _unused_words(document: TopologyDocument) -> Iterator[Finding]:
         has_origin = stream.consistency in {"stretch", "homed"}
         for region, override in stream.overrides.items():
             if has_origin and region != stream.home and override.write.model_fields_set:
-                yield Finding(
+                yield Violation(
                     at=("streams", name, "overrides", region, "write"),
                     message=f"nothing of stream `{name}` takes publishes in region `{region}`, so this has no effect",
                     hint="write it under the stream's own `write`, or remove it",
@@ -159,14 +159,14 @@ def _unused_words(document: TopologyDocument) -> Iterator[Finding]:
         levels.extend((("streams", name, "overrides", region), level) for region, level in stream.overrides.items())
         for path, level in levels:
             if level.read.duplicate_window is not None and stream.consistency != "virtual":
-                yield Finding(
+                yield Violation(
                     at=(*path, "read", "duplicate_window"),
                     message=f"the read streams of `{name}` are mirrors, which do not deduplicate: this has no effect",
                     hint="write it under `write`" + (" or `order`" if stream.consistency == "ordered" else ""),
                     on_key=True,
                 )
             if level.order.model_fields_set and (stream.consistency != "ordered" or "overrides" in path):
-                yield Finding(
+                yield Violation(
                     at=(*path, "order"),
                     message=f"stream `{name}` is `{stream.consistency}`, so `order` has no effect"
                     if stream.consistency != "ordered"

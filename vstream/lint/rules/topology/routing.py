@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
 from vstream.syntax.quoting import quote_value
@@ -25,7 +25,7 @@ _ACCOUNTS_SINCE = (2, 11)
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)
-def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
+def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     The topology asks for accounts or domains, and for something that they cannot be combined with.
 
@@ -41,28 +41,28 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Finding]:
     if topology.routing is Routing.DOMAINS:
         yield from _unfit_for_domains(topology)
     elif subject.document.hubs.model_fields_set:
-        yield Finding(
+        yield Violation(
             at=("hubs",), message="there are no hubs without `routing: domains`", hint="remove them", on_key=True
         )
     if topology.routing is Routing.MAPPED:
         return
     if topology.naming is Naming.BLOG:
-        yield Finding(
+        yield Violation(
             at=("naming",),
             message=f"`naming: blog` has no meaning with `routing: {topology.routing.value}`",
             hint="leave `naming` out, or use `routing: mapped`",
         )
     if topology.routing is not Routing.DOMAINS and topology.server_version < _ACCOUNTS_SINCE:
-        yield Finding(
+        yield Violation(
             at=("server_version",),
             message=f"servers before 2.11 refuse the accounts of `routing: {topology.routing.value}`",
             hint='upgrade to 2.11 at least and say so, `server_version: "2.11"`, or use `routing: mapped`',
         )
 
 
-def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
+def _unfit_for_domains(topology: Topology) -> Iterator[Violation]:
     if topology.stretch is not None:
-        yield Finding(
+        yield Violation(
             at=("stretch",),
             message="`routing: domains` has no stretch cluster: a domain ends with its region",
             hint="leave `stretch` out, or use `routing: accounts`",
@@ -70,7 +70,7 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
         )
     for stream in topology.streams:
         if stream.consistency is not Consistency.VIRTUAL:
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "consistency"),
                 message=f"the {stream.consistency.value} stream `{stream.name}` cannot be in `routing: domains`: "
                 + (
@@ -82,7 +82,7 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
             )
     for region in topology.regions:
         if region.name.startswith(HIDDEN_PREFIXES):
-            yield Finding(
+            yield Violation(
                 at=("regions", region.name),
                 message=f"`{region.name}` cannot be the name of a domain: hidden accounts begin so",
                 hint="give the region another name",
@@ -91,7 +91,7 @@ def _unfit_for_domains(topology: Topology) -> Iterator[Finding]:
 
 
 @rule("VS170", "region-users-shared", Severity.ERROR)
-def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
+def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
     """
     With `routing: regional`, `connect` logs in to two regions as one user.
 
@@ -119,7 +119,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
                 continue
             other = seen.setdefault((str(field[-1]), value), region)
             if other != region:
-                yield Finding(
+                yield Violation(
                     at=("connect", region, *field),
                     message=f"region `{region}` is reached as region `{other}` is, by the {field[-1]} {quote_value(value)}: "
                     "a user belongs to one region",
@@ -128,7 +128,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS137", "root-unfit", Severity.ERROR)
-def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
+def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     A root holds more than streams that take publishes in each region, or cannot be mapped.
 
@@ -142,9 +142,9 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
         at = ("roots", index)
         problem = subject_problem(root)
         if problem is not None:
-            yield Finding(at=at, message=f"{quote_value(root)} {problem[0]}", hint=problem[1] or "name another root")
+            yield Violation(at=at, message=f"{quote_value(root)} {problem[0]}", hint=problem[1] or "name another root")
         elif subject.topology.routing is Routing.MAPPED and subject.topology.moves_to is None:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{quote_value(root)} is a root without `routing: accounts`, `domains` or `regional`",
                 hint="remove it, or say so",
@@ -153,18 +153,18 @@ def root_unfit(subject: TopologySubject) -> Iterator[Finding]:
             yield from _root(subject.topology, index, root)
 
 
-def _root(topology: Topology, index: int, root: str) -> Iterator[Finding]:
+def _root(topology: Topology, index: int, root: str) -> Iterator[Violation]:
     at = ("roots", index)
     other = next((one for one in topology.roots[:index] if subject_algebra.overlaps(one, root)), None)
     below = [
         (stream, one) for stream in topology.streams for one in stream.subjects if subject_algebra.overlaps(one, root)
     ]
     if other is not None:
-        yield Finding(
+        yield Violation(
             at=at, message=f"{quote_value(root)} overlaps the root {quote_value(other)}", hint="keep one of the two"
         )
     elif topology.streams and not below:
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"no stream is below {quote_value(root)}: messages there reach nobody, and every publish pays for the rule",
             hint="is it misspelled? a root for `v.foo.>` and `v.bar.>` is `v.>`",
@@ -172,14 +172,14 @@ def _root(topology: Topology, index: int, root: str) -> Iterator[Finding]:
         )
     for stream, one in below:
         if stream.consistency.has_origin:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{quote_value(root)} holds {quote_value(one)} of the {stream.consistency.value} stream "
                 f"`{stream.name}`, which takes all publishes in one place",
                 hint="give that stream a subject outside of it",
             )
         elif not subject_algebra.is_subset(one, root):
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{quote_value(root)} holds only a part of {quote_value(one)} of stream `{stream.name}`",
                 hint="widen the root, or give the stream another subject",

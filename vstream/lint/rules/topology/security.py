@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.render.accounts import profile
 from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Naming, Routing, Security
@@ -20,7 +20,7 @@ _SINCE = (2, 12)
 
 
 @rule("VS160", "security-unfit", Severity.ERROR)
-def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
+def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     The topology asks for a mode of security, and for something that it cannot be combined with.
 
@@ -38,7 +38,7 @@ def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
     if topology.certificates:
         yield from _certificates(topology)
     if topology.security in {Security.NKEYS, Security.CERTIFICATES} and not topology.has_accounts:
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"`mode: {topology.security.value}` has no meaning with `routing: mapped`: its users are yours",
             hint="leave `security` out, name the `account` and let vstream write it, or choose another `routing`",
@@ -46,23 +46,23 @@ def security_unfit(subject: TopologySubject) -> Iterator[Finding]:
     if topology.security is not Security.OPERATOR:
         return
     if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
-        yield Finding(
+        yield Violation(
             at=("security", "mode"),
             message="with `naming: blog` who may publish where cannot be told from its subjects, and users have to be told",
             hint="use `naming: isolated`, or leave `security` out and put the mappings into your account's token yourself",
         )
     if topology.routing in {Routing.ACCOUNTS, Routing.REGIONAL} and topology.server_version < _SINCE:
-        yield Finding(
+        yield Violation(
             at=("server_version",),
             message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",
             hint='upgrade to 2.12.6 at least and say so, `server_version: "2.12"`, or leave `security` out',
         )
 
 
-def _certificates(topology: Topology) -> Iterator[Finding]:
+def _certificates(topology: Topology) -> Iterator[Violation]:
     users = profile.logins(topology)
     if topology.security is not Security.CERTIFICATES:
-        yield Finding(
+        yield Violation(
             at=("security", "certificates"),
             message=f"`certificates` has no meaning with `mode: {topology.security.value}`",
             hint="use `mode: certificates`, or leave it out",
@@ -70,7 +70,7 @@ def _certificates(topology: Topology) -> Iterator[Finding]:
         return
     for user in topology.certificates:
         if user not in users:
-            yield Finding(
+            yield Violation(
                 at=("security", "certificates", user),
                 message=f"there is no user {quote_value(user)}",
                 hint=f"there are {', '.join(users)}",
@@ -81,7 +81,7 @@ def _certificates(topology: Topology) -> Iterator[Finding]:
         name = topology.certificates.get(user, user)
         other = taken.setdefault(name, user)
         if other != user:
-            yield Finding(
+            yield Violation(
                 at=("security", "certificates", user if user in topology.certificates else other),
                 message=f"users `{other}` and `{user}` have certificates of one name, {quote_value(name)}",
                 hint="give each a name of its own: servers could not tell them apart",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import count, join_names
 from vstream.topology import naming
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS110", "tags-do-not-match-servers", Severity.ERROR)
-def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Finding]:
+def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
     A region has another number of tag entries than servers.
 
@@ -28,7 +28,7 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Finding]:
     """
     for name, region in subject.document.regions.items():
         if region.tags and len(region.tags) != len(region.servers):
-            yield Finding(
+            yield Violation(
                 at=("regions", name, "tags"),
                 message=f"region `{name}` has {count(len(region.servers), 'server')} and "
                 f"{len(region.tags)} tag {'entry' if len(region.tags) == 1 else 'entries'}",
@@ -37,7 +37,7 @@ def tags_do_not_match_servers(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS119", "port-clash", Severity.ERROR)
-def port_clash(subject: TopologySubject) -> Iterator[Finding]:
+def port_clash(subject: TopologySubject) -> Iterator[Violation]:
     """
     Two things would listen on one port of one host.
 
@@ -55,7 +55,7 @@ def port_clash(subject: TopologySubject) -> Iterator[Finding]:
         numbers = _numbers(ports)
         twice = sorted({port for port in numbers if numbers.count(port) > 1})
         if twice:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{owner} uses {join_names(str(port) for port in twice)} for two things",
                 hint="a server needs four different ports; by default 4222, 8222, 6222 and 7222",
@@ -77,13 +77,15 @@ def _numbers(ports: Ports) -> list[int]:
     return [ports.client, ports.monitor, ports.cluster, ports.gateway]
 
 
-def _clash(taken: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path) -> Iterator[Finding]:
+def _clash(
+    taken: dict[tuple[str, int], str], owner: str, server: Server, ports: Ports, at: Path
+) -> Iterator[Violation]:
     """The finding that *server* of *owner* listens where a server of another one does. Notes in *taken* what it uses."""
     places = [(server.host.lower(), port) for port in _numbers(ports)] if server.host else []
     clash = next((place for place in places if taken.setdefault(place, owner) != owner), None)
     if clash:
         host, port = clash
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"{taken[clash]} and {owner} both use port {port} of host `{host}`",
             hint="name another host, or give one of them other `ports`",
@@ -91,7 +93,7 @@ def _clash(taken: dict[tuple[str, int], str], owner: str, server: Server, ports:
 
 
 @rule("VS120", "mixed-addresses", Severity.WARNING)
-def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
+def mixed_addresses(subject: TopologySubject) -> Iterator[Violation]:
     """
     Some servers have host names, others do not.
 
@@ -104,7 +106,7 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
     named = [name for name, region in regions.items() if None not in region.servers]
     for name, region in regions.items():
         if named and None in region.servers:
-            yield Finding(
+            yield Violation(
                 at=("regions", name, "servers"),
                 message=f"region `{name}` has no host names, region `{named[0]}` has: "
                 "the rendered server configurations cannot work together",
@@ -115,7 +117,7 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
         return
     has_hosts = any(server.host for server in stretch.members.values())
     if has_hosts != bool(named):
-        yield Finding(
+        yield Violation(
             at=("stretch",),
             message="the members of the stretch cluster have "
             + (
@@ -130,7 +132,7 @@ def mixed_addresses(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS121", "too-many-servers", Severity.ERROR)
-def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
+def too_many_servers(subject: TopologySubject) -> Iterator[Violation]:
     """
     More servers without host names than there are ports for.
 
@@ -142,7 +144,7 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
     for index, region in enumerate(topology.regions):
         last = naming.base_port(topology, index, len(region.servers) - 1) + naming.PORTS_PER_SERVER - 1
         if last > naming.LAST_PORT and region.servers[0].host is None:
-            yield Finding(
+            yield Violation(
                 at=("regions", region.name, "servers"),
                 message=f"the servers of region `{region.name}` would listen on ports up to {last:,}, "
                 f"{naming.LAST_PORT:,} is the last",
@@ -153,7 +155,7 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
     if stretch is not None and stretch.members and None in {server.host for server in stretch.members.values()}:
         last = naming.base_port(topology, len(topology.regions), len(stretch.members)) - 1
         if last > naming.LAST_PORT:
-            yield Finding(
+            yield Violation(
                 at=("stretch",),
                 message=f"the servers of the stretch cluster would listen on ports up to {last:,}, "
                 f"{naming.LAST_PORT:,} is the last",
@@ -163,7 +165,7 @@ def too_many_servers(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS122", "placement-tags-not-met", Severity.ERROR)
-def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
+def placement_tags_not_met(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream's replicas need tags that too few servers of the region have.
 
@@ -183,7 +185,7 @@ def placement_tags_not_met(subject: TopologySubject) -> Iterator[Finding]:
         # More replicas than servers is VS104's finding.
         if fitting < replicas <= len(region.servers) and (at, region.name) not in seen:
             seen.add((at, region.name))
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"stream `{physical.stream}` wants {count(replicas, 'server')} with "
                 f"{join_names(sorted(wanted))}, region `{region.name}` has {fitting:,}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import count
 from vstream.topology.model import Role
 
@@ -19,7 +19,7 @@ _FEWEST = 3
 
 
 @rule("VS128", "stretch-members", Severity.WARNING)
-def stretch_members(subject: TopologySubject) -> Iterator[Finding]:
+def stretch_members(subject: TopologySubject) -> Iterator[Violation]:
     """
     The stretch cluster has one or two members, or an even number of them.
 
@@ -37,7 +37,7 @@ def stretch_members(subject: TopologySubject) -> Iterator[Finding]:
         return
     survives = "no loss of a region" if number < _FEWEST else f"the loss of {(number - 1) // 2}, as {number - 1} do"
     written = subject.document.stretch is not None and "members" in subject.document.stretch.model_fields_set
-    yield Finding(
+    yield Violation(
         at=("stretch", "members") if written else ("stretch",),
         message=f"a stretch cluster of {count(number, 'member')} survives {survives}",
         hint="use three or five members",
@@ -46,7 +46,7 @@ def stretch_members(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS131", "stretch-single-copy", Severity.WARNING)
-def stretch_single_copy(subject: TopologySubject) -> Iterator[Finding]:
+def stretch_single_copy(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream in the stretch cluster has fewer than three replicas.
 
@@ -66,7 +66,7 @@ def stretch_single_copy(subject: TopologySubject) -> Iterator[Finding]:
         if len(stretch.members) >= _FEWEST and at not in seen:
             seen.add(at)
             word = "order" if physical.role is Role.ORDER else "write"
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the {physical.role.value} stream of `{physical.stream}` has {count(replicas, 'replica')} in the "
                 "stretch cluster: the loss of one region can stop it",

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
 from vstream.subjects import algebra as subject_algebra
 from vstream.subjects.functions import parse_token
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS102", "bad-subject", Severity.ERROR)
-def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
+def bad_subject(subject: TopologySubject) -> Iterator[Violation]:
     """
     A virtual stream's subject is not valid, or not one that may be mapped.
 
@@ -33,7 +33,7 @@ def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
     """
     for name, stream in subject.document.streams.items():
         if not stream.subjects:
-            yield Finding(
+            yield Violation(
                 at=("streams", name, "subjects"),
                 message=f"stream `{name}` has no subjects",
                 hint="state what clients publish on, such as `subjects: [foo.>]`",
@@ -44,7 +44,7 @@ def bad_subject(subject: TopologySubject) -> Iterator[Finding]:
                 message, hint = problem
                 at: Path = ("streams", name, "subjects", index)
                 own = f"give the stream a root of its own, such as `{name}.>`"
-                yield Finding(at=at, message=f"{quote_value(one)} {message}", hint=hint or own)
+                yield Violation(at=at, message=f"{quote_value(one)} {message}", hint=hint or own)
 
 
 _RESERVED = frozenset(
@@ -85,7 +85,7 @@ def _token_problem(token: str) -> tuple[str, str] | None:
 
 
 @rule("VS103", "overlapping-subjects", Severity.ERROR)
-def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
+def overlapping_subjects(subject: TopologySubject) -> Iterator[Violation]:
     """
     Two subjects of virtual streams match the same message.
 
@@ -106,7 +106,7 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
         stream, _, pattern = places[first]
         _, at, other = places[second]
         example = subject_algebra.example_of_overlap(pattern, other)
-        yield Finding(
+        yield Violation(
             at=at,
             message=f"`{other}` and `{pattern}` of stream `{stream}` both match `{example}`",
             hint="make them disjoint: servers would choose one at random at each start",
@@ -114,7 +114,7 @@ def overlapping_subjects(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS106", "bad-canary", Severity.ERROR)
-def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
+def bad_canary(subject: TopologySubject) -> Iterator[Violation]:
     """
     The agreed canary subject cannot carry canaries.
 
@@ -130,7 +130,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
         at = ("streams", stream.name, "canary")
         tokens = canary.split(".")
         if subject_problem(canary) or ">" in tokens or tokens.count("*") > 1:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"{quote_value(canary)} is no canary subject",
                 hint="a literal subject, with at most one `*`",
@@ -138,7 +138,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
             continue
         if stream.subjects and not any(subject_algebra.is_subset(canary, pattern) for pattern in stream.subjects):
             example = naming.probe_subject(stream.subjects[0]).replace("_vstream_probe", "_canary")
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"the canary subject `{canary}` does not lie within {join_names(stream.subjects)}",
                 hint=f"choose one that does, such as `{example}`",
@@ -147,7 +147,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
             part.settings.fields["max_msgs_per_subject"] for part in stream.physical if part.role is not Role.WRITE
         ]
         if "*" not in tokens and any(isinstance(most, int) and 0 < most < len(stream.regions) for most in limits):
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"canaries of {len(stream.regions)} regions would push each other out of `{canary}`",
                 hint="put a `*` into it: it stands for the region of origin",
@@ -155,7 +155,7 @@ def bad_canary(subject: TopologySubject) -> Iterator[Finding]:
 
 
 @rule("VS117", "naming-needs-token", Severity.ERROR)
-def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
+def naming_needs_token(subject: TopologySubject) -> Iterator[Violation]:
     """
     The blog's naming has no place for the region in this subject.
 
@@ -171,7 +171,7 @@ def naming_needs_token(subject: TopologySubject) -> Iterator[Finding]:
         for index, one in enumerate(stream.subjects if name in mapped else ()):
             rest = one.split(".")[1:]
             if rest and rest[0] in regions:
-                yield Finding(
+                yield Violation(
                     at=("streams", name, "subjects", index),
                     message=f"{quote_value(one)} names a region where `naming: blog` puts one",
                     hint="use `naming: isolated`, or another subject",

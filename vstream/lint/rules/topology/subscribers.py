@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.topology.decode import levels
 from vstream.topology.model import Role, Routing
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS149", "core-subscribers-unfit", Severity.ERROR)
-def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
+def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
     """
     Core subscribers are asked for where they cannot hear what is published.
 
@@ -34,7 +34,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
             continue
         if routing is Routing.MAPPED or (routing.has_write_beside_read and stream.consistency.has_origin):
             is_heard = routing is Routing.MAPPED and stream.consistency.has_origin
-            yield Finding(
+            yield Violation(
                 at=("streams", stream.name, "core_subscribers"),
                 message=f"core subscribers hear `{stream.name}` anyway: nothing is between them and its subjects"
                 if is_heard
@@ -52,7 +52,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Finding]:
         for region in places:
             for path, level in levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):
-                    yield Finding(
+                    yield Violation(
                         at=(*path, "config", "republish"),
                         message=f"`core_subscribers` of `{stream.name}` needs `republish` for itself",
                         hint="remove one of the two",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
-from vstream.lint.registry import Finding, rule
+from vstream.lint.registry import Violation, rule
 from vstream.topology import naming
 from vstream.topology.model import Routing
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @rule("VS141", "takeover-cannot", Severity.ERROR)
-def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
+def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     """
     A stream takes over a plain one in a way that cannot work.
 
@@ -36,27 +36,27 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Finding]:
         if plain is None:
             continue
         if stream.consistency != "virtual":
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{name}` is `{stream.consistency}`: its read streams cannot source a plain stream",
                 hint="write `consistency: virtual`, or remove `takes_over`",
                 on_key=True,
             )
         elif subject.topology.routing is not Routing.MAPPED:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"with `routing: {subject.topology.routing.value}`, read streams do not reach a plain stream",
                 hint="write `routing: mapped`, or copy the messages by other means",
                 on_key=True,
             )
         elif plain in own:
-            yield Finding(
+            yield Violation(
                 at=at,
                 message=f"`{plain}` is a physical stream of `{own[plain]}`",
                 hint="name the stream that clients use now",
             )
         elif plain in takers:
-            yield Finding(
+            yield Violation(
                 at=at, message=f"`{takers[plain]}` takes over `{plain}` already", hint="one of the two is enough"
             )
         takers.setdefault(plain, name)
