@@ -56,7 +56,7 @@ class Finding:
     Something that is wrong: in a file, on the servers, in an audit or in a scenario's run.
 
     *code* is stable and never used again for another meaning. *where* is a place in a file, or the name of a stream,
-    region or server. *hint* is one sentence that says what to do. *evidence* is what was observed, a line each. *fix* is
+    region or server. *hint* is one sentence that says what to do. *evidence* is what was observed. *fix* is
     a set of edits that can be made without asking.
     """
 
@@ -65,7 +65,7 @@ class Finding:
     message: str
     where: Span | str | None = None
     hint: str | None = None
-    evidence: tuple[str, ...] = ()
+    evidence: str = ""
     related: tuple[Related, ...] = ()
     fix: tuple[Edit, ...] = ()
 
@@ -78,6 +78,13 @@ class Finding:
     def span(self) -> Span | None:
         """The place in a file, if it is about a file."""
         return self.where if isinstance(self.where, Span) else None
+
+    @property
+    def about(self) -> str:
+        """What it is about: `file:line:column`, or the name of a stream, region or server."""
+        if isinstance(self.where, Span):
+            return f"{self.where.file}:{self.where.line}:{self.where.column}"
+        return self.where or ""
 
     def sort_key(self) -> tuple[str, int, int, str, str]:
         """Order by file, line, column, code, message, so that two runs print the same."""

@@ -43,7 +43,7 @@ def stream(name: str, region: str, *, is_origin: bool = False) -> StreamState:
 
 def finding(kind: str, **more: object) -> MessageFinding:
     code = codes.BY_KIND[kind]
-    fields = {"virtual": "foo", "detail": "something", "count": 3} | more
+    fields = {"virtual": "foo", "message": "something", "count": 3} | more
     return MessageFinding(
         code=code.code, name=code.name, severity=code.severity, leaves_open=code.leaves_open, **fields  # type: ignore[arg-type]
     )  # fmt: skip

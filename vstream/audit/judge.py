@@ -142,7 +142,8 @@ def _finding(kind: str, virtual: str, count: int, **more: Any) -> MessageFinding
         severity=code.severity,
         leaves_open=code.leaves_open,
         virtual=virtual,
-        detail=code.says.format(n=Count(count), **named),
+        message=code.says.format(n=Count(count), **named),
+        where=more.get("stream") or more.get("region") or virtual,
         count=count,
         **more,
     )

@@ -50,7 +50,7 @@ def _suite(root: ET.Element, virtual: str, found: Sequence[MessageFinding]) -> N
         mine = [one for one in found if one.code == code.code and one.severity is Severity.ERROR]
         if not mine:
             continue
-        outcome = ET.SubElement(case, "error" if code.leaves_open else "failure", message=_text(mine[0].detail))
+        outcome = ET.SubElement(case, "error" if code.leaves_open else "failure", message=_text(mine[0].message))
         outcome.text = _text("\n".join(_line(one) for one in mine))
         errors, failures = errors + code.leaves_open, failures + (not code.leaves_open)
     for name, number in (("tests", tests), ("failures", failures), ("errors", errors)):
@@ -59,7 +59,7 @@ def _suite(root: ET.Element, virtual: str, found: Sequence[MessageFinding]) -> N
 
 def _line(one: MessageFinding) -> str:
     ranges = ", ".join(part.text for part in one.ranges)
-    return ": ".join(part for part in (one.detail, ranges, *one.examples) if part)
+    return ": ".join(part for part in (one.message, ranges, *one.examples) if part)
 
 
 def _text(value: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Severity
+from vstream.diagnostics import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,15 +42,12 @@ class SequenceRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFinding:
+class MessageFinding(Finding):
     """Something that is true of *count* messages, with the first few ranges of them."""
 
-    code: str
     name: str
-    severity: Severity
     leaves_open: bool
     virtual: str
-    detail: str
     count: int
     region: str | None = None
     stream: str | None = None
@@ -77,7 +74,7 @@ class MessageFinding:
             "stream": self.stream,
             "origin": self.origin,
             "origin_region": self.origin_region,
-            "detail": self.detail,
+            "detail": self.message,
             "count": self.count,
             "ranges": [
                 {"first": one.first, "last": one.last, "number": one.number, "seq": one.seq, "subject": one.key}

@@ -45,8 +45,8 @@ def command(
     Examples: `vstream drift`, `vstream drift acme.yaml --format json`, `vstream drift acme.yaml --configs /srv/nats`
     """
     from vstream.cli.views import (  # noqa: PLC0415
-        checkup,
         console,
+        diagnostics,
     )
     from vstream.cli.views import plan as view  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
@@ -80,7 +80,7 @@ def command(
             for line in view.text(planned.plan):
                 out.print(line)
         for one in different.findings:
-            for text in checkup.finding(one):
+            for text in diagnostics.finding_lines(one):
                 out.print(text)
         is_partial = bool(planned.plan.unread_servers or unread)
         verdict = "DRIFT" if is_drift else "NO DRIFT SEEN" if is_partial else "NO DRIFT"

@@ -77,7 +77,7 @@ def show(found: Sequence[Finding], texts: Mapping[str, str], output: str) -> boo
         diagnostics,
     )
 
-    if output not in set(diagnostics.DiagnosticFormat):
+    if output not in set(diagnostics.FindingFormat):
         raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")
     if output == "json":
         typer.echo(json.dumps(diagnostics.as_json(found), indent=2, ensure_ascii=False))

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from tests.support.command import vstream
 from tests.support.labs import running_in, states
+from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
-from vstream.health.doctor.finding import Finding
 from vstream.health.live.collect import collect_snapshot
 from vstream.jetstream.connection import Connection, connect
 from vstream.lab import lab
@@ -151,7 +151,7 @@ async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
     one = next(one for one in found["VD508"] if one.about == "foo-write-west")
     assert one.evidence.startswith("`west-2` cannot write to it: ")
     assert "file too large" in one.evidence
-    assert "make space" in one.do
+    assert "make space" in str(one.hint)
     healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
     assert healed.code == 0, healed.err
     await until_found()
@@ -168,7 +168,7 @@ async def test_a_stream_that_one_header_stopped_for_good(west: Connection, file:
         await asyncio.gather(*(tried(west, one) for one in range(number, number + 20)))
     assert {one.about for one in found["VD508"]} == {"foo-write-west"}
     assert "last msgid mismatch" in found["VD508"][0].evidence
-    assert "`Nats-Expected-Last-Msg-Id`" in found["VD508"][0].do
+    assert "`Nats-Expected-Last-Msg-Id`" in str(found["VD508"][0].hint)
     assert not await published(west, "nobody stores this")
     shown = vstream("doctor", file, "--format", "json")
     assert shown.code == 1, shown.err

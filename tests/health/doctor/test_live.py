@@ -19,10 +19,10 @@ from tests.support.command import vstream
 from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.cli import configs
 from vstream.cli.servers import find_servers
+from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.codes import PAGES
 from vstream.health.doctor.examine import Diagnosis, examine
-from vstream.health.doctor.finding import Finding
 from vstream.health.live import lag
 from vstream.health.live.collect import collect_snapshot
 from vstream.health.repair.live import refill

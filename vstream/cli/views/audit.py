@@ -175,7 +175,7 @@ def _where(some: Iterable[MessageFinding]) -> str:
 def _finding(one: MessageFinding) -> Iterator[Text]:
     mark, style = MARKS[AuditVerdict.UNKNOWN] if one.leaves_open else _WEIGHTS[one.severity]
     where = f"{one.region}: " if one.region else ""
-    yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.detail}"))
+    yield Text.assemble((f"{mark} {one.code} ", style), (clean(one.virtual), "bold"), clean(f" {where}{one.message}"))
     for line in evidence(one):
         yield Text(f"    {line}", style="dim")
 

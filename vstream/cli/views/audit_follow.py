@@ -42,11 +42,11 @@ class RoundPrinter:
             if before is None or before.count < one.count:
                 where = f"{one.region}: " if one.region else ""
                 why = f": {one.examples[0]}" if one.leaves_open and one.examples else ""
-                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.detail}{why}"), style="bold")
+                yield Text(clean(f"    {one.code} {one.virtual} {where}{one.message}{why}"), style="bold")
         for about, one in self._known.items():
             if about not in found:
                 how = "older than what is followed, and not mended" if _is_left_behind(one, report) else "over"
-                yield Text(clean(f"    {how}: {one.code} {one.virtual} {one.detail}"), style="dim")
+                yield Text(clean(f"    {how}: {one.code} {one.virtual} {one.message}"), style="dim")
         self._known = found
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics as text with snippets, as one line each, or as JSON."""
+"""Findings as text with snippets, as one line each, or as JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from vstream.diagnostics import Finding, Span
 
-_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
+STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold blue"}
 _WIDEST = 160
 """Characters of a line that are shown: JSON may have everything on one."""
 _BEFORE = 60
 _RELATED = 5
 
 
-class DiagnosticFormat(StrEnum):
-    """How diagnostics are written."""
+class FindingFormat(StrEnum):
+    """How findings are written."""
 
     FULL = "full"
     CONCISE = "concise"
@@ -36,35 +36,43 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def place(span: Span) -> str:
-    """`file:line:column`."""
-    return f"{clean(span.file)}:{span.line}:{span.column}"
-
-
-def headline(diagnostic: Finding) -> Text:
-    """`file:line:column: error VS101: message`."""
+def headline(finding: Finding) -> Text:
+    """`file:line:column: error VS101: message`; a name, where it is about no file."""
     return Text.assemble(
-        (f"{place(diagnostic.span)}: " if diagnostic.span else "", "bold"),
-        (f"{diagnostic.severity.value} {diagnostic.code}", _STYLE[diagnostic.severity]),
-        f": {clean(diagnostic.message)}",
+        (f"{clean(finding.about)}: " if finding.about else "", "bold"),
+        (f"{finding.severity.value} {finding.code}", STYLES[finding.severity]),
+        f": {clean(finding.message)}",
     )
 
 
-def full(diagnostics: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
+def full(findings: Sequence[Finding], sources: Mapping[str, str]) -> Iterator[Text]:
     """Each finding with the line that caused it and a caret. *sources* are the texts of the files."""
     snippets = _Snippets(sources)
-    for diagnostic in diagnostics:
-        yield headline(diagnostic)
-        if diagnostic.span:
-            yield from snippets.of(diagnostic.span, _STYLE[diagnostic.severity])
-        for related in diagnostic.related[:_RELATED]:
-            yield Text.assemble(("  = ", "bold cyan"), f"{place(related.span)}: {clean(related.message)}")
-            yield from snippets.of(related.span, "bold cyan")
-        if len(diagnostic.related) > _RELATED:
-            yield Text.assemble(("  = ", "bold cyan"), f"and {len(diagnostic.related) - _RELATED:,} more places")
-        if diagnostic.hint:
-            yield Text.assemble(("hint: ", "bold cyan"), clean(diagnostic.hint))
+    for finding in findings:
+        yield from finding_lines(finding, snippets)
         yield Text("")
+
+
+def finding_lines(finding: Finding, snippets: _Snippets | None = None) -> Iterator[Text]:
+    """One finding: what is wrong and where, the text or the evidence that shows it, and what to do."""
+    yield headline(finding)
+    if snippets and finding.span:
+        yield from snippets.of(finding.span, STYLES[finding.severity])
+    if finding.evidence:
+        yield Text(f"  {clean(finding.evidence)}")
+    for related in finding.related[:_RELATED]:
+        yield Text.assemble(("  = ", "bold cyan"), f"{place(related.span)}: {clean(related.message)}")
+        if snippets:
+            yield from snippets.of(related.span, "bold cyan")
+    if len(finding.related) > _RELATED:
+        yield Text.assemble(("  = ", "bold cyan"), f"and {len(finding.related) - _RELATED:,} more places")
+    if finding.hint:
+        yield Text.assemble(("hint: ", "bold cyan"), clean(finding.hint))
+
+
+def place(span: Span) -> str:
+    """`file:line:column`."""
+    return f"{clean(span.file)}:{span.line}:{span.column}"
 
 
 class _Snippets:
@@ -97,26 +105,26 @@ class _Snippets:
         yield Text.assemble(f"{gutter} | {' ' * column}", ("^" * min(width, _WIDEST - column + 1), style))
 
 
-def concise(diagnostics: Sequence[Finding]) -> Iterator[Text]:
+def concise(findings: Sequence[Finding]) -> Iterator[Text]:
     """One line each."""
-    for diagnostic in diagnostics:
-        hint = f" ({clean(diagnostic.hint)})" if diagnostic.hint else ""
-        yield Text.assemble(headline(diagnostic), hint)
+    for finding in findings:
+        hint = f" ({clean(finding.hint)})" if finding.hint else ""
+        yield Text.assemble(headline(finding), hint)
 
 
-def as_json(diagnostics: Sequence[Finding]) -> list[dict[str, Any]]:
+def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """A JSON array of findings."""
     return [
         {
-            "code": diagnostic.code,
-            "severity": diagnostic.severity.value,
-            "message": diagnostic.message,
-            "hint": diagnostic.hint,
-            **_span(diagnostic.span),
-            "related": [{"message": one.message, **_span(one.span)} for one in diagnostic.related],
-            "fixable": bool(diagnostic.fix),
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "message": finding.message,
+            "hint": finding.hint,
+            **_span(finding.span),
+            "related": [{"message": one.message, **_span(one.span)} for one in finding.related],
+            "fixable": bool(finding.fix),
         }
-        for diagnostic in diagnostics
+        for finding in findings
     ]
 
 

@@ -6,13 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.health.doctor.finding import Finding
+from vstream.health.doctor.finding import diagnose
 from vstream.health.units import format_size, list_names
 from vstream.topology.versions import format_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from vstream.diagnostics import Finding
     from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.topology.model import Topology
 
@@ -55,10 +56,10 @@ def _file(server: ServerSnapshot, file: ConfigFile) -> Iterator[Finding]:
     if file.problem is not None or server.config_digest is None:
         silent = f"a server that runs {server.version} does not say what it has loaded: from 2.12 on they do"
         if file.is_asked_for or file.problem is not None:
-            yield Finding(code="VD413", about=server.name, evidence=file.problem or silent, do="compare it yourself")
+            yield diagnose(code="VD413", about=server.name, evidence=file.problem or silent, do="compare it yourself")
     elif file.digest is not None and file.digest != server.config_digest:
         at = f", which it did at {server.config_loaded}" if server.config_loaded else ""
-        yield Finding(
+        yield diagnose(
             code="VD410",
             about=server.name,
             evidence=f"it has loaded {server.config_digest[:_SHOWN]}…{at}, and `{file.path}` is {file.digest[:_SHOWN]}…",
@@ -68,7 +69,7 @@ def _file(server: ServerSnapshot, file: ConfigFile) -> Iterator[Finding]:
 
 def _room(server: ServerSnapshot) -> Iterator[Finding]:
     if server.storage_limit and server.storage >= _MUCH * server.storage_limit:
-        yield Finding(
+        yield diagnose(
             code="VD414",
             about=server.name,
             evidence=f"its streams fill {format_size(server.storage)} of the {format_size(server.storage_limit)} that they may",
@@ -83,7 +84,7 @@ def _versions(topology: Topology, reached: Sequence[ServerSnapshot]) -> Iterator
         if version is not None and version[:2] < topology.server_version:
             older[server.version or ""].append(server.name)
     for version_text, names in sorted(older.items()):
-        yield Finding(
+        yield diagnose(
             code="VD412",
             about=list_names(names),
             evidence=f'it runs {version_text}, and the topology promises `server_version: "{format_version(topology.server_version)}"`',
@@ -102,7 +103,7 @@ def _flag(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Finding]:
             *([f"not known to {list_names(unknown)} in the same cluster, which run older ones"] if unknown else ()),
         ]
         if said:
-            yield Finding(
+            yield diagnose(
                 code="VD411",
                 about=server.name,
                 evidence=f"`{flag}` is on there, and {' and '.join(said)}",

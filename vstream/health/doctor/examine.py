@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.health.doctor import configs, servers, sourcing, streams
-from vstream.health.doctor.codes import BY_CODE
 from vstream.health.status import assess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vstream.diagnostics import Finding
     from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.doctor.finding import Finding
     from vstream.health.snapshot import Snapshot
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import Bundle
@@ -38,7 +37,7 @@ class Diagnosis:
     @property
     def is_healthy(self) -> bool:
         """Whether there are neither errors nor warnings."""
-        return all(BY_CODE[one.code].severity is Severity.NOTE for one in self.findings)
+        return all(one.severity is Severity.NOTE for one in self.findings)
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -52,11 +51,11 @@ class Diagnosis:
             "findings": [
                 {
                     "code": one.code,
-                    "name": BY_CODE[one.code].name,
-                    "severity": BY_CODE[one.code].severity.value,
+                    "name": one.message,
+                    "severity": one.severity.value,
                     "about": one.about,
                     "evidence": one.evidence,
-                    "do": one.do,
+                    "do": one.hint,
                 }
                 for one in self.findings
             ],
@@ -79,7 +78,7 @@ def examine(
         *servers.check(topology, bundle, facts),
         *configs.check(topology, facts, known),
     ]
-    found.sort(key=lambda one: (_ORDER.index(BY_CODE[one.code].severity), one.code))
+    found.sort(key=lambda one: (_ORDER.index(one.severity), one.code))
     return Diagnosis(
         topology=topology.name,
         took=facts.took,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vstream.health.doctor.finding import Finding
+from vstream.health.doctor.finding import diagnose
 from vstream.health.units import list_names
 from vstream.plan.account_entries import RULE, USERS, kind_of
 from vstream.plan.diff import Observed, diff
@@ -15,6 +15,7 @@ from vstream.topology.model import Security
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from vstream.diagnostics import Finding
     from vstream.health.snapshot import Snapshot
     from vstream.plan.plan import RuleChange
     from vstream.topology.bundle import Bundle
@@ -25,13 +26,13 @@ def check(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Findi
     """Findings about the servers of *topology*."""
     for server in facts.servers:
         if server.url is None:
-            yield Finding(
+            yield diagnose(
                 code="VD409", about=server.name, evidence=server.problem or "", do="add its address to `monitor`"
             )
         elif not server.is_reached:
-            yield Finding(code="VD404", about=server.name, evidence=server.problem or "no answer", do="start it")
+            yield diagnose(code="VD404", about=server.name, evidence=server.problem or "no answer", do="start it")
         elif not server.has_jetstream:
-            yield Finding(
+            yield diagnose(
                 code="VD405", about=server.name, evidence="`/jsz` says that it is disabled", do="make space, restart it"
             )
     yield from _gateways(topology, facts)
@@ -40,7 +41,7 @@ def check(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Findi
     versions = Counter(server.version for server in facts.servers if server.version)
     if len(versions) > 1:
         shown = ", ".join(f"{count} run {version}" for version, count in sorted(versions.items()))
-        yield Finding(code="VD408", about=topology.name, evidence=shown, do="finish the upgrade")
+        yield diagnose(code="VD408", about=topology.name, evidence=shown, do="finish the upgrade")
 
 
 def _gateways(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
@@ -54,7 +55,7 @@ def _gateways(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
             name for name in topology.clusters if name in up and name != server.cluster and name not in server.gateways
         ]
         if missing:
-            yield Finding(
+            yield diagnose(
                 code="VD401",
                 about=server.name,
                 evidence=f"it has no connection to {list_names(missing)}, where servers answer",
@@ -80,7 +81,7 @@ def _rules(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Find
         one, many = ("rule", "rules") if {*map(kind_of, sources)} == {RULE} else ("entry", "entries")
         number = f"{len(sources)} {one if len(sources) == 1 else many}"
         others = f", unlike the other {len(loaded) - len(names)}" if some else ""
-        yield Finding(
+        yield diagnose(
             code="VD402" if some else "VD403",
             about=list_names(list(names)),
             evidence=f"{number} not as the topology says{others}: {list_names(sources)}",
@@ -101,7 +102,7 @@ def _signed(changes: Sequence[RuleChange]) -> Iterator[Finding]:
         ours = {said.rpartition(".")[2] for said in wanted.values()}
         others = sorted({said.rpartition(".")[2] for said in loaded.values()} - ours)
         by = f"signed by {list_names(others)}" if others else "signed by the topology's own key"
-        yield Finding(
+        yield diagnose(
             code="VD507",
             about=list_names(names or sorted(loaded.keys() - wanted.keys())),
             evidence=f"{list_names(list(change.servers))}: {by}, and not what the topology says",
@@ -125,7 +126,7 @@ def _meta_group(name: str, seats: Sequence[Seat], facts: Snapshot) -> Iterator[F
     said = Counter(server.meta_leader or "nobody" for server in members)
     if len(said) > 1 or "nobody" in said:
         shown = ", ".join(f"{count} say {leader}" for leader, count in sorted(said.items()))
-        yield Finding(
+        yield diagnose(
             code="VD406",
             about=name,
             evidence=f"who leads: {shown}",
@@ -133,7 +134,7 @@ def _meta_group(name: str, seats: Sequence[Seat], facts: Snapshot) -> Iterator[F
         )
     size = max(server.meta_size for server in members)
     if size != len(seats):
-        yield Finding(
+        yield diagnose(
             code="VD407",
             about=name,
             evidence=f"the meta group counts {size} members, the topology has {len(seats)} servers",
@@ -142,7 +143,7 @@ def _meta_group(name: str, seats: Sequence[Seat], facts: Snapshot) -> Iterator[F
     per_region = Counter(seat.region for seat in seats)
     region, most = per_region.most_common(1)[0]
     if len(per_region) > 1 and 2 * most >= len(seats):
-        yield Finding(
+        yield diagnose(
             code="VD407",
             about=region,
             evidence=f"it has {most} of {len(seats)} servers: without it there is no majority",

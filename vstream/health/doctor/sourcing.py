@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.health.doctor.finding import APPLY, RESYNC, Finding
+from vstream.health.doctor.finding import APPLY, RESYNC, diagnose
 from vstream.health.report import PairState
 from vstream.health.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vstream.diagnostics import Finding
     from vstream.health.report import PairStatus, Status
     from vstream.health.snapshot import Snapshot
 
@@ -28,7 +29,7 @@ def check(picture: Status, facts: Snapshot) -> Iterator[Finding]:
         which = f"sequence {gap.first:,}" if count == 1 else f"sequences {gap.first:,} to {gap.last:,}"
         source = next((one for one in facts.streams[gap.reader].sources if one.stream == gap.origin), None)
         lag = f"; servers say `lag: {source.lag}`" if source else ""
-        yield Finding(
+        yield diagnose(
             code="VD204",
             about=gap.reader,
             evidence=f"it lacks {which} of `{gap.origin}`, which still has messages there, and has later ones{lag}",
@@ -38,7 +39,7 @@ def check(picture: Status, facts: Snapshot) -> Iterator[Finding]:
     for repeat in facts.repeats:
         if (repeat.reader, repeat.origin) not in begun:
             begun.add((repeat.reader, repeat.origin))
-            yield Finding(
+            yield diagnose(
                 code="VD205",
                 about=repeat.reader,
                 evidence=f"after sequence {repeat.later:,} of `{repeat.origin}` it took sequence {repeat.seq:,} again",
@@ -54,26 +55,26 @@ def _pair(pair: PairStatus, facts: Snapshot) -> Iterator[Finding]:
     source = next((one for one in reader.sources if one.stream == pair.origin), None)
     if source is None:
         if reader.leader is not None:
-            yield Finding(
+            yield diagnose(
                 code="VD202", about=pair.reader, evidence=f"`{pair.origin}` is not among its sources", do=APPLY
             )
         return
     said = f"servers say `lag: {source.lag}`"
     if pair.state is PairState.ROLLED_BACK:
-        yield Finding(
+        yield diagnose(
             code="VD301",
             about=pair.origin,
             evidence=f"{pair.detail}; {said}",
             do=f"no publishes there until its sequence is past {pair.cursor:,}; `vstream repair`",
         )
     elif pair.state is PairState.LOSSY:
-        yield Finding(
+        yield diagnose(
             code="VD302", about=pair.reader, evidence=f"{pair.detail}; {said}", do="`vstream repair --kind replay`"
         )
     elif pair.state is PairState.SILENT:
-        yield Finding(code="VD201", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
+        yield diagnose(code="VD201", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
     elif pair.state is PairState.BEHIND and pair.age is not None and pair.age > STUCK_AFTER:
-        yield Finding(code="VD203", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
+        yield diagnose(code="VD203", about=pair.reader, evidence=f"{pair.detail}; {said}", do=RESYNC)
 
 
 def _margin(picture: Status) -> Iterator[Finding]:
@@ -86,7 +87,7 @@ def _margin(picture: Status) -> Iterator[Finding]:
             key = pair.origin_place, pair.reader_place
             worst[key] = min(worst.get(key, pair), pair, key=lambda one: one.left or 0.0)
     for pair in worst.values():
-        yield Finding(
+        yield diagnose(
             code="VD303",
             about=pair.origin,
             evidence=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vstream.health.doctor.finding import APPLY, Finding
+from vstream.health.doctor.finding import APPLY, diagnose
 from vstream.health.units import list_names
 from vstream.topology.replication import PhysicalStream, all_physical_streams, durables
 from vstream.topology.versions import format_version, parse_version
@@ -12,6 +12,7 @@ from vstream.topology.versions import format_version, parse_version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vstream.diagnostics import Finding
     from vstream.health.snapshot import Snapshot, StreamSnapshot
     from vstream.topology.model import Topology
     from vstream.topology.versions import Version
@@ -36,9 +37,9 @@ def check(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
             silent.append(part.name)
         yield from _one(topology, part, found, facts)
     if missing:
-        yield Finding(code="VD502", about=list_names(missing), evidence=f"{len(missing):,} do not exist", do=APPLY)
+        yield diagnose(code="VD502", about=list_names(missing), evidence=f"{len(missing):,} do not exist", do=APPLY)
     if silent:
-        yield Finding(
+        yield diagnose(
             code="VD503",
             about=list_names(silent),
             evidence=f"{len(silent):,} without a leader, or nobody answers for them",
@@ -54,7 +55,7 @@ def _refused(facts: Snapshot) -> Iterator[Finding]:
     for one in facts.write_errors:
         said.setdefault((one.about, one.error.rpartition("is not current: ")[2]), []).append(one.server)
     for (about, error), names in said.items():
-        yield Finding(
+        yield diagnose(
             code="VD508",
             about=about,
             evidence=f"{list_names(names)} cannot write to it: {error}",
@@ -70,22 +71,22 @@ def _consumers(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
             continue
         if (one.stream, one.name) not in facts.consumers:
             evidence = "nobody answers for it"
-            yield Finding(code="VD506", about=about, evidence=evidence, do="start the servers that are away (VD404)")
+            yield diagnose(code="VD506", about=about, evidence=evidence, do="start the servers that are away (VD404)")
         elif facts.consumers[one.stream, one.name] is None:
-            yield Finding(code="VD505", about=about, evidence="it does not exist", do=APPLY)
+            yield diagnose(code="VD505", about=about, evidence="it does not exist", do=APPLY)
 
 
 def _one(topology: Topology, part: PhysicalStream, found: StreamSnapshot, facts: Snapshot) -> Iterator[Finding]:
     expected = topology.cluster_at(part.place)
     if found.cluster is not None and found.cluster != expected:
-        yield Finding(
+        yield diagnose(
             code="VD501",
             about=part.name,
             evidence=f"it lives in cluster `{found.cluster}` (leader `{found.leader}`), not in `{expected}`",
             do=APPLY,
         )
     if found.current < found.replicas:
-        yield Finding(
+        yield diagnose(
             code="VD504",
             about=part.name,
             evidence=f"{found.current} of {found.replicas} replicas have everything",
@@ -102,7 +103,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
     transform = config.get("subject_transform")
     if filtered and transform and any(_doubles(version) for version in versions):
         running = ", ".join(sorted(format_version(version) for version in set(versions)))
-        yield Finding(
+        yield diagnose(
             code="VD101",
             about=name,
             evidence=(
@@ -114,7 +115,7 @@ def _layout(name: str, config: Any, versions: tuple[Version, ...]) -> Iterator[F
     keeps = config.get("max_msgs_per_subject") or -1
     if len(sources) > 1 and keeps > 0 and min(versions) < _STORES_POSITIONS:
         oldest = format_version(min(versions))
-        yield Finding(
+        yield diagnose(
             code="VD102",
             about=name,
             evidence=f"it keeps {keeps} of each subject, has {len(sources)} sources, and a server of its cluster runs {oldest}",
