@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from tests.support.paths import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +31,58 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 120) -> Ran:
-    """Run `vstream` in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "vstream", *map(str, arguments)],
-        cwd=cwd,
-        input=stdin,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+    """Run `vstream` in a process of its own, forked from one that has imported it."""
+    with tempfile.TemporaryDirectory(prefix="vstream-test-") as name:
+        streams = Path(name)
+        for number, text in enumerate((stdin, "", "")):
+            (streams / str(number)).write_text(text, encoding="utf-8")
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "directory": str(cwd or Path.cwd()),
+            "environment": environment(),
+            "streams": name,
+        }
+        code = _run(request, timeout)
+        ran = Ran(code, _text(streams / "1"), _text(streams / "2"))
+    assert "Traceback" not in ran.err, ran.err
+    return ran
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _run(request: Mapping[str, object], timeout: float) -> int:
+    """The exit code of the command, negative if a signal has ended it, as `subprocess` has it."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(_fork_server()))
+        client.sendall(json.dumps(request).encode() + b"\n")
+        with client.makefile("rb") as answers:
+            process = int(answers.readline())
+            client.settimeout(timeout)
+            try:
+                return int(answers.readline())
+            except BaseException:  # a test's own deadline, too
+                os.kill(process, signal.SIGKILL)
+                raise
+
+
+@cache
+def _fork_server() -> Path:
+    """The socket of this process's own fork server, which ends with it."""
+    directory = tempfile.TemporaryDirectory(prefix="vstream-forks-")
+    path = Path(directory.name) / "socket"
+    command = [sys.executable, "-m", "tests.support.fork_server", str(path)]
+    server = subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert "Traceback" not in done.stderr, done.stderr
-    return Ran(done.returncode, done.stdout, done.stderr)
+
+    def end() -> None:
+        server.kill()
+        server.communicate()
+        directory.cleanup()
+
+    atexit.register(end)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    return path

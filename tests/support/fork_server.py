@@ -1,0 +1,111 @@
+"""
+A process that has imported `vstream` and forks for each command: most of what a command costs is its imports.
+
+It has no threads and imports no Spark, so each fork is what `python -m vstream` is after its imports: a process of its own
+with its own arguments, environment, directory, signals and streams.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import vstream
+from vstream.__main__ import main
+
+NOT_PRELOADED = "vstream.audit"
+"""Imports Spark, whose libraries start threads."""
+
+
+def preload() -> None:
+    for module in pkgutil.walk_packages(vstream.__path__, "vstream."):
+        if not module.name.startswith(NOT_PRELOADED) and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    assert "numpy" not in sys.modules
+    assert threading.active_count() == 1
+    gc.collect()
+    gc.freeze()  # the collector of a fork need not touch, and thereby copy, every page
+
+
+def serve(path: Path) -> dict[str, Any] | None:
+    """
+    Fork for each request that comes in at the socket *path*, until standard input ends.
+
+    Return the request in the fork, and None at the end.
+    """
+    wake, woken = socket.socketpair()
+    wake.setblocking(False)
+    woken.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(64)
+    clients: dict[int, socket.socket] = {}
+    selector = selectors.DefaultSelector()
+    for source in (listener, wake, sys.stdin):
+        selector.register(source, selectors.EVENT_READ)
+    print("ready", flush=True)  # noqa: T201
+    while True:
+        ready = {key.fileobj for key, _ in selector.select()}
+        if sys.stdin in ready:
+            return None
+        if wake in ready:
+            wake.recv(4096)
+            report_ended(clients)
+        if listener in ready:
+            client, _ = listener.accept()
+            with client.makefile("rb") as lines:
+                request: dict[str, Any] = json.loads(lines.readline())
+            child = os.fork()
+            if child == 0:
+                selector.close()
+                for inherited in (wake, woken, listener, client, *clients.values()):
+                    inherited.close()
+                return request
+            client.sendall(f"{child}\n".encode())
+            clients[child] = client
+
+
+def report_ended(clients: dict[int, socket.socket]) -> None:
+    while clients:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child == 0:
+            return
+        with clients.pop(child) as client:
+            try:
+                client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            except BrokenPipeError:
+                continue  # who asked for it has gone
+
+
+def become(request: dict[str, Any]) -> None:
+    """Make this fork a process as a shell would have started it for *request*."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_APPEND), (2, os.O_WRONLY | os.O_APPEND)):
+        descriptor = os.open(f"{request['streams']}/{number}", flags)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    sys.argv = ["vstream", *request["arguments"]]
+
+
+if __name__ == "__main__":
+    preload()
+    request = serve(Path(sys.argv[1]))
+    if request is not None:
+        become(request)
+        main()
