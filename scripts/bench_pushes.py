@@ -18,7 +18,7 @@ from tests.support.moving import command
 from tests.support.publishing import Load, compared, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
-from vstream.topology import naming
+from vstream.topology import physical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ async def pushed(file: Path, routing: str, *, has_ids: bool) -> tuple[Load, list
             took.append(time.monotonic() - began)
             await load.acknowledged(2 * RATE)
     (stream, *_) = loaded(document(routing, 0).encode(), file.name).require().streams
-    found = [await compared(NAME, region, naming.read_stream_in(stream, region), load) for region in REGIONS]
+    found = [await compared(NAME, region, physical.read_stream_in(stream, region), load) for region in REGIONS]
     return load, took, sum(len(lost) for lost, _, _ in found), sum(len(doubled) for _, doubled, _ in found)
 
 

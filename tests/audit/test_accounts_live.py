@@ -25,7 +25,7 @@ from vstream.audit.table_store import TableStore
 from vstream.diagnostics import Severity
 from vstream.lab import lab
 from vstream.lint.load_topology import load, render_bundle
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.accounts import APP_USER, AUDIT_USER, VSTREAM_USER
 from vstream.topology.model import Consistency, Routing, Topology
 
@@ -168,7 +168,7 @@ def test_what_is_missing_in_a_region_is_found_whatever_accounts_its_streams_are_
                 }
         expected |= {(stream.name, role): rows for role, rows in roles.items()}
     assert held == expected
-    removed = [naming.read_stream_in(stream, "west") for stream in wanted.streams]
+    removed = [physical.read_stream_in(stream, "west") for stream in wanted.streams]
     for name in removed:
         asyncio.run(delete(name, 11))
     report = audited(spark, topology, tmp_path / "consumer", path="consumer")

@@ -142,7 +142,7 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
 
 
 def test_what_the_text_says_is_what_was_meant() -> None:
-    from vstream.render.accounts.accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
+    from vstream.topology.profiles.hidden_accounts import accounts as meant  # noqa: PLC0415 - the name is taken here
 
     wanted = topology(HOMED, regions=THREE, routing="accounts", roots=["v.>"], server_version="2.12")
     read = render_bundle(wanted).accounts

@@ -17,7 +17,7 @@ from vstream.plan.gates import GateKind
 from vstream.plan.plan import Create, Delete, Phase, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
 from vstream.subjects.algebra import overlaps
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import TOPOLOGY_KEY, StreamConfig
@@ -57,16 +57,16 @@ def test_each_model_has_its_streams(consistency: str, names: set[str]) -> None:
 
 def test_what_is_read_in_a_region_and_what_takes_its_publishes() -> None:
     (foo,) = topology({"foo": {**FOO, "consistency": "homed", "home": "east"}}).streams
-    assert [naming.read_stream_in(foo, region) for region in foo.regions] == [
+    assert [physical.read_stream_in(foo, region) for region in foo.regions] == [
         "foo-read-west",
         "foo-read-central",
         "foo",
     ]
-    assert {naming.write_stream_in(foo, region) for region in foo.regions} == {"foo"}
+    assert {physical.write_stream_in(foo, region) for region in foo.regions} == {"foo"}
     (foo,) = topology({"foo": {**FOO, "consistency": "ordered"}}, **WIDE).streams
-    assert naming.read_stream_in(foo, "east") == "foo-read-east"
-    assert naming.write_stream_in(foo, "east") == "foo-write-east"
-    assert naming.mirrored_stream(foo) == "foo-order-stretch"
+    assert physical.read_stream_in(foo, "east") == "foo-read-east"
+    assert physical.write_stream_in(foo, "east") == "foo-write-east"
+    assert physical.mirrored_stream(foo) == "foo-order-stretch"
 
 
 def test_settings_reach_the_streams_that_they_are_for() -> None:

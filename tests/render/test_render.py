@@ -19,15 +19,16 @@ from vstream.diagnostics import Severity
 from vstream.errors import InvalidInputError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.render.environment import quote, to_json
-from vstream.render.mapping_set import READ_RULES, mapping_set
 from vstream.render.server_view import default_addresses
 from vstream.subjects.algebra import matches
 from vstream.subjects.resolve import OutcomeKind, compile_mappings
 from vstream.subjects.transform import SubjectTransform
 from vstream.syntax import natsconf
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
+from vstream.topology.profiles import profile_of
+from vstream.topology.profiles.mapped import READ_RULES
 
 GOLDEN = TESTS / "golden"
 TEMPLATES = resources.templates()
@@ -64,7 +65,7 @@ def test_a_bundle_means_what_its_files_say() -> None:
         for role in (Role.WRITE, Role.READ)
     ]
     assert all(json.loads(found.text(one.path)) == one.config.fields for one in found.streams)
-    assert found.mappings == mapping_set(topology())
+    assert found.mappings == profile_of(topology()).mapping_set(topology())
     assert found.streams[0].config.owner == "acme"
 
 
@@ -261,7 +262,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
     loaded = load(shapes.as_file(world), "t.yaml")
     assume(not any(one.is_error for one in loaded.diagnostics))
     wanted = loaded.require()
-    table = compile_mappings(mapping_set(wanted))
+    table = compile_mappings(profile_of(wanted).mapping_set(wanted))
     for stream in wanted.streams:
         for pattern in stream.subjects:
             subject = literal(pattern, data)
@@ -273,10 +274,10 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
                     (other.name, place)
                     for other in wanted.streams
                     for place in other.regions
-                    if any(matches(outcome.subject, one) for one in naming.write_subjects(wanted, other, place))
+                    if any(matches(outcome.subject, one) for one in physical.write_subjects(wanted, other, place))
                 ]
                 assert stored_in == [(stream.name, region)]
-                pairs = naming.source_transforms(wanted, stream, region)
+                pairs = physical.source_transforms(wanted, stream, region)
                 transforms = [SubjectTransform.parse(source, destination) for source, destination in pairs]
                 read = [one.apply(outcome.subject) for one in transforms if isinstance(one, SubjectTransform)]
                 assert len(read) == len(pairs)
@@ -287,7 +288,7 @@ def test_a_subject_that_is_mapped_and_then_read_is_the_subject_that_was_publishe
 def test_the_mappings_of_a_valid_topology_never_overlap_and_the_server_takes_them_all(world: dict[str, Any]) -> None:
     loaded = load(shapes.as_file(world), "t.yaml")
     assume(not any(one.is_error for one in loaded.diagnostics))
-    table = compile_mappings(mapping_set(loaded.require()))
+    table = compile_mappings(profile_of(loaded.require()).mapping_set(loaded.require()))
     assert list(table.overlapping()) == []
     assert table.errors == ()
     assert table.overridden == ()

@@ -15,7 +15,7 @@ from tests.support.command import Ran, vstream
 from tests.support.publishing import Load, compared, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
-from vstream.topology import naming
+from vstream.topology import physical
 
 OLD = ("west", "central", "east")
 NEW = "south"
@@ -120,7 +120,7 @@ async def comes_and_goes(
     assert after.keys() == before.keys()
     everything = replace(load, acked={**load.acked, **there.acked}, unknown=load.unknown | there.unknown)
     (stream,) = loaded(document(name, routing, OLD, OLD, servers).encode(), file.name).require().streams
-    found = [await compared(name, region, naming.read_stream_in(stream, region), everything) for region in OLD]
+    found = [await compared(name, region, physical.read_stream_in(stream, region), everything) for region in OLD]
     return Moved(
         publishes=len(everything.everything),
         lost=sum(len(missing) for missing, _, _ in found),

@@ -19,9 +19,9 @@ from vstream.lab import lab
 from vstream.lint import load_topology
 from vstream.probe.checks import run_probe
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
-from vstream.topology import naming
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Role, Topology
+from vstream.topology.physical import physical_name
 
 LAB = "probe"
 REGIONS = ("west", "central", "east")
@@ -52,7 +52,7 @@ def render(addresses: Sequence[ServerAddress]) -> Bundle:
 
 
 def physical(role: Role, region: str) -> str:
-    return naming.physical_name(topology().streams[0], role, region)
+    return physical_name(topology().streams[0], role, region)
 
 
 async def start(binary: Path) -> None:

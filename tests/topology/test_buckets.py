@@ -12,10 +12,10 @@ from tests.support.plans import rendered, topology
 from tests.support.topologies import HEAD, concise
 from tests.support.workspaces import codes
 from vstream.lint.load_topology import load, render_bundle
-from vstream.render.accounts import domains, regional
-from vstream.render.accounts.accounts import accounts
 from vstream.topology import naming
 from vstream.topology.model import Role
+from vstream.topology.profiles import profile_of
+from vstream.topology.profiles.hidden_accounts import accounts
 
 WIDE = {"stretch": {"members": "all"}, "routing": "accounts", "server_version": "2.12"}
 HOUR = 3600 * 10**9
@@ -163,8 +163,7 @@ def test_where_writes_stand_aside_read_streams_are_heard_and_store_nothing_of_it
         ("news", {"src": ">", "dest": ">"}, False)
     ]
     assert len([one for one in read if "subjects" in one.config.fields]) == 3
-    everybody = [domains.account(wanted)] if routing == "domains" else regional.accounts(wanted)
-    users = [(account.name, user) for account in everybody for user in account.users]
+    users = [(account.name, user) for account in profile_of(wanted).accounts(wanted) for user in account.users]
     assert [name for name, user in users if "news.>" in user.subscribe] == [hearing]
     assert "VS210" not in codes(workspaces.rendered(found))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.chaos import leaders
 from vstream.errors import LabError, RefusedError, UnknownNameError
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -135,16 +135,16 @@ def stream(topology: Topology, name: str, region: str | None) -> str:
     if virtual is None:
         return name
     if virtual.consistency.has_origin or (virtual.is_order_named and region is None):
-        return naming.mirrored_stream(virtual) or name
+        return physical.mirrored_stream(virtual) or name
     if region not in virtual.regions:
         raise UnknownNameError(
             f"virtual stream `{name}` has a stream in each region: which one?"
             if region is None
             else f"virtual stream `{name}` is not in region `{region}`",
             hint=f"`--region` with one of {', '.join(virtual.regions)}; its read streams have names of their own, "
-            f"such as `{naming.physical_name(virtual, Role.READ, virtual.regions[0])}`",
+            f"such as `{physical.physical_name(virtual, Role.READ, virtual.regions[0])}`",
         )
-    return naming.physical_name(virtual, Role.WRITE, region)
+    return physical.physical_name(virtual, Role.WRITE, region)
 
 
 async def led_stream(site: TargetServers, name: str) -> tuple[StreamLeadership, str]:

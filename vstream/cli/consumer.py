@@ -248,11 +248,11 @@ async def _base(
     """What the consumer shall be like: as the topology says, else as it is there, else as it was where it comes from."""
     from vstream.errors import ServerError  # noqa: PLC0415
     from vstream.lint.load_topology import render_bundle  # noqa: PLC0415
-    from vstream.topology import naming  # noqa: PLC0415
+    from vstream.topology import physical  # noqa: PLC0415
     from vstream.topology.consumer_config import ConsumerConfig  # noqa: PLC0415
     from vstream.topology.stream_config import REGION_KEY, STREAM_KEY, TOPOLOGY_KEY  # noqa: PLC0415
 
-    on = naming.read_stream_in(stream, region)
+    on = physical.read_stream_in(stream, region)
     try:
         found = await admin.consumer(on, name)
     except ServerError as error:

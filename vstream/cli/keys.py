@@ -16,7 +16,7 @@ from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys
 from vstream.lab import lab as labs
-from vstream.render.accounts.profile import logins
+from vstream.render.account_view import logins
 from vstream.topology.accounts import is_permanent
 from vstream.topology.model import Security
 

@@ -52,15 +52,15 @@ def command(
 
 
 def _place(topology: Topology, stream: VirtualStream, region: str) -> dict[str, Any]:
-    from vstream.topology import naming  # noqa: PLC0415
+    from vstream.topology import physical  # noqa: PLC0415
 
     origin = next(iter(stream.origin), None)
-    into = naming.write_stream_in(stream, region)
+    into = physical.write_stream_in(stream, region)
     # The home of a homed stream has no mirror of it: there it is read itself.
-    read = naming.read_stream_in(stream, region)
+    read = physical.read_stream_in(stream, region)
     return {
         "region": region,
         "published_into": into,
-        "subjects": list(naming.write_subjects(topology, stream, origin or region)),
+        "subjects": list(physical.write_subjects(topology, stream, origin or region)),
         "read": read,
     }

@@ -15,7 +15,7 @@ from vstream.jetstream.keyring import Keyring, default_directory
 from vstream.lab import keys as lab_keys
 from vstream.lab import lab
 from vstream.lint.load_topology import render_bundle
-from vstream.render.accounts import profile
+from vstream.render import account_view
 from vstream.topology.accounts import password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Endpoint, Routing, Security, Topology
@@ -86,7 +86,7 @@ def endpoints_as_user(topology: Topology, where: Servers, user: str) -> Mapping[
 def _with_files(topology: Topology, where: Servers, user: str) -> Mapping[str, Endpoint]:
     """Logged in with what is in the directory of the topology's keys, where that is there."""
     ring = Keyring(default_directory(topology.name))
-    called = profile.logins(topology)
+    called = account_view.logins(topology)
     found = dict(where.endpoints)
     for region, one in where.endpoints.items():
         name = next(login for login in (regional_user(user, region), user) if login in called)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.health.snapshot import NS
-from vstream.render.mapping_set import mapping_set
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Consistency, Role, Routing
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +151,7 @@ def publish_cost_us(routing: Routing, rules: int) -> float:
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
     """What *topology* needs at *loads*, by virtual stream."""
     streams = tuple(_stream(stream, loads[stream.name]) for stream in topology.streams)
-    rules = len(mapping_set(topology))
+    rules = len(profile_of(topology).mapping_set(topology))
     return Sizing(
         topology=topology.name,
         streams=streams,
@@ -170,7 +170,7 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
         kept = _kept(part, taken, stored)
         parts.append(
             PartSize(
-                stream=naming.physical_name(stream, part.role, part.place),
+                stream=physical.physical_name(stream, part.role, part.place),
                 place=part.place,
                 role=part.role.value,
                 replicas=_limit(part, "num_replicas") or 1,

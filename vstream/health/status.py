@@ -17,7 +17,7 @@ from vstream.health.report import (
 )
 from vstream.health.snapshot import NS
 from vstream.health.units import format_duration, list_names
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.replication import ReplicationPair, all_physical_streams, durables, replication_pairs
 from vstream.topology.versions import parse_version
 
@@ -267,7 +267,7 @@ def _region(topology: Topology, facts: Snapshot, region: RegionSnapshot) -> Regi
         return found is not None and found.leader is not None
 
     def publishes(stream: VirtualStream) -> bool:
-        name = naming.write_stream_in(stream, region.name)
+        name = physical.write_stream_in(stream, region.name)
         # An origin is elsewhere: it must be reached from here, too.
         return led(name) and (not stream.origin or region.origins.get(name, "not asked") is None)
 
@@ -278,9 +278,9 @@ def _region(topology: Topology, facts: Snapshot, region: RegionSnapshot) -> Regi
         problem=region.problem,
         publish=Share(works=sum(map(publishes, mine)), of=len(mine)),
         direct_get=Share(
-            works=sum(naming.read_stream_in(one, region.name) in facts.streams for one in mine), of=len(mine)
+            works=sum(physical.read_stream_in(one, region.name) in facts.streams for one in mine), of=len(mine)
         ),
-        consumers=Share(works=sum(led(naming.read_stream_in(one, region.name)) for one in mine), of=len(mine)),
+        consumers=Share(works=sum(led(physical.read_stream_in(one, region.name)) for one in mine), of=len(mine)),
         control=region.problem is None and region.control is None,
     )
 

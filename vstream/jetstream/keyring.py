@@ -28,7 +28,7 @@ from platformdirs import user_data_path
 
 from vstream.errors import VstreamError
 from vstream.files import write_atomically
-from vstream.render.accounts import claims, jwt, profile
+from vstream.render import account_view, claims, jwt
 from vstream.topology.model import Security
 from vstream.topology.signing import (
     CA_FILE,
@@ -66,13 +66,13 @@ def default_directory(topology: str) -> Path:
 def keys_of(topology: Topology) -> tuple[str, ...]:
     """The names of all keys that *topology* needs."""
     if topology.security is Security.NKEYS:
-        return tuple(map(user_key, profile.logins(topology)))
-    accounts = [one.name for one in profile.accounts_view(topology)["accounts"]]
+        return tuple(map(user_key, account_view.logins(topology)))
+    accounts = [one.name for one in account_view.accounts_view(topology)["accounts"]]
     return (
         OPERATOR,
         SIGNER,
         *map(account_key, (SYSTEM_ACCOUNT, *accounts)),
-        *map(role_key, profile.logins(topology)),
+        *map(role_key, account_view.logins(topology)),
     )
 
 
@@ -97,7 +97,7 @@ class Keyring:
             new = self.missing(topology)
             for name in new:
                 self._make(name)
-            users = profile.logins(topology) if topology.security is Security.OPERATOR else {}
+            users = account_view.logins(topology) if topology.security is Security.OPERATOR else {}
             for user, account in users.items():
                 if not self._is_current(user):
                     write_atomically(self.credentials(user), self._fresh_credentials(user, account), mode=_PRIVATE)
@@ -114,7 +114,7 @@ class Keyring:
                 self._make(user_key(user))
                 return
             self._make(role_key(user))
-            fresh = self._fresh_credentials(user, profile.logins(topology)[user])
+            fresh = self._fresh_credentials(user, account_view.logins(topology)[user])
             write_atomically(self.credentials(user), fresh, mode=_PRIVATE)
 
     def credentials(self, user: str) -> Path:
@@ -137,7 +137,7 @@ class Keyring:
         Raises VstreamError if one is not there, or the keyring cannot be written.
         """
         files = [CA_FILE, SERVER_CERTIFICATE, SERVER_KEY]
-        files += [name for user in profile.logins(topology) for name in certificate_files(user)]
+        files += [name for user in account_view.logins(topology) for name in certificate_files(user)]
         if missing := [name for name in files if not (directory / name).is_file()]:
             raise VstreamError(
                 f"a lab of topology `{topology.name}` needs certificates that are not in {directory}: {', '.join(missing)}",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from vstream.render.accounts import jwt
-from vstream.render.accounts.claims import WITH_TOKEN, mark_of
+from vstream.render import jwt
+from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology.accounts import Account, Export, Import, ShareKind
 from vstream.topology.naming import DIGEST_PREFIX, PHYSICAL_PREFIX
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.plan.account_entries import RULE, USERS, kind_of
 from vstream.plan.risk import Risk
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
+from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, account_in, is_beside_write_stream
 
 if TYPE_CHECKING:
@@ -308,10 +309,10 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
     if role is Role.ORDER:
         return bool(config.fields.get("subjects"))
-    routing = config.metadata.get(ROUTING_KEY, Routing.MAPPED.value)
     if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
         return False  # a mirror lists none
-    return routing in {one.value for one in Routing if one.has_write_beside_read}
+    profile = profile_named(config.metadata.get(ROUTING_KEY))
+    return profile is not None and profile.has_write_beside_read
 
 
 def lists_more(before: Json, after: Json) -> bool:

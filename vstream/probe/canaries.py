@@ -20,7 +20,7 @@ from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
 from vstream.probe.read_your_writes import WAYS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -340,7 +340,7 @@ def _absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, str | No
         return CheckStatus.UNKNOWN, "not seen; whether it was stored is unknown", None
     facts = reader.facts
     what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
-    needed = naming.mirrored_stream(target.stream) or canary.stream
+    needed = physical.mirrored_stream(target.stream) or canary.stream
     if facts is not None and facts.name != canary.stream and needed not in facts.sources:
         verb = "mirror" if target.stream.consistency.has_mirrors else "source"
         detail = f"{what}, which does not {verb} `{needed}`"

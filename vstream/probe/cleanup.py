@@ -24,7 +24,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.direct import api_error
 from vstream.probe.canaries import CANARY_HEADER, FIRST_PAUSE, Canary, CanaryFlight, Fate
 from vstream.probe.report import Check, CheckStatus, Hop
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ class Cleanup:
 
     async def _write(self, canary: Canary) -> Check:
         region = canary.origin
-        name = canary.stream or naming.write_stream_in(self._stream, region)
+        name = canary.stream or physical.write_stream_in(self._stream, region)
         if canary.fate is Fate.NOT_STORED:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         seq: int | None = canary.seq
         if canary.fate is Fate.UNKNOWN:
-            subject = naming.stored_subject(self._naming, self._stream, region, canary.subject)
+            subject = physical.stored_subject(self._naming, self._stream, region, canary.subject)
             until = self._deadline - _REQUEST
             seq, problem = await self._find(region, name, subject, canary, from_seq=1, until=until)
             if problem is not None:
@@ -96,7 +96,7 @@ class Cleanup:
         return await self._removed(region, name, {canary.origin: seq})
 
     async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
-        region, name = part.place, naming.physical_name(self._stream, part.role, part.place)
+        region, name = part.place, physical.physical_name(self._stream, part.role, part.place)
         if not canaries:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)

@@ -15,7 +15,7 @@ from vstream.errors import NoRespondersError, VstreamError
 from vstream.jetstream import direct
 from vstream.probe.report import CheckStatus, Hop
 from vstream.probe.retry import answer_sequence, describe_answer, is_old_server, skip_on_old_server
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -319,7 +319,7 @@ def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     found = _named(target, answers[0])
     if found is None or found == target.read:
         return None
-    if target.stream.has_namesake and naming.holds_all_messages(target.stream, found):
+    if target.stream.has_namesake and physical.holds_all_messages(target.stream, found):
         return None
     return f"answered by {target.whose(found)}, not by `{target.read}`"
 

@@ -16,7 +16,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.probe.info import StreamInfo, read_stream_info
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.subjects import algebra
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Reply
@@ -115,7 +115,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
 
 async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Check:
     found = await _physical(target, target.write)
-    stored_as = naming.stored_subject(target.topology.naming, target.stream, target.region, subject)
+    stored_as = physical.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = found.hint
     if found.facts is None:
         detail = f"nobody listens: {found.problem}"
@@ -208,7 +208,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     answered_by = naming.qualify_answer(message.stream, target.read)
     if answered_by == target.read:
         status, detail, hint = CheckStatus.OK, f"answered by `{answered_by}`", None
-    elif target.stream.has_namesake and naming.holds_all_messages(target.stream, message.stream):
+    elif target.stream.has_namesake and physical.holds_all_messages(target.stream, message.stream):
         # A mirror's leader joins in with the first message that it takes (server/stream.go, processInboundMirrorMsg).
         detail = f"answered by {target.whose(message.stream)}: `{target.read}` takes part once it takes a message"
         status, hint = CheckStatus.OK, None

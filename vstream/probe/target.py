@@ -10,7 +10,7 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.probe.report import Check, CheckStatus
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Routing
 
 if TYPE_CHECKING:
@@ -43,17 +43,17 @@ class ProbeTarget:
     @property
     def write(self) -> str:
         """The physical stream that this region's publishes belong into."""
-        return naming.write_stream_in(self.stream, self.region)
+        return physical.write_stream_in(self.stream, self.region)
 
     @property
     def read(self) -> str:
         """The physical stream that holds this region's copy."""
-        return naming.read_stream_in(self.stream, self.region)
+        return physical.read_stream_in(self.stream, self.region)
 
     @property
     def named(self) -> str:
         """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else what is called so."""
-        return (naming.mirrored_stream(self.stream) or self.read) if self._has_namesake else self.read
+        return (physical.mirrored_stream(self.stream) or self.read) if self._has_namesake else self.read
 
     @property
     def _has_namesake(self) -> bool:
@@ -136,7 +136,7 @@ class ProbeTarget:
     def whose(self, name: str) -> str:
         """Which stream *name* is, seen from this virtual stream."""
         for part in self.stream.physical:
-            if name == naming.physical_name(self.stream, part.role, part.place):
+            if name == physical.physical_name(self.stream, part.role, part.place):
                 where = "the stretch cluster" if part.place not in self.stream.regions else f"region `{part.place}`"
                 return f"`{name}`, the {part.role.value} stream of {where}"
         return f"`{name}`, which is no stream of `{self.stream.name}`"

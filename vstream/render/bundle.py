@@ -9,14 +9,12 @@ import jinja2
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.errors import InvalidInputError, VstreamError
-from vstream.render import server_view, stream_view
-from vstream.render.accounts import claims, domains, jwt, profile
-from vstream.render.accounts.jwt import Unsigned
+from vstream.render import account_view, claims, jwt, server_view, stream_view
 from vstream.render.environment import environment
-from vstream.render.mapping_set import mapping_set
+from vstream.render.jwt import Unsigned
 from vstream.subjects.read_conf import read_mappings
 from vstream.syntax import natsconf
-from vstream.topology import naming, profile_migration
+from vstream.topology import naming, physical, profile_migration
 from vstream.topology.bundle import (
     HUB_PASSWORDS_PATH,
     HUBS_PATH,
@@ -31,7 +29,8 @@ from vstream.topology.bundle import (
     placeholder_for,
 )
 from vstream.topology.consumer_config import ConsumerConfig
-from vstream.topology.model import Routing, Security
+from vstream.topology.model import Security
+from vstream.topology.profiles import domains, profile_of
 from vstream.topology.read_accounts import read_accounts, unreported_digest
 from vstream.topology.signing import account_key
 from vstream.topology.stream_config import StreamConfig
@@ -67,7 +66,7 @@ def render(
     VS401 (servers), VS402 (contexts), VS240 (consumers).
     """
     renderer = _Renderer(environment(templates), signer or Unsigned())
-    mappings = mapping_set(topology)
+    mappings = profile_of(topology).mapping_set(topology)
     artifacts = [
         *(one for layout in profile_migration.layouts(topology) for one in renderer.streams(layout)),
         *(one for layout in profile_migration.layouts(topology) for one in renderer.consumers(layout)),
@@ -140,7 +139,7 @@ class _Renderer:
 
     def _stream(self, topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Artifact | None:
         role, place, settings = part.role, part.place, part.settings.fields
-        name, metadata = naming.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
+        name, metadata = physical.physical_name(stream, role, place), stream_view.metadata(topology, stream, part)
         kind = stream_view.kind(stream, role)
         template = kind.template
         view = {
@@ -169,7 +168,7 @@ class _Renderer:
                 region=place,
                 role=role,
                 path=path,
-                account=naming.account_of(stream, role, place),
+                account=physical.account_of(stream, role, place),
                 takes_over=stream_view.stream_taken_over(stream, part),
                 subjects=stream.subjects,
             )
@@ -180,7 +179,7 @@ class _Renderer:
         template = "consumer.json.j2"
         for stream in topology.streams:
             for region in stream.regions:
-                on = naming.read_stream_in(stream, region)
+                on = physical.read_stream_in(stream, region)
                 for consumer in stream.consumers:
                     if region not in consumer.regions:
                         continue
@@ -220,8 +219,8 @@ class _Renderer:
         view = {
             "topology": topology,
             "mappings": mappings,
-            **profile.accounts_view(topology),
-            **profile.user_entries(topology, self._signer),
+            **account_view.accounts_view(topology),
+            **account_view.user_entries(topology, self._signer),
             "mark": naming.DIGEST_PREFIX,
         }
         text = self._text("VS301", template, view) or ""
@@ -236,7 +235,7 @@ class _Renderer:
             self.parsed_accounts = read_accounts(_within(root, ("accounts",)) or whole)
         if not self.diagnostics:
             # The text of accounts is checked as a whole: the mappings are in the one that clients are in.
-            around = _within(root, ("accounts", naming.client_accounts(topology)[0]) if is_whole else ())
+            around = _within(root, ("accounts", physical.client_accounts(topology)[0]) if is_whole else ())
             block = around.get("mappings") if around else None
             if isinstance(block, natsconf.ConfMap):
                 self.parsed_mappings = read_mappings(block)
@@ -248,7 +247,7 @@ class _Renderer:
     def operator(self, topology: Topology, mappings: tuple[SubjectMapping, ...]) -> Artifact:
         """The tokens of operator mode, instead of accounts in configuration files."""
         template = f"{OPERATOR_PATH}.j2"
-        view = claims.operator_view(topology, profile.accounts_view(topology), mappings, self._signer)
+        view = claims.operator_view(topology, account_view.accounts_view(topology), mappings, self._signer)
         self._check_tokens(view["preloaded"])
         text = self._text("VS301", template, view) or ""
         root = None if self.diagnostics else self._conf("VS301", template, text)
@@ -261,7 +260,7 @@ class _Renderer:
             except VstreamError as error:
                 self._fail("VS301", template, error.message)
             self.parsed_accounts = claims.read_accounts(self.parsed_claims)
-            self.parsed_mappings = claims.mappings_of(self.parsed_claims, naming.client_accounts(topology)[0])
+            self.parsed_mappings = claims.mappings_of(self.parsed_claims, physical.client_accounts(topology)[0])
         return Artifact(path=OPERATOR_PATH, text=text, origin=("streams",))
 
     def _check_tokens(self, accounts: Sequence[dict[str, str]]) -> None:
@@ -287,7 +286,7 @@ class _Renderer:
             "account": naming.CLIENT_ACCOUNT,
             "passed": domains.PASSED,
             "passwords": HUB_PASSWORDS_PATH,
-            **profile.user_entries(topology, self._signer),
+            **account_view.user_entries(topology, self._signer),
         }
         text = self._text("VS301", template, view)
         if text is not None and self._conf("VS301", template, text) is not None:
@@ -327,7 +326,7 @@ class _Renderer:
         for address in addresses:
             members[address.cluster_name].append(address)
         jetstream = {seat.server.name: seat.jetstream for seat in topology.processes}
-        in_domains = topology.routing is Routing.DOMAINS
+        in_domains = profile_of(topology).has_domains
         is_signed = topology.security is Security.OPERATOR
         # In operator mode servers know accounts by their keys.
         account = (

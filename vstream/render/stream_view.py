@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from vstream.topology import naming, profile_migration
-from vstream.topology.model import PhysicalPart, Role, Routing, StreamSettings
+from vstream.topology import naming, physical
+from vstream.topology.model import PhysicalPart, Role, StreamSettings
+from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, TOPOLOGY_KEY
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def catalogs(topology: Topology, stream: VirtualStream) -> tuple[PhysicalPart, .
     virtual name and its subjects, and mirrors have none (server/stream.go, checkStreamCfg). A stream with an origin has
     no write streams, so it has these beside those of others. Nothing is published there.
     """
-    if topology.routing is not Routing.ACCOUNTS or not stream.consistency.has_origin:
+    if not profile_of(topology).has_hidden_accounts or not stream.consistency.has_origin:
         return ()
     return tuple(
         PhysicalPart(
@@ -78,20 +79,20 @@ _CATALOG: Mapping[str, Json] = {
 def sources_of(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> Any:
     """What a physical stream takes messages from: the value behind its kind's `takes`, for the template."""
     takes = kind(stream, part.role).takes
-    account = naming.account_of(stream, part.role, part.place)
+    account = physical.account_of(stream, part.role, part.place)
     match takes:
         case "subjects":
-            return naming.write_subjects(topology, stream, part.place)
+            return physical.write_subjects(topology, stream, part.place)
         case "mirror":
-            return naming.local_name(naming.mirrored_stream(stream) or stream.name)
+            return naming.local_name(physical.mirrored_stream(stream) or stream.name)
         case "sources":
             return [
                 {
-                    "name": naming.local_name(naming.physical_name(stream, Role.WRITE, origin)),
-                    "external": naming.external_api(naming.physical_name(stream, Role.WRITE, origin), account),
+                    "name": naming.local_name(physical.physical_name(stream, Role.WRITE, origin)),
+                    "external": naming.external_api(physical.physical_name(stream, Role.WRITE, origin), account),
                     "transforms": [
                         {"src": source, "dest": destination}
-                        for source, destination in naming.source_transforms(topology, stream, origin)
+                        for source, destination in physical.source_transforms(topology, stream, origin)
                     ],
                 }
                 for origin in stream.regions
@@ -112,7 +113,7 @@ def stream_taken_over(stream: VirtualStream, part: PhysicalPart) -> str | None:
     """
     if part.role is not Role.READ or stream.consistency.has_mirrors:
         return None
-    return profile_migration.former_stream_of(stream, part.role, part.place) or stream.takes_over
+    return physical.former_stream_of(stream, part.role, part.place) or stream.takes_over
 
 
 def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> tuple[str, ...]:
@@ -125,15 +126,15 @@ def declared_subjects(topology: Topology, stream: VirtualStream, part: PhysicalP
     """
     if part.role is Role.ORDER and stream.is_order_named:
         return stream.subjects
-    if part.role is not Role.READ or topology.routing is Routing.MAPPED:
+    if part.role is not Role.READ or not profile_of(topology).read_stream_declares_subjects(stream):
         return ()
-    return () if topology.routing.has_write_beside_read and stream.core_subscribers else stream.subjects
+    return stream.subjects
 
 
 def mirror_api(stream: VirtualStream, part: PhysicalPart) -> dict[str, str] | None:
     """How a mirror reaches what it mirrors in another account; None in the same."""
-    account = naming.account_of(stream, part.role, part.place)
-    return naming.external_api(naming.mirrored_stream(stream) or stream.name, account)
+    account = physical.account_of(stream, part.role, part.place)
+    return naming.external_api(physical.mirrored_stream(stream) or stream.name, account)
 
 
 def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> dict[str, Json]:
@@ -145,7 +146,7 @@ def metadata(topology: Topology, stream: VirtualStream, part: PhysicalPart) -> d
         STREAM_KEY: stream.name,
         REGION_KEY: part.place,
         ROLE_KEY: part.role.value,
-        **({ROUTING_KEY: topology.routing.value} if topology.routing is not Routing.MAPPED else {}),
+        **({} if profile_of(topology).has_physical_names else {ROUTING_KEY: topology.routing.value}),
     }
 
 

@@ -22,7 +22,7 @@ from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all, observe
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
-from vstream.topology import naming
+from vstream.topology import physical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,11 +52,11 @@ class Environment:
 
     def written(self, virtual: str, region: str) -> str:
         """The physical stream that takes what is published on *virtual* in *region*."""
-        return naming.write_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return physical.write_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
 
     def read_stream(self, virtual: str, region: str) -> str:
         """The physical stream that answers reads of *virtual* in *region*."""
-        return naming.read_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
+        return physical.read_stream_in(next(one for one in self.topology.streams if one.name == virtual), region)
 
 
 def topology_of(scenario: Scenario) -> Topology:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from vstream.scenario.timeline import servers_by_region
-from vstream.topology.naming import physical_name
+from vstream.topology.physical import physical_name
 from vstream.topology.units import format_duration, parse_duration
 
 if TYPE_CHECKING:

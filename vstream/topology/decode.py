@@ -28,6 +28,7 @@ from vstream.topology.model import (
     Topology,
     VirtualStream,
 )
+from vstream.topology.profiles import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -312,27 +313,18 @@ def _settings(
         # A mirror takes what its origin took: servers do not deduplicate there, and keep the 0.
         fields |= {"duplicate_window": 0}
         # In an account of its own it is called like what it mirrors, and answers in its own name.
-        fields |= {"mirror_direct": True} if document.routing == Routing.MAPPED.value else {}
+        fields |= {"mirror_direct": True} if PROFILES[Routing(document.routing)].has_physical_names else {}
     elif document.streams[name].counters:
         # A mirror takes sums as they are; whatever else stores them adds up.
         fields |= {"allow_msg_counter": True}
     if document.streams[name].core_subscribers:
-        fields |= _republished(Routing(document.routing), role)
+        republish = PROFILES[Routing(document.routing)].republish(role)
+        fields |= {"republish": republish} if republish else {}
     fields.setdefault("duplicate_window", _duplicate_window(document, fields, role))
     placement: Mapping[str, Json] = {"cluster": (document.regions[place].cluster or place) if in_region else place}
     if placement_tags and in_region:
         placement = {**placement, "tags": list(placement_tags)}
     return StreamSettings(fields={**fields, **config, "placement": placement, "metadata": metadata})
-
-
-def _republished(routing: Routing, role: Role) -> Mapping[str, Json]:
-    """What makes a stream heard by core subscribers: that of a region's publishes, or of all where those are aside."""
-    if role is Role.WRITE and routing is Routing.ACCOUNTS:
-        return {"republish": {"src": ">", "dest": f"{naming.REPUBLISH_PREFIX}.>"}}
-    if role is Role.READ and routing.has_write_beside_read:
-        # What a server publishes itself is not mapped (server/parser.go): it reaches subscribers, and no write stream.
-        return {"republish": {"src": ">", "dest": ">"}}
-    return {}
 
 
 _SETTING_FIELDS = frozenset(SettingsDocument.model_fields) - {"config", "metadata"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 from vstream.topology.replication import all_physical_streams, physical_streams, replication_pairs
 
@@ -37,7 +37,7 @@ def mermaid(topology: Topology, streams: Sequence[VirtualStream]) -> str:
         for region in stream.regions:
             client = f"c{index}_{topology.regions.index(topology.region(region))}"
             lines.append(f'  {client}(["publish {_quoted(stream.name)} in {_quoted(region)}"])')
-            lines.append(f"  {client} --> {number[naming.write_stream_in(stream, region)]}")
+            lines.append(f"  {client} --> {number[physical.write_stream_in(stream, region)]}")
         lines += [f"  {number[feed.origin.name]} --> {number[feed.reader.name]}" for feed in replication_pairs(stream)]
     return "\n".join(lines) + "\n"
 
@@ -93,7 +93,7 @@ def _band(stream: VirtualStream, top: int) -> tuple[list[str], int]:
                 label = one.name if one.role is not Role.ORIGIN else f"{one.name} (in {one.place})"
                 boxes.append(_box(x, y, label, _FILL[one.role]))
     arrows = [
-        (where[f"clients in {region}"], where[naming.write_stream_in(stream, region)]) for region in stream.regions
+        (where[f"clients in {region}"], where[physical.write_stream_in(stream, region)]) for region in stream.regions
     ] + [(where[feed.origin.name], where[feed.reader.name]) for feed in replication_pairs(stream)]
     return [*drawn, *_arrows(arrows), *boxes], top + 14 + rows * (_HIGH + _GAP) + _GAP
 

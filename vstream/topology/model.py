@@ -74,11 +74,6 @@ class Routing(Enum):
     REGIONAL = "regional"
     """An account for each region, with users of its own, in which read streams carry the virtual name."""
 
-    @property
-    def has_write_beside_read(self) -> bool:
-        """Whether a region's write stream stands beside its read stream: rules lead publishes away from the latter."""
-        return self in {Routing.DOMAINS, Routing.REGIONAL}
-
 
 class Security(Enum):
     """Where accounts and users are written down."""

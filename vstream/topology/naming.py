@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.subjects.algebra import FULL_WILDCARD, PARTIAL_WILDCARD
-from vstream.topology.model import Consistency, Naming, Role, Routing
+from vstream.topology.model import Naming
 from vstream.topology.stream_config import ACCOUNT_SEPARATOR, FORMER_PREFIX, HIDDEN_PREFIXES, source_api
 
 if TYPE_CHECKING:
@@ -57,34 +57,14 @@ NO_REGION = "_"
 API = "$JS.API"
 
 
-def account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
-    """The account, or the domain, that a physical stream lives in; None where all share one account of clients."""
-    if stream.routing is Routing.MAPPED:
-        return FORMER_ACCOUNT if stream.is_former else None
-    if stream.routing is Routing.DOMAINS:
-        return place
-    if role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH):
-        return stretch_account(place)
-    if stream.routing is Routing.REGIONAL:
-        return region_account(place)
-    return write_account(place) if role in {Role.WRITE, Role.CATALOG} else read_account(place)
+def common_client_account(topology: Topology) -> str:
+    """The account of clients, where it is one for all regions."""
+    return topology.account or CLIENT_ACCOUNT
 
 
 def region_account(region: str) -> str:
     """With `routing: regional`, the account of the clients and the streams of *region*."""
     return f"{CLIENT_ACCOUNT}_{region}"
-
-
-def client_account(topology: Topology, region: str | None = None) -> str:
-    """The account that clients of *region*, or of any where that makes no difference, are in, where vstream renders accounts."""
-    if topology.routing is Routing.REGIONAL and region is not None:
-        return region_account(region)
-    return topology.account or CLIENT_ACCOUNT
-
-
-def client_accounts(topology: Topology) -> tuple[str, ...]:
-    """All accounts that clients are in, where vstream renders accounts."""
-    return tuple(dict.fromkeys(client_account(topology, region.name) for region in topology.regions))
 
 
 def write_account(region: str) -> str:
@@ -110,21 +90,6 @@ def qualified_name(account: str | None, name: str) -> str:
 def qualify_answer(said: str, expected: str) -> str:
     """Which stream answered that calls itself *said*: the *expected* one if that is its name where it lives."""
     return expected if said == local_name(expected) else said
-
-
-def accounts_of(topology: Topology) -> tuple[str | None, ...]:
-    """The accounts that hold the physical streams; None stands for that of clients."""
-    if topology.routing is Routing.MAPPED and topology.moves_to is None:
-        return (None,)
-    regions = [region.name for region in topology.regions]
-    if topology.routing is Routing.DOMAINS:
-        return tuple(regions)
-    stretch = (stretch_account(topology.stretch.cluster),) if topology.stretch else ()
-    if topology.routing is Routing.REGIONAL:
-        return (*map(region_account, regions), *stretch)
-    former = (FORMER_ACCOUNT,) if topology.moves_from else ()
-    own = (None,) if topology.routing is Routing.MAPPED else ()
-    return (*own, *map(write_account, regions), *map(read_account, regions), *stretch, *former)
 
 
 def local_name(name: str) -> str:
@@ -156,24 +121,6 @@ def external_api(stream: str, taker: str | None) -> dict[str, str] | None:
         return None
     delivered = {"deliver": f"{DELIVER_PREFIX}.{account}.{taker}"} if account.startswith(HIDDEN_PREFIXES) else {}
     return {"api": source_api(account), **delivered}
-
-
-def physical_name(stream: VirtualStream, role: Role, place: str) -> str:
-    """
-    The name of a physical stream: `foo-write-west`, `foo-order-stretch`.
-
-    An origin is called like the virtual stream, so that every client operation reaches it as it is; so is an ordering stream
-    where the topology says so.
-    In hidden accounts all are: there the account tells them apart, `W_west/foo`. In domains, and in accounts of
-    regions, what is read is: `west/foo`, and `west/foo-write`; `APP_west/foo`, and `APP_west/foo-write`.
-    """
-    account = account_of(stream, role, place)
-    if account is not None and stream.routing.has_write_beside_read and role is Role.WRITE:
-        return qualified_name(account, f"{stream.name}-{role.value}")
-    if account is not None and stream.routing is not Routing.MAPPED:
-        return qualified_name(account, stream.name)
-    is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_order_named)
-    return qualified_name(account, stream.name if is_namesake else f"{stream.name}-{role.value}-{place}")
 
 
 def server_name(region: str, number: int) -> str:
@@ -248,78 +195,6 @@ def with_placeholders(pattern: str, *, start: int = 1) -> str:
         else:
             tokens.append(token)
     return ".".join(tokens)
-
-
-def write_subjects(topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
-    """What the stream that takes the publishes of *region* listens on."""
-    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
-        return stream.subjects
-    if stream.routing.has_write_beside_read:
-        return tuple(f"{PUBLISH_PREFIX}.{subject}" for subject in stream.subjects)
-    if topology.naming is Naming.ISOLATED:
-        return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
-    return tuple(physical_subject(topology.naming, stream.name, region, subject) for subject in stream.subjects)
-
-
-def stored_subject(kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
-    """The subject under which a message published on *subject* in *region* is first stored."""
-    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
-        return subject
-    if stream.routing.has_write_beside_read:
-        return f"{PUBLISH_PREFIX}.{subject}"
-    return physical_subject(kind, stream.name, region, subject)
-
-
-def published_subject(kind: Naming, stream: VirtualStream, subject: str) -> str:
-    """The inverse of `stored_subject`, for the literal subject of a message that is first stored."""
-    if stream.consistency.has_origin or stream.routing is Routing.ACCOUNTS:
-        return subject
-    if stream.routing.has_write_beside_read:
-        return subject.removeprefix(f"{PUBLISH_PREFIX}.")
-    return virtual_subject(kind, subject)
-
-
-def write_stream_in(stream: VirtualStream, region: str) -> str:
-    """The name of the physical stream that takes what is published in *region*."""
-    return origin_name(stream) or physical_name(stream, Role.WRITE, region)
-
-
-def read_stream_in(stream: VirtualStream, region: str) -> str:
-    """The name of the physical stream that holds the messages in *region*."""
-    return physical_name(stream, Role.READ, region) if region in stream.read else origin_name(stream) or stream.name
-
-
-def origin_name(stream: VirtualStream) -> str | None:
-    """The physical stream that takes all publishes, if one does."""
-    return next((physical_name(stream, Role.ORIGIN, place) for place in stream.origin), None)
-
-
-def holds_all_messages(stream: VirtualStream, name: str) -> bool:
-    """Whether *name* is a physical stream of *stream* that holds all of its messages."""
-    return any(
-        name == physical_name(stream, part.role, part.place) for part in stream.physical if part.role is not Role.WRITE
-    )
-
-
-def mirrored_stream(stream: VirtualStream) -> str | None:
-    """The name of the stream that the read streams mirror, None if they source the write streams."""
-    if stream.consistency.has_origin:
-        return origin_name(stream)
-    return next((physical_name(stream, Role.ORDER, place) for place in stream.order), None)
-
-
-def source_transforms(topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
-    """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
-    if topology.routing is Routing.ACCOUNTS:
-        return ()
-    if topology.routing.has_write_beside_read:
-        return ((f"{PUBLISH_PREFIX}.>", ">"),)
-    if topology.naming is Naming.ISOLATED:
-        return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
-    return tuple(
-        (physical_subject(topology.naming, stream.name, origin, subject), with_placeholders(subject))
-        for subject in stream.subjects
-    )
 
 
 def canary_subject(stream: VirtualStream, origin: str) -> str | None:

@@ -10,11 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.topology import naming
-from vstream.topology.model import Role, Routing
-
 if TYPE_CHECKING:
-    from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.model import Topology
 
 
 def other_layout(topology: Topology) -> Topology | None:
@@ -34,10 +31,3 @@ def layouts(topology: Topology) -> tuple[Topology, ...]:
     """*topology*, and what is beside it."""
     other = other_layout(topology)
     return (topology,) if other is None else (topology, other)
-
-
-def former_stream_of(stream: VirtualStream, role: Role, place: str) -> str | None:
-    """The stream of the old layout that a read stream of the new one sources besides."""
-    if not stream.follows_former or role is not Role.READ:
-        return None
-    return naming.physical_name(replace(stream, routing=Routing.MAPPED, is_former=True), role, place)

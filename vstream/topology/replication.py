@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def physical_streams(stream: VirtualStream) -> tuple[PhysicalStream, ...]:
     return tuple(
         PhysicalStream(
             virtual=stream.name,
-            name=naming.physical_name(stream, part.role, part.place),
+            name=physical.physical_name(stream, part.role, part.place),
             place=part.place,
             role=part.role,
             limits=part.settings.fields,
@@ -62,7 +62,7 @@ class Durable:
 def durables(topology: Topology) -> tuple[Durable, ...]:
     """The consumers of all virtual streams, region by region."""
     return tuple(
-        Durable(virtual=stream.name, stream=naming.read_stream_in(stream, region), name=one.name, region=region)
+        Durable(virtual=stream.name, stream=physical.read_stream_in(stream, region), name=one.name, region=region)
         for stream in topology.streams
         for one in stream.consumers
         for region in one.regions
@@ -78,7 +78,7 @@ def replication_pairs(stream: VirtualStream) -> Iterator[ReplicationPair]:
     """Every pair of physical streams of which one takes from the other."""
     own = physical_streams(stream)
     by_name = {part.name: part for part in own}
-    mirrored = naming.mirrored_stream(stream)
+    mirrored = physical.mirrored_stream(stream)
     for reader in own:
         if reader.role in {Role.WRITE, Role.ORIGIN}:
             continue

@@ -25,7 +25,7 @@ from vstream.plan.diff import spell_destinations
 from vstream.plan.live import push_accounts
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.live.push_accounts import SignedAccounts, loaded_claims
-from vstream.render.accounts.claims import mark_of
+from vstream.render.claims import mark_of
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
 from vstream.topology.signing import account_key

@@ -19,13 +19,13 @@ from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.account_entries import USERS, entries
 from vstream.plan.diff import Observed, diff, spell_destinations
 from vstream.plan.live.push_accounts import push_stages
-from vstream.render.accounts import jwt
-from vstream.render.accounts.accounts import accounts
-from vstream.render.accounts.claims import mark_of, with_single_verbs
+from vstream.render import jwt
+from vstream.render.claims import mark_of, with_single_verbs
 from vstream.subjects import algebra
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Security, Topology
+from vstream.topology.profiles.hidden_accounts import accounts
 from vstream.topology.signing import SIGNER
 
 GOLDEN = TESTS / "golden"

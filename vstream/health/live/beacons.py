@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NotReachableError, VstreamError
 from vstream.health.snapshot import BeaconSighting
 from vstream.jetstream import direct
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ async def publish_beacons(
         if isinstance(connection, NotReachableError) or subject is None:
             return f"{region}: {connection}"
         # A wrong mapping is refused where it leads: a beacon of another region would be a lie.
-        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: naming.write_stream_in(stream, region)}
+        headers = {HEADER: f"{region} {time.time():.6f}", _EXPECTED_STREAM: physical.write_stream_in(stream, region)}
         async with slots:
             try:
                 reply = await connection.request(subject, headers=headers)
@@ -81,7 +81,7 @@ async def read_beacons(
                 raise connection
             async with slots:
                 message = await direct.last_by_subject(
-                    connection, naming.read_stream_in(stream, reader), subject or "", timeout=patience
+                    connection, physical.read_stream_in(stream, reader), subject or "", timeout=patience
                 )
         except VstreamError as error:
             return BeaconSighting(stream=stream.name, origin=origin, reader=reader, problem=error.message)

@@ -18,7 +18,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.source_header import origin_of
 from vstream.plan.consumer_failover import BackwardScan, Landing, Position, StoredMessage, filters_of, takes
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.stream_config import source_name
 
@@ -36,17 +36,17 @@ _TIMEOUT = 10.0
 
 def origins_of(stream: VirtualStream) -> tuple[str, ...]:
     """The physical streams that a position in *stream* is said in: one where all regions mirror it."""
-    mirrored = naming.mirrored_stream(stream)
+    mirrored = physical.mirrored_stream(stream)
     if mirrored is not None:
         return (mirrored,)
-    return tuple(naming.physical_name(stream, Role.WRITE, region) for region in stream.regions)
+    return tuple(physical.physical_name(stream, Role.WRITE, region) for region in stream.regions)
 
 
 async def read_position(
     connection: Connection, topology: Topology, stream: VirtualStream, region: str, durable: str
 ) -> Position:
     """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
-    admin, name = JetStreamAdmin(connection), naming.read_stream_in(stream, region)
+    admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
     try:
         found = await admin.consumer(name, durable)
     except ServerError as error:
@@ -83,7 +83,7 @@ async def resume_sequence(
     connection: Connection, stream: VirtualStream, region: str, at: Position, filters: Sequence[str]
 ) -> Landing:
     """Where the position *at* is in what *region* reads from. Raises as requests do."""
-    name = naming.read_stream_in(stream, region)
+    name = physical.read_stream_in(stream, region)
     info = await JetStreamAdmin(connection).info(name)
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
     taken = {source_name(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}

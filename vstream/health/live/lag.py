@@ -15,7 +15,7 @@ from vstream.errors import NoRespondersError, VstreamError
 from vstream.health.snapshot import NS, Lag, parse_stream, to_unix_seconds
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.replication import ReplicationPair, replication_pairs
 from vstream.topology.stream_config import header_name
 
@@ -127,7 +127,7 @@ class _Search:
         if last is None:
             return None, False
         stream = next(one for one in self._topology.streams if one.name == feed.virtual)
-        subject = naming.published_subject(self._topology.naming, stream, last.subject)
+        subject = physical.published_subject(self._topology.naming, stream, last.subject)
         there = await direct.last_by_subject(
             self._to(feed.reader.place), feed.reader.name, subject, timeout=self._left()
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.health.snapshot import RegionSnapshot
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.topology import naming
+from vstream.topology import physical
 
 if TYPE_CHECKING:
     from vstream.jetstream.connection import Connection
@@ -24,7 +24,7 @@ async def check_region(
         return RegionSnapshot(name=name, problem=problem)
     patience = max(0.05, deadline - time.monotonic())
     streams = [stream for stream in topology.streams if stream.origin and name in stream.regions]
-    away = [naming.write_stream_in(stream, name) for stream in streams]
+    away = [physical.write_stream_in(stream, name) for stream in streams]
     control, reached = await asyncio.gather(
         _control(connection, patience),
         asyncio.gather(*(_origin(JetStreamAdmin(connection), one, patience) for one in away)),

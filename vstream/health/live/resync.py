@@ -16,7 +16,7 @@ from vstream.chaos import leaders
 from vstream.errors import LabError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _Fed:
 def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
     return tuple(
         _Fed(
-            naming.physical_name(stream, part.role, part.place),
+            physical.physical_name(stream, part.role, part.place),
             part.place,
             1 if part.role is Role.READ and stream.consistency.has_mirrors else len(stream.write),
         )

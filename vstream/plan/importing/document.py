@@ -16,7 +16,7 @@ from vstream.topology import decode, naming
 from vstream.topology.buckets import expand_buckets
 from vstream.topology.document import TopologyDocument
 from vstream.topology.model import Consistency, Naming, Role
-from vstream.topology.naming import physical_name
+from vstream.topology.physical import physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

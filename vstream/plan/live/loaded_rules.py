@@ -11,7 +11,7 @@ from vstream.errors import ServerError
 from vstream.jetstream import monitoring
 from vstream.plan.account_entries import Entries, entries, read_account, read_signed_account
 from vstream.plan.diff import spell
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.accounts import ShareKind
 from vstream.topology.model import Routing
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
@@ -36,9 +36,9 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
     if not topology.has_accounts:
         return ()
     if topology.routing is Routing.DOMAINS:
-        return (naming.client_account(topology),)
-    own = (naming.client_account(topology),) if topology.routing is Routing.MAPPED else ()
-    found = (account for account in naming.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
+        return (physical.client_account(topology),)
+    own = (physical.client_account(topology),) if topology.routing is Routing.MAPPED else ()
+    found = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
     return (*own, *(account for account in found if account is not None))
 
 
@@ -61,7 +61,7 @@ def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] |
     """Accounts that a server which has *loaded* this hands requests of *asking* on to, and that *topology* has no more."""
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
-    former = {naming.FORMER_ACCOUNT} - {*naming.accounts_of(topology)}
+    former = {naming.FORMER_ACCOUNT} - {*physical.accounts_of(topology)}
     if topology.routing is Routing.ACCOUNTS or leads_elsewhere(loaded):
         found |= {one for one in former if is_reachable(one, loaded, asking)}
     return tuple(sorted(found - {*hidden_accounts(topology)}))

@@ -10,7 +10,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.connection import Connection
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.transitions.lost_region import RegionLoss
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role, Routing
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def require_dead(
             raise RefusedError(f"region `{region}` is not dead: server `{alive}` answers", hint=_HINT)
         for stream in topology.streams:
             for role in (Role.WRITE, Role.READ):
-                if (name := naming.physical_name(stream, role, region)) in observed.streams:
+                if (name := physical.physical_name(stream, role, region)) in observed.streams:
                     raise RefusedError(f"region `{region}` is not dead: stream `{name}` answers", hint=_HINT)
 
 
@@ -59,9 +59,9 @@ async def measure_losses(
     found = []
     for stream in topology.streams:
         for region in regions:
-            name = naming.physical_name(stream, Role.WRITE, region)
+            name = physical.physical_name(stream, Role.WRITE, region)
             readers = sorted(
-                naming.physical_name(stream, part.role, part.place)
+                physical.physical_name(stream, part.role, part.place)
                 for part in stream.physical
                 if part.role in {Role.READ, Role.ORDER}
             )

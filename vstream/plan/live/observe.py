@@ -21,7 +21,7 @@ from vstream.plan.live.loaded_rules import (
     leaving_accounts,
     read_loaded_rules,
 )
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.accounts import VSTREAM_USER, regional_user
 from vstream.topology.model import Role, Routing, Security
 from vstream.topology.replication import physical_streams
@@ -117,7 +117,7 @@ async def _check_signed(
             detail = await monitoring.account_detail(endpoint.monitor[0], key, monitoring.TIMEOUT)
         except (NotReachableError, ServerError):
             continue  # what cannot be read is said by the plan
-        name, expected = str(detail.get("name_tag") or key), naming.client_account(topology, region)
+        name, expected = str(detail.get("name_tag") or key), physical.client_account(topology, region)
         if name != expected:
             raise VstreamError(
                 f"the user of `connect` for region `{region}` is in account `{name}`, not in `{expected}`",
@@ -199,12 +199,12 @@ async def observe(
     account = await account_name(connection)
     known = {region.name for region in topology.regions}
     leaving = [endpoint for region, endpoint in endpoints.items() if region not in known]
-    accounts = naming.accounts_of(topology)
+    accounts = physical.accounts_of(topology)
     is_signed = topology.security is Security.OPERATOR
     check_mode(topology, account)
     if is_signed:
         await _check_signed(topology, connections, endpoints)
-    if topology.has_accounts and account != naming.client_account(topology, connection.region) and not is_signed:
+    if topology.has_accounts and account != physical.client_account(topology, connection.region) and not is_signed:
         return await _observed_elsewhere(topology, connection, account)
     per_region = await asyncio.gather(
         *(_region_rules(topology, region.name, endpoints, account) for region in topology.regions),
@@ -217,7 +217,7 @@ async def observe(
         unread.extend(silent)
     here = rules.get(connection.server_name)
     # Tokens are of public keys, and what servers have loaded of them is told by the accounts' names.
-    asking = naming.client_account(topology, connection.region) if is_signed else account
+    asking = physical.client_account(topology, connection.region) if is_signed else account
     is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
     # Its API is still its own: perhaps the topology runs there in one account.
     if topology.routing is Routing.ACCOUNTS and here is not None and not (leads_elsewhere(here) or is_joined):
@@ -255,7 +255,7 @@ async def _consumers(
 ) -> tuple[dict[str, Mapping[str, ObservedConsumer]], tuple[str, ...]]:
     """The durables of the streams that are read from, where there are any, and those that did not answer."""
     wanted = {
-        naming.read_stream_in(stream, region)
+        physical.read_stream_in(stream, region)
         for stream in topology.streams
         if stream.consumers
         for region in stream.regions
@@ -314,7 +314,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     is_here = any(one.config.owner == topology.name for one in streams.values())
     if topology.routing is Routing.MAPPED and is_here:
         raise VstreamError(
-            f"the streams of `{topology.name}` are in account `{account}`, not in `{naming.client_account(topology)}`",
+            f"the streams of `{topology.name}` are in account `{account}`, not in `{physical.client_account(topology)}`",
             hint="leave `account` out: servers let `$G` share nothing, so what is in it stays there"
             if account == _GLOBAL
             else f"say so: `account: {account}`",
@@ -322,7 +322,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     if not is_here:
         raise VstreamError(
             f"the user of `connect` is in account `{account}`, not in "
-            f"`{naming.client_account(topology, connection.region)}`",
+            f"`{physical.client_account(topology, connection.region)}`",
             hint=f"with `routing: {topology.routing.value}`, every server includes accounts.cfg (`vstream render`); "
             f"connect as `{_manager(topology, connection.region)}`",
         )
@@ -346,7 +346,7 @@ async def _listed(
     if topology.stretch and 2 * len(reached & members.keys()) > len(members):
         reached.add(topology.stretch.cluster)  # it has its majority
     awaited = {
-        naming.physical_name(stream, part.role, part.place)
+        physical.physical_name(stream, part.role, part.place)
         for stream in topology.streams
         for part in stream.physical
         if part.place in reached

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import open_connection, resolve_context
-from vstream.render.accounts import jwt
-from vstream.render.accounts.claims import mark_of, with_loaded_exports
+from vstream.render import jwt
+from vstream.render.claims import mark_of, with_loaded_exports
 from vstream.topology.signing import SIGNER, SYSTEM_ACCOUNT
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Delete, phase_of
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
@@ -65,7 +65,7 @@ def dead_streams(topology: Topology, regions: Collection[str], missing: Collecti
         for stream in topology.streams
         for region in sorted(regions)
         for role in (Role.READ, Role.WRITE)
-        if (name := naming.physical_name(stream, role, region)) in missing
+        if (name := physical.physical_name(stream, role, region)) in missing
     )
 
 

@@ -21,7 +21,7 @@ from vstream.health.repair.plan import Replay, missing_sequences
 from vstream.health.repair.sequence_set import SequenceSet
 from vstream.health.snapshot import to_unix_seconds
 from vstream.jetstream import direct
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.replication import physical_streams, replication_pairs
 
@@ -247,7 +247,7 @@ class Fetcher:
                 seq,
                 message
                 if where is None
-                else replace(message, subject=naming.stored_subject(kind, stream, region, message.subject)),
+                else replace(message, subject=physical.stored_subject(kind, stream, region, message.subject)),
             )
             for (seq, _), message in zip(known, messages, strict=True)
             if message is not None
@@ -256,7 +256,7 @@ class Fetcher:
     async def _reason(self, scan: Scan, message: DirectMessage) -> str | None:
         """Why *message* stays missing; empty if it is none that anybody misses, None if it can be put in."""
         names = [name.lower() for name in message.headers]
-        subject = naming.published_subject(self._topology.naming, self._stream, message.subject)
+        subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
         if FILLER_HEADER.lower() in names or self._is_canary(subject):
             return ""
         for name in names:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.health.live import lag
 from vstream.health.repair.refill import Copy, Refill
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.replication import physical_streams
 
@@ -66,7 +66,7 @@ async def _copies(
 ) -> list[Copy]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
     part = next(one for one in physical_streams(stream) if one.name == reader.name)
-    is_mirror = part.role is Role.READ and naming.mirrored_stream(stream) is not None
+    is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
     connection = lag.connection_to(connections, part.place)
     found: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
@@ -101,7 +101,7 @@ async def _rewritten(
     """The first of the last sequences of the stream itself at which it and its readers do not agree."""
     first = None
     connection = lag.connection_to(connections, lost.place)
-    subject = partial(naming.published_subject, topology.naming, _stream(topology, lost))
+    subject = partial(physical.published_subject, topology.naming, _stream(topology, lost))
     for seq in sorted((seq for seq in known if seq <= lost.last), reverse=True):
         own = await lag.get_message(connection, lost.origin, seq, PATIENCE)
         if own is None:

@@ -24,7 +24,7 @@ from vstream.jetstream import direct, error_codes
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.direct import api_error
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
-from vstream.topology import naming
+from vstream.topology import naming, physical
 from vstream.topology.model import Role
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import StreamConfig
@@ -175,7 +175,7 @@ class _Visit:
         await self._admin.create(StreamConfig(name=self._name, fields=fields))
         self._at = first - 1
         self._floor = int(info["state"]["last_seq"])
-        transforms = naming.source_transforms(self._topology, self._stream, self._region)
+        transforms = physical.source_transforms(self._topology, self._stream, self._region)
         source = {
             "name": self._name,
             "subject_transforms": [{"src": before, "dest": after} for before, after in transforms],
@@ -213,7 +213,7 @@ class _Visit:
             )
         self._at = seq
         self._waiting += 1
-        self._last_subject = naming.published_subject(self._topology.naming, self._stream, message.subject)
+        self._last_subject = physical.published_subject(self._topology.naming, self._stream, message.subject)
 
     async def _forward(self, seq: int) -> None:
         """Let *seq* be the next."""

@@ -12,7 +12,7 @@ from vstream.scenario.decode import link_ends
 from vstream.scenario.fields import pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.quoting import quote_value
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def unknown_name(subject: ScenarioSubject) -> Iterator[Violation]:
 
 def _physical(subject: ScenarioSubject) -> list[str]:
     return [
-        naming.physical_name(stream, part.role, part.place)
+        physical.physical_name(stream, part.role, part.place)
         for stream in subject.streams.values()
         for part in stream.physical
     ]

@@ -12,7 +12,7 @@ from vstream.lint.rules.streams.values import StreamSet, mirror, sources, string
 from vstream.lint.rules.wording import join_names
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
@@ -141,13 +141,13 @@ def uncovered_region(workspace: Workspace) -> Iterator[Violation]:
                     at=group[0].at("name"),
                     message=f"`{virtual.name}` has no {role.value} stream in {join_names(lacking)}",
                     hint="add "
-                    + join_names(naming.physical_name(virtual, Role(role.value), region) for region in lacking),
+                    + join_names(physical.physical_name(virtual, Role(role.value), region) for region in lacking),
                 )
 
 
 def _physical_names(topology: Topology | None) -> set[str]:
     return {
-        naming.physical_name(stream, part.role, part.place)
+        physical.physical_name(stream, part.role, part.place)
         for stream in (topology.streams if topology else ())
         for part in stream.physical
     }

@@ -10,7 +10,7 @@ from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.streams.values import ANYTHING, StreamSet, place, sources, strings, table
 from vstream.lint.workspace import StreamRole
 from vstream.subjects import algebra
-from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def republish_cycle(workspace: Workspace) -> Iterator[Violation]:
 def _is_for_its_region(stream: StreamFile) -> bool:
     """Whether it publishes what it takes from others to core subscribers, which no other region's clients hear."""
     everything = table(stream, "republish") == {"src": ANYTHING, "dest": ANYTHING}
-    aside = {routing.value for routing in Routing if routing.has_write_beside_read}
+    aside = {profile.routing.value for profile in PROFILES.values() if profile.has_write_beside_read}
     return everything and not strings(stream, "subjects") and stream.config.metadata.get(ROUTING_KEY) in aside
 
 

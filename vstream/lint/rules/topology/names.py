@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.topology import naming
+from vstream.topology import naming, physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ def name_collision(subject: TopologySubject) -> Iterator[Violation]:
     """
     taken: dict[str, str] = {}
     for stream in subject.topology.streams:
-        names = {naming.physical_name(stream, part.role, part.place) for part in stream.physical}
+        names = {physical.physical_name(stream, part.role, part.place) for part in stream.physical}
         for name in sorted({stream.name, *names}):
             other = taken.setdefault(name, stream.name)
             if other != stream.name:

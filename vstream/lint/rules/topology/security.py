@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.render.accounts import profile
+from vstream.render import account_view
 from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Naming, Routing, Security
 
@@ -60,7 +60,7 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
 
 
 def _certificates(topology: Topology) -> Iterator[Violation]:
-    users = profile.logins(topology)
+    users = account_view.logins(topology)
     if topology.security is not Security.CERTIFICATES:
         yield Violation(
             at=("security", "certificates"),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.topology.decode import levels
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Role
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +29,12 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
     one origin have mirrors elsewhere, which would publish to the origin again.
     Consume from the stream: an ordered consumer gets every message, in every region.
     """
-    routing = subject.topology.routing
+    routing, profile = subject.topology.routing, profile_of(subject.topology)
     for stream in subject.topology.streams:
         if not stream.core_subscribers:
             continue
-        if routing is Routing.MAPPED or (routing.has_write_beside_read and stream.consistency.has_origin):
-            is_heard = routing is Routing.MAPPED and stream.consistency.has_origin
+        if profile.has_physical_names or (profile.has_write_beside_read and stream.consistency.has_origin):
+            is_heard = profile.has_physical_names and stream.consistency.has_origin
             yield Violation(
                 at=("streams", stream.name, "core_subscribers"),
                 message=f"core subscribers hear `{stream.name}` anyway: nothing is between them and its subjects"
@@ -48,7 +49,7 @@ def core_subscribers_unfit(subject: TopologySubject) -> Iterator[Violation]:
                 on_key=True,
             )
             continue
-        role, places = (Role.READ, stream.read) if routing.has_write_beside_read else (Role.WRITE, stream.write)
+        role, places = (Role.READ, stream.read) if profile.has_write_beside_read else (Role.WRITE, stream.write)
         for region in places:
             for path, level in levels(subject.document, stream.name, region, role):
                 if "republish" in (level.config or {}):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.topology import naming
+from vstream.topology import physical
 from vstream.topology.model import Routing
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
     another takes over.
     """
     own = {
-        naming.physical_name(stream, part.role, part.place): stream.name
+        physical.physical_name(stream, part.role, part.place): stream.name
         for stream in subject.topology.streams
         for part in stream.physical
     }

@@ -14,19 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.render.accounts.accounts import GETS, INBOX, PULLS, READS, mapped_subjects
-from vstream.render.accounts.extras import core_subscriptions, purge_subject
-from vstream.render.accounts.shared_subjects import (
-    FLOW,
-    LOOKS,
-    READS_ALL,
-    WHO_AM_I,
-    canaries,
-    delivery_export,
-    management_export,
-    service,
-    write_stream_api_subjects,
-)
 from vstream.topology.accounts import (
     APP_USER,
     AUDIT_USER,
@@ -37,10 +24,10 @@ from vstream.topology.accounts import (
     Import,
     ShareKind,
     User,
-    password_variable,
     regional_user,
 )
-from vstream.topology.model import Consistency
+from vstream.topology.bundle import SYSTEM_PASSWORD_PATH, passwords_path
+from vstream.topology.model import Consistency, Routing
 from vstream.topology.naming import (
     ACCOUNT_API_PREFIX,
     API,
@@ -50,19 +37,84 @@ from vstream.topology.naming import (
     region_account,
     stretch_account,
 )
+from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
+from vstream.topology.profiles.shared import (
+    FLOW,
+    GETS,
+    LOOKS,
+    PULLS,
+    READS,
+    READS_ALL,
+    WHO_AM_I,
+    canaries,
+    core_subscriptions,
+    delivery_export,
+    management_export,
+    mapped_subjects,
+    purge_subject,
+    service,
+    user,
+)
+from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vstream.topology.model import Topology, VirtualStream
+    from vstream.topology.model import Role, Topology, VirtualStream
 
-DENIED = (f"{ACCOUNT_API_PREFIX}.>", f"{SOURCE_API_PREFIX}.>")
-"""What clients may not publish: the API of any account by its name. That of their own they reach as everybody does."""
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 
 
-def accounts(topology: Topology) -> tuple[Account, ...]:
+class RegionalProfile(WriteBesideReadProfile):
+    """See the module."""
+
+    routing = Routing.REGIONAL
+    has_region_accounts = True
+    since = (2, 11)
+    operator_since = (2, 12)
+    # The API of any account by its name. That of their own clients reach as everybody does.
+    denied = (f"{ACCOUNT_API_PREFIX}.>", f"{SOURCE_API_PREFIX}.>")
+    passwords_path = SYSTEM_PASSWORD_PATH
+    starter = """\
+routing: regional           # an account for each region, docs/routing.md; servers include accounts.cfg and passwords-west.cfg
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+"""
+
+    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+        """See Profile."""
+        return 9.0
+
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
+        """The region's account, or that of the stretch cluster."""
+        return stretch_account_of(stream, role, place) or region_account(place)
+
+    def stream_accounts(self, topology: Topology) -> tuple[str, ...]:
+        """One for each region, and that of the stretch cluster."""
+        return (*(region_account(region.name) for region in topology.regions), *stretch_accounts(topology))
+
+    def client_account(self, topology: Topology, region: str | None) -> str:
+        """That of the region, where one is meant."""
+        return super().client_account(topology, region) if region is None else region_account(region)
+
+    def read_account(self, region: str) -> str:
+        """See Profile."""
+        return region_account(region)
+
+    def user_name(self, user: str, region: str) -> str:
+        """Servers refuse one name in two accounts."""
+        return regional_user(user, region)
+
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:
+        """The accounts of all regions, then that of the stretch cluster, which nobody logs in to."""
+        return _accounts(topology)
+
+    def inner_passwords(self, topology: Topology) -> dict[str, str]:
+        """One file for each region."""
+        return {region_account(region.name): passwords_path(region.name) for region in topology.regions}
+
+
+def _accounts(topology: Topology) -> tuple[Account, ...]:
     """The accounts of all regions, then that of the stretch cluster, which nobody logs in to."""
     regions = [region.name for region in topology.regions]
     stretch = topology.stretch
@@ -164,31 +216,21 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
     # Of the region's own copy, as with domains.
     purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket and region in stream.regions]
     looking = tuple(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
-
-    def user(
-        name: str, purpose: str, publish: tuple[str, ...], denied: tuple[str, ...] = (), heard: tuple[str, ...] = ()
-    ) -> User:
-        return User(
-            name=regional_user(name, region),
-            password_variable=password_variable(name),
-            purpose=purpose,
-            publish=tuple(dict.fromkeys(publish)),
-            subscribe=(INBOX, *heard),
-            denied=denied,
-        )
-
     return (
         user(
             APP_USER,
-            "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
-            write_stream_api_subjects(topology, [region]),
-            core_subscriptions(topology, region),
+            denied=write_stream_api_subjects(topology, [region]),
+            hears=core_subscriptions(topology, region),
+            name=regional_user(APP_USER, region),
         ),
-        user(VSTREAM_USER, "plan, apply, resync and labs", (*virtual, *reading, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I)),
+        user(
+            VSTREAM_USER,
+            (*virtual, *reading, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+            name=regional_user(VSTREAM_USER, region),
+        ),
         user(
             PROBE_USER,
-            "vstream probe",
             (
                 *canaries(topology, PUBLISH_PREFIX),
                 *reading,
@@ -196,10 +238,11 @@ def _users(topology: Topology, region: str) -> tuple[User, ...]:
                 f"{ACCOUNT_API_PREFIX}.*.STREAM.MSG.DELETE.*",
                 WHO_AM_I,
             ),
+            name=regional_user(PROBE_USER, region),
         ),
         user(
             AUDIT_USER,
-            "vstream audit: reads every stream, changes none",
             (*looking, *(f"{ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
+            name=regional_user(AUDIT_USER, region),
         ),
     )

@@ -14,18 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.render.accounts import extras
-from vstream.render.accounts.shared_subjects import (
-    FLOW,
-    LOOKS,
-    READS_ALL,
-    WHO_AM_I,
-    canaries,
-    delivery_export,
-    management_export,
-    service,
-)
-from vstream.subjects import algebra
 from vstream.topology import naming
 from vstream.topology.accounts import (
     APP_USER,
@@ -37,18 +25,39 @@ from vstream.topology.accounts import (
     Import,
     ShareKind,
     User,
-    password_variable,
 )
-from vstream.topology.model import Consistency
+from vstream.topology.model import Consistency, Role
 from vstream.topology.naming import (
     API,
     REGION_PREFIX,
     REPUBLISH_PREFIX,
     api_prefix,
-    client_account,
+    common_client_account,
     read_account,
     stretch_account,
     write_account,
+)
+from vstream.topology.profiles.profile import stretch_account_of, stretch_accounts
+from vstream.topology.profiles.shared import (
+    FLOW,
+    GET_THRESHOLD,
+    GETS,
+    INBOX,
+    LOOKS,
+    NAMES,
+    PULL_THRESHOLD,
+    PULLS,
+    READS,
+    READS_ALL,
+    WHO_AM_I,
+    canaries,
+    core_subscriptions,
+    delivery_export,
+    management_export,
+    mapped_subjects,
+    purge_subject,
+    service,
+    user,
 )
 from vstream.topology.stream_config import SOURCE_API_PREFIX
 
@@ -57,53 +66,21 @@ if TYPE_CHECKING:
 
     from vstream.topology.model import Topology, VirtualStream
 
-INBOX = "_INBOX.>"
-"""Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
-ACKS = ("$JS.ACK.>", "$JS.FC.>")
-NAMES = f"{API}.STREAM.NAMES"
-"""Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
-READS = (
-    f"{API}.INFO",
-    f"{API}.STREAM.INFO.*",
-    NAMES,
-    f"{API}.STREAM.LIST",
-    f"{API}.STREAM.MSG.GET.*",
-    f"{API}.CONSUMER.CREATE.>",
-    f"{API}.CONSUMER.DURABLE.CREATE.>",
-    f"{API}.CONSUMER.DELETE.>",
-    f"{API}.CONSUMER.INFO.>",
-    f"{API}.CONSUMER.LIST.>",
-    f"{API}.CONSUMER.NAMES.>",
-    f"{API}.CONSUMER.PAUSE.>",
-    f"{API}.CONSUMER.RESET.>",
-    f"{API}.CONSUMER.UNPIN.>",
-    *ACKS,
-)
-"""What clients ask of a read account, and NAMES of a write account, with one answer each (server/jetstream_api.go)."""
-PULLS = f"{API}.CONSUMER.MSG.NEXT.>"
-PULL_THRESHOLD = "1h"
-"""
-How long after the last answer to a pull more may come. The answers to a pull that waits for longer than this are
-lost, the message with them until it is delivered again.
-"""
-GETS = f"{API}.DIRECT.GET.>"
-GET_THRESHOLD = "10s"
-"""Of Direct Get, whose batches come at once: servers remember every request for as long, in 0.8 kB."""
 _CREATE = f"{API}.CONSUMER.CREATE.>"
 
 
-def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The subjects that are mapped, each with its regions: the roots, and what is below none of them."""
-    everywhere = tuple(region.name for region in topology.regions)
-    found: dict[str, tuple[str, ...]] = {}
-    for stream in topology.streams:
-        if stream.consistency.has_origin:
-            continue  # what takes its publishes is imported as it is
-        for subject in stream.subjects:
-            root = next((one for one in topology.roots if algebra.is_subset(subject, one)), None)
-            found[root or subject] = everywhere if root else stream.regions
-    # A root costs what it costs without streams too, and needs no reload when there is one.
-    return tuple({**dict.fromkeys(topology.roots, everywhere), **found}.items())
+def account_of(stream: VirtualStream, role: Role, place: str) -> str:
+    """The hidden account that a physical stream lives in."""
+    if (stretch := stretch_account_of(stream, role, place)) is not None:
+        return stretch
+    return write_account(place) if role in {Role.WRITE, Role.CATALOG} else read_account(place)
+
+
+def stream_accounts(topology: Topology) -> tuple[str, ...]:
+    """Those for what is written, those for what is read, that of the stretch cluster, and what the topology moves away from."""
+    regions = [region.name for region in topology.regions]
+    former = (naming.FORMER_ACCOUNT,) if topology.moves_from else ()
+    return (*map(write_account, regions), *map(read_account, regions), *stretch_accounts(topology), *former)
 
 
 def accounts(topology: Topology) -> tuple[Account, ...]:
@@ -132,7 +109,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
             *(
                 service(account, subject, f"{REGION_PREFIX}.{region}.{subject}")
                 for account in hidden
-                for subject in extras.purge_subjects(topology, account, region)
+                for subject in purge_subjects(topology, account, region)
             ),
             *(
                 service(write_account(region), subject, f"{REGION_PREFIX}.{region}.{subject}")
@@ -146,7 +123,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
                     subject=f"{REPUBLISH_PREFIX}.{subject}",
                     to=subject,
                 )
-                for subject in extras.core_subscriber_subjects(topology, region)
+                for subject in core_subscriber_subjects(topology, region)
             ),
             Import(kind=ShareKind.STREAM, account=read_account(region), subject=INBOX),
         ]
@@ -157,7 +134,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
     ]
     imports += [service(account, f"{API}.>", f"{api_prefix(account)}.>") for account in hidden]
     return Account(
-        name=client_account(topology),
+        name=common_client_account(topology),
         purpose="clients: they see virtual streams only",
         has_jetstream=False,
         users=users(topology),
@@ -166,7 +143,7 @@ def _clients(topology: Topology, hidden: list[str]) -> Account:
 
 
 def _write(topology: Topology, region: str) -> Account:
-    name, clients = write_account(region), client_account(topology)
+    name, clients = write_account(region), common_client_account(topology)
     readers = _takers(topology)
     return Account(
         name=name,
@@ -180,10 +157,10 @@ def _write(topology: Topology, region: str) -> Account:
             ),
             *(
                 Export(kind=ShareKind.STREAM, subject=f"{REPUBLISH_PREFIX}.{subject}", accounts=(clients,))
-                for subject in extras.core_subscriber_subjects(topology, region)
+                for subject in core_subscriber_subjects(topology, region)
             ),
             Export(kind=ShareKind.SERVICE, subject=NAMES, accounts=(clients,)),
-            *extras.purge_exports(topology, name),
+            *purge_exports(topology, name),
             *_feeding(name, readers),
             management_export((clients,)),
         ),
@@ -191,7 +168,7 @@ def _write(topology: Topology, region: str) -> Account:
 
 
 def _read(topology: Topology, region: str) -> Account:
-    name, clients = read_account(region), client_account(topology)
+    name, clients = read_account(region), common_client_account(topology)
     homed = [stream for account, stream in _origins(topology) if account == name]
     others = tuple(read_account(one.name) for one in topology.regions if one.name != region) if homed else ()
     fed = {_CREATE: (clients, *others), FLOW: (clients, *others)}
@@ -211,7 +188,7 @@ def _read(topology: Topology, region: str) -> Account:
                 for subject in READS
                 if subject != NAMES
             ),
-            *extras.purge_exports(topology, name),
+            *purge_exports(topology, name),
             _answering(PULLS, PULL_THRESHOLD, clients),
             _answering(GETS, GET_THRESHOLD, clients),
             Export(kind=ShareKind.STREAM, subject=INBOX, accounts=(clients,)),
@@ -228,7 +205,7 @@ def _read(topology: Topology, region: str) -> Account:
 
 
 def _stretch(topology: Topology, cluster: str) -> Account:
-    name, clients = stretch_account(cluster), client_account(topology)
+    name, clients = stretch_account(cluster), common_client_account(topology)
     regions = [region.name for region in topology.regions]
     return Account(
         name=name,
@@ -241,11 +218,49 @@ def _stretch(topology: Topology, cluster: str) -> Account:
                 if account == name
                 for subject in stream.subjects
             ),
-            *extras.purge_exports(topology, name),
+            *purge_exports(topology, name),
             *_feeding(name, tuple(map(read_account, regions))),
             management_export((clients,)),
         ),
         imports=tuple(one for region in regions for one in _taking(write_account(region), name)),
+    )
+
+
+def core_subscriber_subjects(topology: Topology, region: str) -> tuple[str, ...]:
+    """
+    What subscribers without JetStream hear from the write account of *region*, whose streams publish it again there.
+
+    A publish that was imported as a service is not handed on to those who import it as a stream on the same server
+    (server/client.go, processMsgResults). Publishes to streams with one origin are not mapped: subscribers in the
+    account of clients hear them as they are.
+    """
+    return tuple(
+        subject
+        for stream in topology.streams
+        if stream.core_subscribers and region in stream.regions and not stream.consistency.has_origin
+        for subject in stream.subjects
+    )
+
+
+def purge_subjects(topology: Topology, account: str, region: str) -> Iterator[str]:
+    """
+    What clients in *region* have purged in *account*.
+
+    The one exception to disjoint imports: each account that holds a part of the bucket purges its own, and the client
+    takes the first answer. What does not hear of it keeps what nobody reads any more.
+    """
+    for stream in topology.streams:
+        accounts = {account_of(stream, part.role, part.place) for part in stream.physical}
+        if stream.is_bucket and account in accounts and region in stream.regions:
+            yield purge_subject(stream)
+
+
+def purge_exports(topology: Topology, account: str) -> tuple[Export, ...]:
+    """The exports behind `purge_subjects`."""
+    subjects = (subject for region in topology.regions for subject in purge_subjects(topology, account, region.name))
+    return tuple(
+        Export(kind=ShareKind.SERVICE, subject=subject, accounts=(common_client_account(topology),))
+        for subject in dict.fromkeys(subjects)
     )
 
 
@@ -302,22 +317,19 @@ def users(topology: Topology) -> tuple[User, ...]:
     )
     reading = tuple(f"{at}.{subject}" for subject in (*READS, PULLS, GETS))
     looking = tuple(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in LOOKS)
-    purged = tuple(f"{at}.{extras.purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
+    purged = tuple(f"{at}.{purge_subject(stream)}" for stream in topology.streams if stream.is_bucket)
     return (
         user(
             APP_USER,
-            "applications: publish and read virtual streams",
             (*virtual, *reading, *purged),
-            extras.core_subscriptions(topology),
+            hears=core_subscriptions(topology),
         ),
         user(
             VSTREAM_USER,
-            "plan, apply, resync and labs",
             (*virtual, *reading, f"{naming.ACCOUNT_API_PREFIX}.>", WHO_AM_I),
         ),
         user(
             PROBE_USER,
-            "vstream probe",
             (
                 *canaries(topology, at),
                 *reading,
@@ -328,18 +340,6 @@ def users(topology: Topology) -> tuple[User, ...]:
         ),
         user(
             AUDIT_USER,
-            "vstream audit: reads every stream, changes none",
             (*looking, *(f"{naming.ACCOUNT_API_PREFIX}.*.{subject}" for subject in READS_ALL), WHO_AM_I),
         ),
-    )
-
-
-def user(name: str, purpose: str, publish: tuple[str, ...], heard: tuple[str, ...] = ()) -> User:
-    """Who may publish on *publish*, and hears answers and *heard*."""
-    return User(
-        name=name,
-        password_variable=password_variable(name),
-        purpose=purpose,
-        publish=tuple(dict.fromkeys(publish)),
-        subscribe=(INBOX, *heard),
     )

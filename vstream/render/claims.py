@@ -15,11 +15,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vstream.render.accounts.accounts import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
 from vstream.subjects import algebra
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.topology.accounts import SYSTEM_USER, Account, Export, Import, ShareKind
 from vstream.topology.naming import API, DIGEST_PREFIX
+from vstream.topology.profiles.shared import GET_THRESHOLD, GETS, PULL_THRESHOLD, PULLS, READS
 from vstream.topology.signing import OPERATOR, SIGNER, SYSTEM_ACCOUNT, account_key, role_key
 from vstream.topology.units import parse_duration
 

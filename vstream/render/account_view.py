@@ -1,0 +1,64 @@
+"""What the text of accounts is rendered from, and how users are named in it: by a password, a public key, or a certificate."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vstream.render.environment import quote
+from vstream.topology import physical
+from vstream.topology.accounts import SYSTEM_USER
+from vstream.topology.model import Security
+from vstream.topology.profiles import profile_of
+from vstream.topology.signing import SYSTEM_ACCOUNT, user_key
+
+if TYPE_CHECKING:
+    from vstream.topology.model import Topology
+    from vstream.topology.signing import Signer
+
+
+def user_entries(topology: Topology, signer: Signer) -> dict[str, Any]:
+    """How the entries of users in configuration files are written."""
+    return {
+        "has_passwords": topology.security is Security.PASSWORDS,
+        "has_keys": topology.security is Security.NKEYS,
+        "login": partial(_login, topology, signer),
+    }
+
+
+def accounts_view(topology: Topology) -> dict[str, Any]:
+    """
+    The accounts of *topology*, and what is particular about them; none where there is one account, somebody else's.
+
+    `mapped` are the accounts with mapping rules, `inner` files with passwords by the account that includes them.
+    """
+    profile = profile_of(topology)
+    return {
+        "accounts": profile.accounts(topology),
+        "mapped": physical.client_accounts(topology),
+        "denied": profile.denied if topology.has_accounts else (),
+        "passwords": profile.passwords_path,
+        "inner": profile.inner_passwords(topology),
+        "has_hubs": profile.has_domains,
+    }
+
+
+def logins(topology: Topology) -> dict[str, str]:
+    """Who logs in, and to which account."""
+    found = {user.name: account.name for account in accounts_view(topology)["accounts"] for user in account.users}
+    return {**found, SYSTEM_USER: SYSTEM_ACCOUNT}
+
+
+def _login(topology: Topology, signer: Signer, user: str, variable: str) -> str:
+    """
+    What the entry of *user* begins with. *variable* is the one that holds its password, where users have passwords.
+
+    A user of a certificate has no password, so it is kept to connections whose certificates servers map
+    (server/auth.go, canTLSMap): an older server would take an empty password for it on another listener.
+    """
+    if topology.security is Security.NKEYS:
+        return f"nkey: {quote(signer.public(user_key(user)))}"
+    if topology.security is Security.CERTIFICATES:
+        name = topology.certificates.get(user, user)
+        return f'user: {quote(name)}, allowed_connection_types: ["STANDARD"]'
+    return f"user: {quote(user)}, password: ${variable}"

@@ -1,1 +1,0 @@
-"""Accounts and users of rendered server configurations."""

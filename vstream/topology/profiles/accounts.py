@@ -1,0 +1,100 @@
+"""`routing: accounts`: one account for clients, hidden ones for each region, in which streams carry the virtual name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.topology import naming, profile_migration
+from vstream.topology.model import Role, Routing
+from vstream.topology.profiles import hidden_accounts, mapped
+from vstream.topology.profiles.profile import Profile, stretch_account_of
+from vstream.topology.profiles.shared import ACKS, mapped_subjects
+
+if TYPE_CHECKING:
+    from vstream.syntax.json_types import Json
+    from vstream.topology.accounts import Account
+    from vstream.topology.model import Naming, Topology, VirtualStream
+
+
+class AccountsProfile(Profile):
+    """See the module."""
+
+    routing = Routing.ACCOUNTS
+    has_hidden_accounts = True
+    since = (2, 11)
+    operator_since = (2, 12)
+    starter = """\
+routing: accounts           # hidden accounts for each region, docs/routing.md; servers include accounts.cfg and passwords.cfg
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+"""
+
+    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+        """See Profile."""
+        return 25.0
+
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:
+        """The region's account for what is written, or for what is read."""
+        if (stretch := stretch_account_of(stream, role, place)) is not None:
+            return stretch
+        return naming.write_account(place) if role in {Role.WRITE, Role.CATALOG} else naming.read_account(place)
+
+    def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
+        """Those for what is written, for what is read, of the stretch cluster, and what the topology moves away from."""
+        return hidden_accounts.stream_accounts(topology)
+
+    def read_account(self, region: str) -> str:
+        """See Profile."""
+        return naming.read_account(region)
+
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:  # noqa: ARG002
+        """As clients publish: the account tells regions apart."""
+        return stream.subjects
+
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:  # noqa: ARG002
+        """See Profile."""
+        return subject
+
+    def published_subject(self, kind: Naming, subject: str) -> str:  # noqa: ARG002 - as of a Profile
+        """See Profile."""
+        return subject
+
+    def source_transforms(
+        self,
+        topology: Topology,  # noqa: ARG002 - as of a Profile
+        stream: VirtualStream,  # noqa: ARG002
+        origin: str,  # noqa: ARG002
+    ) -> tuple[tuple[str, str], ...]:
+        """None: subjects are stored as clients publish them."""
+        return ()
+
+    def republish(self, role: Role) -> Json:
+        """What a region's write streams store; the account of clients imports it."""
+        return {"src": ">", "dest": f"{naming.REPUBLISH_PREFIX}.>"} if role is Role.WRITE else None
+
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:
+        """See `hidden_accounts`; while the topology moves here, that of clients has streams that feed the others."""
+        former = profile_migration.other_layout(topology)
+        if former is None:
+            return hidden_accounts.accounts(topology)
+        return mapped.join_accounts(topology, former, clients_in=topology)
+
+    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+        """Three rules, and one for each root."""
+        everywhere = tuple(region.name for region in topology.regions)
+        constant = ((subject, everywhere) for subject in (f"{naming.API}.>", *ACKS))
+        return tuple(
+            _region_rule(topology, subject, regions) for subject, regions in (*constant, *mapped_subjects(topology))
+        )
+
+
+def _region_rule(topology: Topology, subject: str, regions: tuple[str, ...]) -> Mapping:
+    """What clients of a region send on *subject* goes to that region's accounts."""
+    spelled = naming.with_placeholders(subject)
+    return Mapping(
+        source=subject,
+        destinations=tuple(
+            Destination(subject=f"{naming.REGION_PREFIX}.{region}.{spelled}", cluster=topology.region(region).cluster)
+            for region in regions
+        ),
+    )

@@ -1,0 +1,92 @@
+"""
+The accounts of `routing: domains`: what users may do, and what passes between regions.
+
+Each region is a JetStream domain of its own, whose streams are in the account of clients: what is read is called like
+the virtual stream, what is written stands beside it. One rule for each root sends publishes to the latter. Regions
+are joined by leaf nodes through hubs, which pass on only what it takes to source a stream of another domain:
+whatever else passed, such as acknowledgements, would reach the same names in the other regions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.topology.accounts import APP_USER, AUDIT_USER, PROBE_USER, VSTREAM_USER, Account, User
+from vstream.topology.model import Routing
+from vstream.topology.naming import API, CLIENT_ACCOUNT, PUBLISH_PREFIX
+from vstream.topology.profiles.shared import (
+    GETS,
+    PULLS,
+    READS,
+    WHO_AM_I,
+    canaries,
+    core_subscriptions,
+    mapped_subjects,
+    purge_subject,
+    user,
+)
+from vstream.topology.profiles.write_beside_read import WriteBesideReadProfile, write_stream_api_subjects
+
+if TYPE_CHECKING:
+    from vstream.topology.model import Role, Topology, VirtualStream
+
+PASSED = ("$JS.*.API.CONSUMER.CREATE.>", "$JSC.R.>", "$JS.S.>", "$JS.FC.>", "_GR_.>")
+"""
+All that leafs pass on, in both directions (server/stream.go, trySetupSourceConsumer): a consumer is asked for, that is
+answered, messages are delivered, flow is controlled. The last is how gateways rename the place for an answer.
+"""
+
+
+class DomainsProfile(WriteBesideReadProfile):
+    """See the module."""
+
+    routing = Routing.DOMAINS
+    has_domains = True
+    denied = ("$JS.*.API.>",)  # The API of another domain. That of their own clients reach without naming it.
+    starter = """\
+routing: domains            # a JetStream domain for each region, and a hub that joins it to the others: docs/routing.md
+roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
+"""
+
+    def acknowledged_us(self, rules: int) -> float:  # noqa: ARG002 - there are always few
+        """See Profile."""
+        return 8.0
+
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - as of a Profile
+        """The region's domain."""
+        return place
+
+    def stream_accounts(self, topology: Topology) -> tuple[str, ...]:
+        """One domain for each region."""
+        return tuple(region.name for region in topology.regions)
+
+    def read_account(self, region: str) -> str:
+        """See Profile."""
+        return region
+
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:
+        """The account of clients and streams, the same in every region."""
+        return (
+            Account(name=CLIENT_ACCOUNT, purpose="clients and streams", has_jetstream=True, users=_users(topology)),
+        )
+
+
+def _users(topology: Topology) -> tuple[User, ...]:
+    written = tuple(f"{PUBLISH_PREFIX}.{subject}" for subject, _ in mapped_subjects(topology))
+    reading = (*READS, PULLS, GETS)
+    # Of the region's own copy: what was deleted is so everywhere by its marker, and only its bytes stay elsewhere.
+    purged = [purge_subject(stream) for stream in topology.streams if stream.is_bucket]
+    return (
+        user(
+            APP_USER,
+            (*written, *reading, *purged),
+            denied=write_stream_api_subjects(topology, [region.name for region in topology.regions]),
+            hears=core_subscriptions(topology),
+        ),
+        user(VSTREAM_USER, (*written, f"{API}.>", "$JS.ACK.>", WHO_AM_I)),
+        user(
+            PROBE_USER,
+            (*canaries(topology, PUBLISH_PREFIX), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        user(AUDIT_USER, (*reading, WHO_AM_I)),
+    )

@@ -1,0 +1,293 @@
+"""
+The account of `routing: mapped` where vstream writes it, and how its streams and those of `routing: accounts` reach each other.
+
+Servers map what one account asks of another, too: where the JetStream API of the account of clients leads elsewhere, its own is
+asked for at `_vs.api.M_clients.…`, by one more rule. Flow control goes as between accounts of regions: an import of it as a service, in
+both directions, would be a cycle, so what the account of clients is answered comes as a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.topology import naming, profile_migration
+from vstream.topology.accounts import (
+    APP_USER,
+    AUDIT_USER,
+    PROBE_USER,
+    VSTREAM_USER,
+    Account,
+    Export,
+    Import,
+    ShareKind,
+    User,
+)
+from vstream.topology.model import Naming, Role, Routing
+from vstream.topology.naming import (
+    ACCOUNT_API_PREFIX,
+    API,
+    DELIVER_PREFIX,
+    FORMER_ACCOUNT,
+    PHYSICAL_PREFIX,
+    read_account,
+)
+from vstream.topology.profiles import hidden_accounts
+from vstream.topology.profiles.profile import Profile
+from vstream.topology.profiles.shared import (
+    ACKS,
+    FLOW,
+    GETS,
+    LOOKS,
+    PULLS,
+    READS,
+    READS_ALL,
+    WHO_AM_I,
+    canaries,
+    delivery_export,
+    purge_subject,
+    service,
+    user,
+)
+from vstream.topology.stream_config import SOURCE_API_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vstream.topology.model import Topology, VirtualStream
+
+_OWN = f"{ACCOUNT_API_PREFIX}.{FORMER_ACCOUNT}"
+_CREATE = "CONSUMER.CREATE.>"
+READ_RULES: tuple[tuple[str, str], ...] = (
+    (f"{API}.STREAM.INFO.<stream>", f"{API}.STREAM.INFO.<read>"),
+    (f"{API}.STREAM.MSG.GET.<stream>", f"{API}.STREAM.MSG.GET.<read>"),
+    (f"{API}.DIRECT.GET.<stream>", f"{API}.DIRECT.GET.<read>"),
+    (f"{API}.DIRECT.GET.<stream>.>", f"{API}.DIRECT.GET.<read>.>"),
+    # CREATE (the form without a filter), LIST and NAMES.
+    (f"{API}.CONSUMER.*.<stream>", f"{API}.CONSUMER.{{{{wildcard(1)}}}}.<read>"),
+    # CREATE (with name and filter), INFO, DELETE, PAUSE, RESET and UNPIN.
+    (f"{API}.CONSUMER.*.<stream>.>", f"{API}.CONSUMER.{{{{wildcard(1)}}}}.<read>.>"),
+    (f"{API}.CONSUMER.MSG.NEXT.<stream>.*", f"{API}.CONSUMER.MSG.NEXT.<read>.{{{{wildcard(1)}}}}"),
+    (f"{API}.CONSUMER.DURABLE.CREATE.<stream>.*", f"{API}.CONSUMER.DURABLE.CREATE.<read>.{{{{wildcard(1)}}}}"),
+)
+"""API requests by the virtual name, and where the region's clients are sent (server/jetstream_api.go)."""
+
+
+class MappedProfile(Profile):
+    """See the module."""
+
+    routing = Routing.MAPPED
+    has_physical_names = True
+    starter = """\
+# routing: accounts         # hidden accounts, in which clients can create consumers too: docs/routing.md
+"""
+    starter_root = ""
+
+    def acknowledged_us(self, rules: int) -> float:
+        """Every publish is compared with all of them."""
+        return 7.0 + rules * 0.053
+
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:  # noqa: ARG002 - as of a Profile
+        """That of clients, whose API leads elsewhere once the topology has moved away."""
+        return FORMER_ACCOUNT if stream.is_former else None
+
+    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:
+        """`foo-write-west`; what clients mean by the virtual name is called so."""
+        is_namesake = role is Role.ORIGIN or (role is Role.ORDER and stream.is_order_named)
+        return stream.name if is_namesake else f"{stream.name}-{role.value}-{place}"
+
+    def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
+        """That of clients; while the topology moves to `accounts`, those of that layout besides."""
+        return (None,) if topology.moves_to is None else (None, *hidden_accounts.stream_accounts(topology))
+
+    def read_account(self, region: str) -> None:
+        """See Profile."""
+
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
+        """See Profile."""
+        if topology.naming is Naming.ISOLATED:
+            return (f"{PHYSICAL_PREFIX}.{stream.name}.{region}.>",)
+        return tuple(
+            naming.physical_subject(topology.naming, stream.name, region, subject) for subject in stream.subjects
+        )
+
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
+        """See Profile."""
+        return naming.physical_subject(kind, stream.name, region, subject)
+
+    def published_subject(self, kind: Naming, subject: str) -> str:
+        """See Profile."""
+        return naming.virtual_subject(kind, subject)
+
+    def source_transforms(self, topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
+        """See Profile."""
+        if topology.naming is Naming.ISOLATED:
+            return ((f"{PHYSICAL_PREFIX}.{stream.name}.{origin}.>", ">"),)
+        return tuple(
+            (
+                naming.physical_subject(topology.naming, stream.name, origin, subject),
+                naming.with_placeholders(subject),
+            )
+            for subject in stream.subjects
+        )
+
+    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:  # noqa: ARG002 - as of a Profile
+        """They would store what clients publish."""
+        return False
+
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:
+        """
+        The account of clients and streams, if vstream writes it.
+
+        While the topology moves to `accounts`, fed from it, the accounts of that besides.
+        """
+        if not topology.has_accounts:
+            return ()
+        later = profile_migration.other_layout(topology)
+        if later is not None:
+            return join_accounts(later, topology, clients_in=topology)
+        return (
+            Account(
+                name=naming.common_client_account(topology),
+                purpose="clients and streams",
+                has_jetstream=True,
+                users=_users(topology),
+            ),
+        )
+
+    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+        """Publishes go to the region's write stream, requests that name the virtual stream to its read stream."""
+        return tuple(rule for stream in topology.streams for rule in _stream_rules(topology, stream))
+
+
+MAPPED = MappedProfile()
+
+
+def join_accounts(topology: Topology, former: Topology, *, clients_in: Topology) -> tuple[Account, ...]:
+    """
+    The accounts of `routing: accounts`, whose read accounts take from that of clients, where *former* is.
+
+    Clients may do what they need in either layout, also in the one that they are not in: servers that load mappings check
+    for a moment who may publish what they lead to, and know only what was allowed before (seen on 2.12.8).
+    """
+    clients, *hidden = hidden_accounts.accounts(topology)
+    takers = tuple(read_account(region.name) for region in topology.regions)
+    feeding = replace(
+        clients,
+        purpose="clients and streams",
+        has_jetstream=True,
+        users=tuple(
+            _either(one, other, is_new=clients_in is topology)
+            for one, other in zip(clients.users, _users(former), strict=True)
+        ),
+        exports=(
+            *clients.exports,
+            Export(kind=ShareKind.SERVICE, subject=f"{_OWN}.{_CREATE}", accounts=takers),
+            delivery_export(FORMER_ACCOUNT, takers),
+        ),
+        imports=(
+            *clients.imports,
+            *(Import(kind=ShareKind.STREAM, account=taker, subject=FLOW) for taker in takers),
+        ),
+    )
+    return (feeding, *(_fed(one, clients.name) if one.name in takers else one for one in hidden))
+
+
+def _either(new: User, old: User, *, is_new: bool) -> User:
+    """Who changes from *old* to *new* while clients publish may do both; whoever only looks, one of the two."""
+    if new.name in {APP_USER, VSTREAM_USER}:
+        return replace(new, publish=tuple(dict.fromkeys((*new.publish, *old.publish))))
+    return new if is_new else old
+
+
+def _fed(reading: Account, clients: str) -> Account:
+    return replace(
+        reading,
+        exports=(*reading.exports, Export(kind=ShareKind.STREAM, subject=FLOW, accounts=(clients,))),
+        imports=(
+            *reading.imports,
+            service(clients, f"{_OWN}.{_CREATE}", f"{SOURCE_API_PREFIX}.{FORMER_ACCOUNT}.{_CREATE}"),
+            Import(
+                kind=ShareKind.STREAM, account=clients, subject=f"{DELIVER_PREFIX}.{FORMER_ACCOUNT}.{reading.name}.>"
+            ),
+        ),
+    )
+
+
+def _stored_subject(topology: Topology, stream: VirtualStream, region: str, subject: str) -> str:
+    if stream.consistency.has_origin:
+        return subject
+    return MAPPED.stored_subject(topology.naming, stream, region, subject)
+
+
+def _users(topology: Topology) -> tuple[User, ...]:
+    """Those that log in to the account of clients and streams, each with what it needs and nothing more."""
+    written = tuple(
+        _stored_subject(topology, stream, region, subject)
+        for stream in topology.streams
+        for region in stream.regions
+        for subject in stream.subjects
+    )
+    reading = (*READS, PULLS, GETS)
+    purged = tuple(purge_subject(stream) for stream in topology.streams if stream.is_bucket)
+    # Nothing is between core subscribers and streams that take all publishes in one place.
+    heard = tuple(
+        subject for stream in topology.streams if stream.consistency.has_origin for subject in stream.subjects
+    )
+    looking = tuple(f"{API}.{subject}" for subject in LOOKS)
+    return (
+        user(APP_USER, (*written, *reading, *purged), hears=heard),
+        user(
+            VSTREAM_USER,
+            (*written, f"{API}.>", *ACKS, f"{ACCOUNT_API_PREFIX}.>", WHO_AM_I),
+        ),
+        user(
+            PROBE_USER,
+            (*canaries(topology, f"{PHYSICAL_PREFIX}.*.*"), *reading, f"{API}.STREAM.MSG.DELETE.*", WHO_AM_I),
+        ),
+        user(
+            AUDIT_USER,
+            (*looking, *(f"{API}.{subject}" for subject in READS_ALL), WHO_AM_I),
+        ),
+    )
+
+
+def _stream_rules(topology: Topology, stream: VirtualStream) -> Iterator[Mapping]:
+    if stream.consistency.has_origin:
+        return
+    clusters = [(region, topology.region(region).cluster) for region in stream.regions]
+    for subject in stream.subjects:
+        spelled = naming.with_placeholders(subject)
+        yield Mapping(
+            source=subject,
+            destinations=tuple(
+                Destination(
+                    subject=naming.physical_subject(topology.naming, stream.name, region, spelled), cluster=cluster
+                )
+                for region, cluster in clusters
+            )
+            + (_nowhere(topology, stream, spelled) if stream.is_order_named else ()),
+        )
+    if stream.has_namesake:
+        return
+    for source, destination in READ_RULES:
+        yield Mapping(
+            source=source.replace("<stream>", stream.name),
+            destinations=tuple(
+                Destination(
+                    subject=destination.replace("<read>", MAPPED.local_name(stream, Role.READ, region)),
+                    cluster=cluster,
+                )
+                for region, cluster in clusters
+            ),
+        )
+
+
+def _nowhere(topology: Topology, stream: VirtualStream, spelled: str) -> tuple[Destination, ...]:
+    """
+    Where publishes go in clusters that have no write stream, such as that of the stretch cluster's members.
+
+    An order that lists the subjects itself would take what is not mapped.
+    """
+    return (Destination(subject=naming.physical_subject(topology.naming, stream.name, naming.NO_REGION, spelled)),)

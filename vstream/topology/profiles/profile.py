@@ -1,0 +1,140 @@
+"""What a routing profile decides: the base of the objects that everything else asks, one for each `routing`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.topology import naming
+from vstream.topology.bundle import PASSWORDS_PATH
+from vstream.topology.model import Consistency, Role
+
+if TYPE_CHECKING:
+    from vstream.syntax.json_types import Json
+    from vstream.topology.accounts import Account
+    from vstream.topology.model import Naming, Routing, Topology, VirtualStream
+
+OWN_API = Mapping(source=naming.OWN_API, destinations=(Destination(subject=f"{naming.API}.>"),))
+"""How the API of the account of clients itself is reached while a topology moves."""
+
+
+class Profile(ABC):
+    """
+    How clients reach the physical streams with one `routing`, and what follows from that.
+
+    A new profile is a subclass in a module of its own, a member of `Routing`, and an entry in `PROFILES`.
+    """
+
+    routing: ClassVar[Routing]
+
+    has_physical_names: ClassVar[bool] = False
+    """Whether all streams share the account of clients, under names of their own, and mapping rules lead to them."""
+    has_hidden_accounts: ClassVar[bool] = False
+    """Whether streams are in accounts that nobody logs in to, and that of clients has no JetStream."""
+    has_domains: ClassVar[bool] = False
+    """Whether each region is a JetStream domain, with a hub that joins it to the others."""
+    has_region_accounts: ClassVar[bool] = False
+    """Whether the clients of each region have an account, and users, of their own."""
+    has_write_beside_read: ClassVar[bool] = False
+    """Whether a region's write stream shares an account with its read stream: rules lead publishes away from the latter."""
+
+    since: ClassVar[tuple[int, int] | None] = None
+    """The oldest server version that takes its accounts, None for every supported one."""
+    operator_since: ClassVar[tuple[int, int] | None] = None
+    """The same in operator mode."""
+    starter: ClassVar[str]
+    """What a starter topology says of it."""
+    starter_root: ClassVar[str] = "v."
+    """What the subjects of a starter topology begin with."""
+
+    @abstractmethod
+    def acknowledged_us(self, rules: int) -> float:
+        """Microseconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
+
+    # Names
+
+    @abstractmethod
+    def account_of(self, stream: VirtualStream, role: Role, place: str) -> str | None:
+        """The account, or the domain, that a physical stream lives in; None where all share one account of clients."""
+
+    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - some need all
+        """What servers call a physical stream in its account."""
+        return stream.name
+
+    @abstractmethod
+    def stream_accounts(self, topology: Topology) -> tuple[str | None, ...]:
+        """The accounts that hold the physical streams; None stands for that of clients."""
+
+    def client_account(self, topology: Topology, region: str | None) -> str:  # noqa: ARG002 - one has several
+        """The account that clients of *region*, or of any where that makes no difference, are in."""
+        return topology.account or naming.CLIENT_ACCOUNT
+
+    @abstractmethod
+    def read_account(self, region: str) -> str | None:
+        """The account, or the domain, of the streams that are read in *region*; None for the account of clients."""
+
+    def user_name(self, user: str, region: str) -> str:  # noqa: ARG002 - one has users for each region
+        """What the *user* of *region* logs in as."""
+        return user
+
+    # Subjects of streams that take publishes in each region
+
+    @abstractmethod
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:
+        """What the write stream of *region* listens on."""
+
+    @abstractmethod
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:
+        """The subject under which a message published on *subject* in *region* is first stored."""
+
+    @abstractmethod
+    def published_subject(self, kind: Naming, subject: str) -> str:
+        """The inverse of `stored_subject`, for the literal subject of a stored message."""
+
+    @abstractmethod
+    def source_transforms(self, topology: Topology, stream: VirtualStream, origin: str) -> tuple[tuple[str, str], ...]:
+        """How a stream that sources turns the physical subjects of *origin* back: (source, destination) pairs."""
+
+    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:  # noqa: ARG002 - some look at it
+        """Whether read streams list the subjects of *stream*, so that clients find them by subject."""
+        return True
+
+    def republish(self, role: Role) -> Json:  # noqa: ARG002 - some look at it
+        """What the stream of *role* publishes again for core subscribers, None for nothing."""
+        return None
+
+    # Accounts and rules
+
+    def accounts(self, topology: Topology) -> tuple[Account, ...]:  # noqa: ARG002 - mapped has none
+        """All accounts but the system account, where vstream writes them."""
+        return ()
+
+    denied: ClassVar[tuple[str, ...]] = (f"{naming.ACCOUNT_API_PREFIX}.>",)
+    """What users of somebody else's, in the account of clients, may not publish."""
+    passwords_path: ClassVar[str] = PASSWORDS_PATH
+    """The file with passwords that stands around all accounts."""
+
+    def inner_passwords(self, topology: Topology) -> dict[str, str]:  # noqa: ARG002 - one has some
+        """The files with passwords that accounts include themselves, by account."""
+        return {}
+
+    @abstractmethod
+    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+        """The mapping rules of the account of clients, in the order of the topology."""
+
+    def mapping_set(self, topology: Topology) -> tuple[Mapping, ...]:
+        """The same, with what a topology needs besides while it moves from one profile to another."""
+        moves = topology.moves_to or topology.moves_from
+        return (*self.mapping_rules(topology), *((OWN_API,) if moves else ()))
+
+
+def stretch_account_of(stream: VirtualStream, role: Role, place: str) -> str | None:
+    """The hidden account of a stream in the stretch cluster; None for a stream in a region."""
+    is_wide = role is Role.ORDER or (role is Role.ORIGIN and stream.consistency is Consistency.STRETCH)
+    return naming.stretch_account(place) if is_wide else None
+
+
+def stretch_accounts(topology: Topology) -> tuple[str, ...]:
+    """The hidden account of the stretch cluster, if there is one."""
+    return (naming.stretch_account(topology.stretch.cluster),) if topology.stretch else ()

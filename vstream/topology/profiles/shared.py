@@ -1,0 +1,153 @@
+"""What several routing profiles have in common: what clients ask, what users may do, and what single streams add to that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.subjects import algebra
+from vstream.topology import naming
+from vstream.topology.accounts import (
+    APP_USER,
+    AUDIT_USER,
+    PROBE_USER,
+    VSTREAM_USER,
+    Export,
+    Import,
+    ShareKind,
+    User,
+    password_variable,
+)
+from vstream.topology.naming import API
+
+if TYPE_CHECKING:
+    from vstream.topology.model import Topology, VirtualStream
+
+INBOX = "_INBOX.>"
+"""Where answers and pushed messages go. Clients that set another inbox prefix, or name a fixed subject, get none pushed."""
+ACKS = ("$JS.ACK.>", "$JS.FC.>")
+NAMES = f"{API}.STREAM.NAMES"
+"""Asked of a write account, whose streams all have the virtual names and their subjects: mirrors have none."""
+READS = (
+    f"{API}.INFO",
+    f"{API}.STREAM.INFO.*",
+    NAMES,
+    f"{API}.STREAM.LIST",
+    f"{API}.STREAM.MSG.GET.*",
+    f"{API}.CONSUMER.CREATE.>",
+    f"{API}.CONSUMER.DURABLE.CREATE.>",
+    f"{API}.CONSUMER.DELETE.>",
+    f"{API}.CONSUMER.INFO.>",
+    f"{API}.CONSUMER.LIST.>",
+    f"{API}.CONSUMER.NAMES.>",
+    f"{API}.CONSUMER.PAUSE.>",
+    f"{API}.CONSUMER.RESET.>",
+    f"{API}.CONSUMER.UNPIN.>",
+    *ACKS,
+)
+"""What clients ask of a read account, and NAMES of a write account, with one answer each (server/jetstream_api.go)."""
+PULLS = f"{API}.CONSUMER.MSG.NEXT.>"
+PULL_THRESHOLD = "1h"
+"""
+How long after the last answer to a pull more may come. The answers to a pull that waits for longer than this are
+lost, the message with them until it is delivered again.
+"""
+GETS = f"{API}.DIRECT.GET.>"
+GET_THRESHOLD = "10s"
+"""Of Direct Get, whose batches come at once: servers remember every request for as long, in 0.8 kB."""
+FLOW = "$JS.FC.>"
+WHO_AM_I = "$SYS.REQ.USER.INFO"
+LOOKS = ("INFO", "STREAM.INFO.*", "STREAM.LIST", "STREAM.NAMES", "STREAM.MSG.GET.*", "DIRECT.GET.>")
+"""What looks at streams and changes nothing."""
+READS_ALL = ("CONSUMER.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.MSG.NEXT.>", "CONSUMER.DELETE.>")
+"""What reads a whole stream."""
+MANAGE_THRESHOLD = "2m"
+
+
+_PURPOSES = {
+    APP_USER: "applications: publish and read virtual streams",
+    VSTREAM_USER: "plan, apply, resync and labs",
+    PROBE_USER: "vstream probe",
+    AUDIT_USER: "vstream audit: reads every stream, changes none",
+}
+
+
+def user(
+    role: str,
+    publish: tuple[str, ...],
+    *,
+    hears: tuple[str, ...] = (),
+    denied: tuple[str, ...] = (),
+    name: str | None = None,
+) -> User:
+    """
+    A user of the *role*, such as `app`, who may publish on *publish*, without *denied*, and hears answers and *hears*.
+
+    It is called like its role where it has no *name* of its own.
+    """
+    return User(
+        name=name or role,
+        password_variable=password_variable(role),
+        purpose=_PURPOSES[role],
+        publish=tuple(dict.fromkeys(publish)),
+        subscribe=(INBOX, *hears),
+        denied=denied,
+    )
+
+
+def mapped_subjects(topology: Topology) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The subjects that are mapped, each with its regions: the roots, and what is below none of them."""
+    everywhere = tuple(region.name for region in topology.regions)
+    found: dict[str, tuple[str, ...]] = {}
+    for stream in topology.streams:
+        if stream.consistency.has_origin:
+            continue  # what takes its publishes is imported as it is
+        for subject in stream.subjects:
+            root = next((one for one in topology.roots if algebra.is_subset(subject, one)), None)
+            found[root or subject] = everywhere if root else stream.regions
+    # A root costs what it costs without streams too, and needs no reload when there is one.
+    return tuple({**dict.fromkeys(topology.roots, everywhere), **found}.items())
+
+
+def canaries(topology: Topology, below: str) -> tuple[str, ...]:
+    """
+    Where a probe may publish, after mapping: each subject that is mapped is *below* that.
+
+    All of a root, so that a new stream below it changes nothing that servers load. A stream with an origin is not mapped.
+    """
+    tried = (
+        subject if stream.consistency.has_origin else f"{below}.{subject}"
+        for stream in topology.streams
+        for subject in (*([stream.canary] if stream.canary else []), *map(naming.probe_subject, stream.subjects))
+        if not any(algebra.is_subset(subject, root) for root in topology.roots)
+    )
+    return (*(f"{below}.{root}" for root in topology.roots), *tried)
+
+
+def service(account: str, subject: str, to: str) -> Import:
+    """What is asked of *account* on *subject*, and here on *to*."""
+    return Import(kind=ShareKind.SERVICE, account=account, subject=subject, to=to)
+
+
+def delivery_export(name: str, takers: tuple[str, ...]) -> Export:
+    """What the account *name* delivers to *takers*."""
+    return Export(kind=ShareKind.STREAM, subject=f"{naming.DELIVER_PREFIX}.{name}.>", accounts=takers)
+
+
+def management_export(managers: tuple[str, ...]) -> Export:
+    """The whole API, for vstream's own users, who alone may publish where *managers* import it to."""
+    return Export(kind=ShareKind.SERVICE, subject=f"{API}.>", accounts=managers, threshold=MANAGE_THRESHOLD)
+
+
+def core_subscriptions(topology: Topology, region: str | None = None) -> tuple[str, ...]:
+    """The subjects that applications of *region*, or of all, may subscribe to without JetStream."""
+    return tuple(
+        subject
+        for stream in topology.streams
+        if stream.core_subscribers and (region is None or region in stream.regions)
+        for subject in stream.subjects
+    )
+
+
+def purge_subject(stream: VirtualStream) -> str:
+    """What clients ask to purge *stream*: those of buckets do, of what they have deleted."""
+    return f"{API}.STREAM.PURGE.{stream.name}"

@@ -1,0 +1,90 @@
+"""What the profiles have in common whose write streams share an account with the read streams of their region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.subjects.mapping import Destination, Mapping
+from vstream.topology.model import Role
+from vstream.topology.naming import API, PUBLISH_PREFIX, with_placeholders
+from vstream.topology.profiles.profile import Profile
+from vstream.topology.profiles.shared import mapped_subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import Naming, Topology, VirtualStream
+
+
+class WriteBesideReadProfile(Profile):
+    """What is read has the virtual name, what is written stands beside it: one rule for each root sends publishes there."""
+
+    has_write_beside_read = True
+
+    def local_name(self, stream: VirtualStream, role: Role, place: str) -> str:  # noqa: ARG002 - as of a Profile
+        """`foo`, and `foo-write`."""
+        return f"{stream.name}-{role.value}" if role is Role.WRITE else stream.name
+
+    def write_subjects(self, topology: Topology, stream: VirtualStream, region: str) -> tuple[str, ...]:  # noqa: ARG002
+        """The same in every region: each has an account of its own."""
+        return tuple(f"{PUBLISH_PREFIX}.{subject}" for subject in stream.subjects)
+
+    def stored_subject(self, kind: Naming, stream: VirtualStream, region: str, subject: str) -> str:  # noqa: ARG002
+        """See Profile."""
+        return f"{PUBLISH_PREFIX}.{subject}"
+
+    def published_subject(self, kind: Naming, subject: str) -> str:  # noqa: ARG002 - as of a Profile
+        """See Profile."""
+        return subject.removeprefix(f"{PUBLISH_PREFIX}.")
+
+    def source_transforms(
+        self,
+        topology: Topology,  # noqa: ARG002 - as of a Profile
+        stream: VirtualStream,  # noqa: ARG002
+        origin: str,  # noqa: ARG002
+    ) -> tuple[tuple[str, str], ...]:
+        """See Profile."""
+        return ((f"{PUBLISH_PREFIX}.>", ">"),)
+
+    def read_stream_declares_subjects(self, stream: VirtualStream) -> bool:
+        """Unless it publishes them again for core subscribers: it would store these once more."""
+        return not stream.core_subscribers
+
+    def republish(self, role: Role) -> Json:
+        """What a server publishes itself is not mapped (server/parser.go): it reaches subscribers, and no write stream."""
+        return {"src": ">", "dest": ">"} if role is Role.READ else None
+
+    def mapping_rules(self, topology: Topology) -> tuple[Mapping, ...]:
+        """What clients publish goes to the write stream of their region: its subject is the same in all of them."""
+        return tuple(
+            Mapping(
+                source=subject,
+                destinations=(Destination(subject=f"{PUBLISH_PREFIX}.{with_placeholders(subject)}"),),
+            )
+            for subject, _ in mapped_subjects(topology)
+        )
+
+
+def write_stream_api_subjects(topology: Topology, regions: Collection[str]) -> tuple[str, ...]:
+    """
+    What reads, acknowledges or has a consumer of a write stream that stands beside its read stream, in any of *regions*.
+
+    Everything that names such a stream where the API has the name (server/jetstream_api.go), and the acknowledgements and
+    the flow control of its consumers, with and without a domain in front (server/consumer.go). Wildcards stand for whole
+    tokens, so each stream is named.
+    """
+    names = (
+        f"{stream.name}-{Role.WRITE.value}" for stream in topology.streams for place in stream.write if place in regions
+    )
+    return tuple(
+        subject
+        for name in dict.fromkeys(names)
+        for subject in (
+            f"$JS.*.{name}.>",
+            f"$JS.*.*.*.{name}",
+            f"$JS.*.*.*.{name}.>",
+            f"{API}.*.*.*.{name}",
+            f"{API}.*.*.*.{name}.>",
+        )
+    )
