@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vstream.cli import options
+from vstream import resources
+from vstream.cli import http_server, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import Servers, find_servers
-from vstream.cli.status import Deadline, look
+from vstream.cli.status import Deadline, expected_bundle
+from vstream.cli.views import console
+from vstream.errors import VstreamError
+from vstream.health.pipeline import read_status
+from vstream.health.prometheus import CONTENT_TYPE, render_metrics
 
 if TYPE_CHECKING:
-    from vstream.health.report import Status
+    from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
-
 _LAST_PORT = 65_535
+_LANDING_PAGE = """<!doctype html><html lang="en"><head><title>vstream export</title></head>
+<body><h1>vstream export</h1><p><a href="/metrics">Metrics</a></p></body></html>
+"""
 
 
 def command(
@@ -25,56 +32,84 @@ def command(
     listen: Annotated[str, typer.Option(help="HOST:PORT to serve /metrics on.")] = "127.0.0.1:9477",
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 10,
     deadline: Deadline = 4,
-    once: Annotated[bool, typer.Option("--once", help="Print the metrics of one look, and end.")] = False,
-    alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus, and end.")] = False,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the metrics of one look and exit.")] = False,
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana and exit.")] = False,
     lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
     Serve what `vstream status` knows to Prometheus, until Ctrl-C.
 
-    Servers are asked every `--every` seconds, not at each scrape. Runs on while none
-    of them answers: `vstream_up` is 0 then.
+    Servers are asked every `--every` seconds, not at each scrape. Whatever they answer, it
+    keeps serving: `vstream_up` is 0 while nothing could be read, and standard error says why.
 
     Examples: `vstream export acme.yaml --listen 0.0.0.0:9477`, `vstream export --once > /var/lib/node_exporter/vstream.prom`,
     `vstream export --alerts > vstream-alerts.yaml`, `vstream export --dashboard > vstream-dashboard.json`
     """
     if alerts or dashboard:
-        from vstream import resources  # noqa: PLC0415
-
         name = "alerts.yaml" if alerts else "dashboard.json"
         typer.echo((resources.templates() / "export" / name).read_text(encoding="utf-8"), nl=False)
         return
-    wanted = options.load_topology(topology).require()
-    where = find_servers(wanted, lab)
+    loaded = options.load_topology(topology).require()
+    servers = find_servers(loaded, lab)
+    bundle = expected_bundle(loaded, servers, templates)
     if once:
-        from vstream.health.prometheus import render_metrics  # noqa: PLC0415
-
-        typer.echo(render_metrics(wanted.name, run(look(wanted, where, deadline))), nl=False)
+        seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
+        typer.echo(render_metrics(loaded.name, seen), nl=False)
         return
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or int(port) > _LAST_PORT:
         raise typer.BadParameter(f"`{listen}` is not HOST:PORT", param_hint="--listen")
-    run(_export(wanted, where, host or "127.0.0.1", int(port), every, deadline))
+    exporter = _Exporter(loaded, servers, bundle, deadline)
+    run(exporter.serve(host.strip("[]") or "127.0.0.1", int(port), every))
 
 
-async def _export(topology: Topology, where: Servers, host: str, port: int, every: float, deadline: float) -> None:
-    from vstream.cli.http_server import serve  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.errors import NotReachableError  # noqa: PLC0415
-    from vstream.health.prometheus import CONTENT_TYPE, render_metrics  # noqa: PLC0415
+class _Exporter:
+    """Reads the servers again and again, and serves what it read last."""
 
-    async def latest() -> Status | None:
+    def __init__(self, topology: Topology, servers: Servers, bundle: Bundle | str, deadline: float) -> None:
+        self._topology = topology
+        self._servers = servers
+        self._bundle = bundle
+        self._deadline = deadline
+        self._page = ""
+        self._reported: tuple[str, ...] = ()
+
+    async def serve(self, host: str, port: int, every: float) -> None:
+        await self._look()
+        pages = {
+            "/": ("text/html; charset=utf-8", lambda: _LANDING_PAGE),
+            "/healthz": ("text/plain; charset=utf-8", lambda: "ok\n"),
+            "/metrics": (CONTENT_TYPE, lambda: self._page),
+        }
+        server = await http_server.serve(host, port, pages)
+        bound_port = server.sockets[0].getsockname()[1]
+        console.print_note(f"{self._topology.name} on {self._servers.description}: http://{host}:{bound_port}/metrics")
+        async with server:
+            while True:
+                await asyncio.sleep(every)
+                await self._look()
+
+    async def _look(self) -> None:
+        """Make the next page. Monitoring that dies of a strange answer is worse than a page that says so."""
         try:
-            return await look(topology, where, deadline)
-        except NotReachableError:
-            return None
+            seen = await read_status(self._topology, self._servers.endpoints, self._bundle, deadline=self._deadline)
+            self._page = render_metrics(self._topology.name, seen)
+        except VstreamError as error:
+            self._fail(error.message)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._fail(f"an answer of the servers could not be read: {error!r}")
+        else:
+            self._report(tuple(f"not known: {problem.about}: {problem.text}" for problem in seen.unknown))
 
-    text = render_metrics(topology.name, await latest())
-    server = await serve(host.strip("[]"), port, {"/metrics": (CONTENT_TYPE, lambda: text)})
-    bound = server.sockets[0].getsockname()
-    console.print_note(f"{topology.name} on {where.description}: http://{host}:{bound[1]}/metrics")
-    async with server:
-        while True:
-            await asyncio.sleep(every)
-            text = render_metrics(topology.name, await latest())
+    def _fail(self, reason: str) -> None:
+        self._page = render_metrics(self._topology.name, None)
+        self._report((f"vstream_up is 0: {reason}",))
+
+    def _report(self, lines: tuple[str, ...]) -> None:
+        """Say on standard error what could not be read, once for as long as it stays the same."""
+        if lines != self._reported:
+            for line in lines:
+                console.print_note(line, style="yellow")
+        self._reported = lines

@@ -1,4 +1,4 @@
-"""A server of one page over HTTP, for those who scrape it."""
+"""A small HTTP server, for those who scrape it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 5.0
-_LONGEST = 16_384
+_TIMEOUT = 5.0
+_MAX_REQUEST = 16_384
 
 
 async def serve(host: str, port: int, pages: dict[str, tuple[str, Callable[[], str]]]) -> asyncio.Server:
     """
-    A running server of *pages*: by path, a content type and what gives the text.
+    Start a server of *pages*: by path, a content type and a function that returns the text.
 
-    Raises VstreamError if the address cannot be had.
+    Raises VstreamError if it cannot listen on the address.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 method, path = head.split(b" ", 2)[:2]
                 writer.write(_response(method, path.decode(errors="replace").partition("?")[0], pages))
@@ -34,10 +34,10 @@ async def serve(host: str, port: int, pages: dict[str, tuple[str, Callable[[], s
             writer.close()
 
     try:
-        return await asyncio.start_server(answer, host, port, limit=_LONGEST)
+        return await asyncio.start_server(answer, host, port, limit=_MAX_REQUEST)
     except OSError as error:
         raise VstreamError(
-            f"{host}:{port} cannot be listened on: {error.strerror}", hint="`--listen` takes another address"
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another address with `--listen`"
         ) from None
 
 

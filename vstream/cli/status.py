@@ -5,22 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.live import Live
+from rich.text import Text
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
-from vstream.cli.servers import Servers, find_servers
+from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.views import console
+from vstream.cli.views import status as view
+from vstream.errors import InvalidInputError, NotReachableError, VstreamError
+from vstream.health.pipeline import read_status
+from vstream.health.report import Verdict
 
 if TYPE_CHECKING:
-    from vstream.health.report import Status
+    from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
 Deadline = Annotated[
-    float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=60)
+    float,
+    typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=60),
 ]
+_EXIT_CODES = {Verdict.OK: OK, Verdict.DEGRADED: NO, Verdict.UNKNOWN: FAILED}
 
 
 def status(
@@ -28,32 +38,33 @@ def status(
     deadline: Deadline = 4,
     output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
     lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    What works right now, and how far each region is behind each other. Writes nothing.
+    Show what works right now, and how far each region is behind each other. Changes nothing.
 
-    Lag is what a read stream has still to take: the last sequence of the write stream
-    against its own position, and the age of the oldest message that is missing. It is
-    not the servers' `lag`, which is 0 also where nothing arrives. Exits with 1 unless
-    all is well, with 3 if no server answers.
+    Lag is what a read stream has not taken yet: the last sequence of the write stream
+    against its own position, and the age of the oldest missing message. It is not the
+    servers' `lag`, which is 0 even where nothing arrives. Publishing also needs the
+    mapping rules: they are read from every server that `monitor` names.
+
+    Exits with 0 if all is well and with 1 if something is wrong. Exits with 3 if nothing
+    is known to be wrong but not everything could be seen, or if no server answers.
 
     Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import status as view  # noqa: PLC0415
-
     if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
-    wanted = options.load_topology(topology).require()
-    where = find_servers(wanted, lab)
-    picture = run(look(wanted, where, deadline))
+        raise typer.BadParameter(f"unknown format `{output}`: expected text or json", param_hint="--format")
+    loaded = options.load_topology(topology).require()
+    servers = find_servers(loaded, lab)
+    bundle = expected_bundle(loaded, servers, templates)
+    seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
     if output == "json":
-        typer.echo(_lines(picture.as_dict()))
+        typer.echo(_to_lines(seen.as_dict()))
     else:
         out = console.stdout()
-        out.print(view.screen(picture, width=out.width))
-    if not picture.is_well:
-        raise typer.Exit(NO)
+        out.print(view.screen(seen, width=out.width))
+    raise typer.Exit(_EXIT_CODES[seen.verdict])
 
 
 def watch(
@@ -61,61 +72,58 @@ def watch(
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, max=3600)] = 2,
     deadline: Deadline = 4,
     lab: options.LabName = None,
+    templates: options.TemplatesDirectory = None,
 ) -> None:
     """
-    `vstream status`, again and again until Ctrl-C, in place on a terminal of any width.
+    Repeat `vstream status` until Ctrl-C, in place on a terminal of any width.
 
-    Where the output is no terminal, each look is printed below the last one.
+    Where the output is not a terminal, each look is printed below the last one.
 
     Examples: `vstream watch`, `vstream watch acme.yaml --every 10`
     """
-    wanted = options.load_topology(topology).require()
-    where = find_servers(wanted, lab)
-    run(_watch(wanted, where, every, deadline))
+    loaded = options.load_topology(topology).require()
+    servers = find_servers(loaded, lab)
+    run(_watch(loaded, servers, expected_bundle(loaded, servers, templates), every, deadline))
 
 
-def _lines(found: dict[str, Any]) -> str:
-    """*found* as JSON, a line for each part and for each item of a list: Python indents ten times slower than it writes."""
+def expected_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle | str:
+    """What *servers* should have loaded; or why that is not known here: keys may be on another machine."""
+    try:
+        return build_bundle(topology, servers, templates)
+    except InvalidInputError:
+        raise
+    except VstreamError as error:
+        return error.message
 
-    def text(value: object) -> str:
+
+def _to_lines(document: dict[str, Any]) -> str:
+    """*document* as JSON, a line for each member and list item: Python indents ten times slower than it writes."""
+
+    def to_text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
 
-    def part(value: object) -> str:
+    def to_member(value: object) -> str:
         if not isinstance(value, list) or not value:
-            return text(value)
-        items = ",\n    ".join(map(text, value))
+            return to_text(value)
+        items = ",\n    ".join(map(to_text, value))
         return f"[\n    {items}\n  ]"
 
-    members = ",\n  ".join(f"{text(key)}: {part(value)}" for key, value in found.items())
+    members = ",\n  ".join(f"{to_text(key)}: {to_member(value)}" for key, value in document.items())
     return f"{{\n  {members}\n}}"
 
 
-async def look(topology: Topology, where: Servers, deadline: float) -> Status:
-    """One picture. Raises NotReachableError if nothing answers."""
-    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
-    from vstream.health.status import assess  # noqa: PLC0415
-
-    return assess(topology, await collect_snapshot(topology, where.endpoints, deadline=deadline))
-
-
-async def _watch(topology: Topology, where: Servers, every: float, deadline: float) -> None:
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import status as view  # noqa: PLC0415
-    from vstream.errors import NotReachableError  # noqa: PLC0415
-
+async def _watch(topology: Topology, servers: Servers, bundle: Bundle | str, every: float, deadline: float) -> None:
     out = console.stdout()
     with Live(console=out, screen=out.is_terminal, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             began = time.monotonic()
             try:
-                seen = view.screen(await look(topology, where, deadline), width=out.width)
+                seen = await read_status(topology, servers.endpoints, bundle, deadline=deadline)
+                screen = view.screen(seen, width=out.width)
             except NotReachableError as error:
-                seen = Text.assemble(("✗ ", "bold red"), error.message)
+                screen = Text.assemble(("✗ ", "bold red"), error.message)
             if out.is_terminal:
-                live.update(seen, refresh=True)
+                live.update(screen, refresh=True)
             else:
-                out.print(seen)
+                out.print(screen)
             await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))

@@ -61,14 +61,22 @@ def _whole(picture: Status) -> Iterator[_Family]:
     took.add(picture.took)
     problems = _Family("vstream_problems", "How many lines of problems `vstream status` would show.")
     problems.add(len(picture.problems))
-    yield from (at, took, problems)
+    unknown = _Family("vstream_unknown", "How many lines of what could not be seen `vstream status` would show.")
+    unknown.add(len(picture.unknown))
+    yield from (at, took, problems, unknown)
 
 
 def _servers(picture: Status) -> Iterator[_Family]:
     up = _Family("vstream_server_up", "Whether the server answered on its monitoring port.")
+    mapping_ok = _Family(
+        "vstream_server_mapping_ok",
+        "Whether the server has loaded the topology's mapping rules; absent if that is not known.",
+    )
     info = _Family("vstream_server_info", "The version that the server runs.")
     for server in picture.servers:
-        up.add(server.is_reached, region=server.region, server=server.name)
+        if server.url is not None:  # of others it is not known
+            up.add(server.is_reached, region=server.region, server=server.name)
+        mapping_ok.add(picture.mappings_ok.get(server.name), region=server.region, server=server.name)
         if server.version:
             info.add(1, region=server.region, server=server.name, version=server.version)
     control = _Family(
@@ -76,7 +84,8 @@ def _servers(picture: Status) -> Iterator[_Family]:
     )
     streams = _Family("vstream_region_streams", "How many virtual streams the region has.")
     works = _Family(
-        "vstream_region_working_streams", "For how many of them publishing, Direct Get or existing consumers work."
+        "vstream_region_working_streams",
+        "For how many of them publishing, Direct Get or existing consumers work; absent if that is not known.",
     )
     for region in picture.regions:
         control.add(region.control, region=region.name)
@@ -86,8 +95,9 @@ def _servers(picture: Status) -> Iterator[_Family]:
             ("direct_get", region.direct_get),
             ("consumers", region.consumers),
         ):
-            works.add(share.works, region=region.name, operation=what)
-    yield from (up, info, control, streams, works)
+            if share.fails or not share.unknown:
+                works.add(share.works + share.unknown, region=region.name, operation=what)
+    yield from (up, mapping_ok, info, control, streams, works)
 
 
 def _streams(picture: Status) -> Iterator[_Family]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from vstream.health.snapshot import BeaconSighting, ServerSnapshot
     from vstream.syntax.json_types import Json
@@ -87,17 +87,38 @@ class PairStatus:
         }
 
 
+class Verdict(Enum):
+    """What a status comes to."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    """Something is wrong."""
+    UNKNOWN = "unknown"
+    """Nothing is known to be wrong, and not everything could be seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """For how many of the virtual streams of a region something works."""
 
     works: int
     of: int
+    unknown: int = 0
+    """For how many that cannot be said: what a server has loaded was not seen."""
 
     @property
     def is_full(self) -> bool:
         """Whether it works for all."""
         return self.works == self.of
+
+    @property
+    def fails(self) -> int:
+        """For how many it is known not to work."""
+        return self.of - self.works - self.unknown
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {"works": self.works, "of": self.of, "unknown": self.unknown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +134,24 @@ class RegionStatus:
     direct_get: Share
     consumers: Share
     """Consumers that exist already."""
+    led: int
+    """For how many streams the stream that takes publishes has a leader, whatever is mapped to it."""
     control: bool
     """Whether new consumers, streams and changes are possible: the meta leader answers from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is not as it should be, and what follows from it."""
+    """Something that is not as it should be, or is not known, and what follows from it."""
 
     about: str
     text: str
+    code: str | None = None
+    """The finding of `vstream doctor` that explains it."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {"about": self.about, "text": self.text, "code": self.code}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +206,10 @@ class Status:
     streams: tuple[StreamStatus, ...]
     pairs: tuple[PairStatus, ...]
     problems: tuple[Problem, ...]
+    unknown: tuple[Problem, ...] = ()
+    """What could not be seen."""
+    mappings_ok: Mapping[str, bool | None] = field(default_factory=dict)
+    """By server: whether it has loaded the mapping rules of the topology; None where that is not known."""
     consumers: tuple[ConsumerStatus, ...] = ()
     beacons: tuple[BeaconSighting, ...] = ()
 
@@ -187,9 +220,11 @@ class Status:
         return min(apart, key=lambda each: each[0], default=(None, None))[1]
 
     @property
-    def is_well(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
+    def verdict(self) -> Verdict:
+        """Problems come before what is not known."""
+        if self.problems:
+            return Verdict.DEGRADED
+        return Verdict.UNKNOWN if self.unknown else Verdict.OK
 
     def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
         """The worst pair from each place to each place, of one virtual stream or of all."""
@@ -206,19 +241,21 @@ class Status:
             "topology": self.topology,
             "at": round(self.at, 3),
             "took_s": round(self.took, 3),
-            "is_well": self.is_well,
+            "verdict": self.verdict.value,
+            "is_well": self.verdict is Verdict.OK,
             "meta_leader": self.meta_leader,
             "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
-            "problems": [{"about": one.about, "text": one.text} for one in self.problems],
+            "problems": [problem.as_dict() for problem in self.problems],
+            "unknown": [problem.as_dict() for problem in self.unknown],
             "regions": [
                 {
                     "name": one.name,
                     "servers": one.servers,
                     "servers_reached": one.reached,
                     "problem": one.problem,
-                    "publish": _share(one.publish),
-                    "direct_get": _share(one.direct_get),
-                    "existing_consumers": _share(one.consumers),
+                    "publish": one.publish.as_dict(),
+                    "direct_get": one.direct_get.as_dict(),
+                    "existing_consumers": one.consumers.as_dict(),
                     "new_consumers": one.control,
                     "applies": one.control,
                 }
@@ -232,6 +269,7 @@ class Status:
                     "version": one.version,
                     "jetstream": one.has_jetstream,
                     "meta_leader": one.meta_leader,
+                    "mapping_ok": self.mappings_ok.get(one.name),
                     "problem": one.problem,
                 }
                 for one in self.servers
@@ -299,7 +337,3 @@ def _is_apart(pair: PairStatus) -> bool:
 
 def _goes(pair: PairStatus, origin: str, reader: str) -> bool:
     return (pair.origin_place, pair.reader_place) == (origin, reader)
-
-
-def _share(share: Share) -> dict[str, Json]:
-    return {"works": share.works, "of": share.of}

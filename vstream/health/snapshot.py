@@ -40,7 +40,9 @@ class ServerSnapshot:
     meta_leader: str | None = None
     meta_size: int = 0
     rules: Mapping[str, tuple[str, ...]] | None = None
-    """The mapping rules that it has loaded, None unless they were asked for and read."""
+    """The mapping rules and entries of accounts that it has loaded, None where they could not be read."""
+    rules_problem: str | None = None
+    """Why they could not be read, of a server that answers."""
     config_digest: str | None = None
     """Of the configuration that it has loaded; None before 2.12."""
     config_loaded: str | None = None
@@ -56,6 +58,11 @@ class ServerSnapshot:
     def is_reached(self) -> bool:
         """Whether it answered."""
         return self.version is not None
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether clients may be connected to it: it answers, or nobody could ask it."""
+        return self.is_reached or self.url is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vstream.cli.views import beacons
-from vstream.health.report import PairState, sum_known
+from vstream.health.report import PairState, Verdict, sum_known
 from vstream.health.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from vstream.health.report import PairStatus, RegionStatus, Share, Status, StreamStatus
+    from vstream.health.report import PairStatus, Problem, RegionStatus, Share, Status, StreamStatus
 
 _MARK = {
     PairState.OK: ("✓", "green"),
@@ -94,7 +94,10 @@ def _abilities(region: RegionStatus) -> list[Text]:
 def _share(share: Share) -> Text:
     if share.is_full:
         return Text("✓" if share.of else "–", style="green" if share.of else "dim")
-    return Text(f"✗ {share.works} of {share.of}", style="bold red")
+    if share.fails:
+        works = f"{share.fails} of {share.of} fail" if share.unknown else f"{share.works} of {share.of}"
+        return Text(f"✗ {works}", style="bold red")
+    return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
 def matrix(picture: Status) -> Table:
@@ -198,10 +201,25 @@ def consumers(picture: Status, *, width: int) -> Table:
     return table
 
 
-def problems(picture: Status) -> list[Text]:
-    """What is wrong, one line each; or that all is well."""
-    if picture.is_well:
-        return [Text("WELL", style="bold green") + Text(": everything that was asked is as it should be", style="")]
-    lines = [Text.assemble(("✗ ", "bold red"), (one.about, "bold"), f": {one.text}") for one in picture.problems]
-    count = len(lines)
-    return [*lines, Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")]
+def problems(seen: Status) -> list[Text]:
+    """What is wrong and what could not be seen, one line each; then the verdict."""
+    lines = [_problem("✗ ", "bold red", problem) for problem in seen.problems]
+    lines += [_problem("? ", "bold yellow", problem) for problem in seen.unknown]
+    match seen.verdict:
+        case Verdict.OK:
+            verdict = Text.assemble(("OK", "bold green"), ": all checks passed")
+        case Verdict.DEGRADED:
+            count = len(seen.problems)
+            verdict = Text.assemble(("DEGRADED", "bold red"), f": {count} {'problem' if count == 1 else 'problems'}")
+            if seen.unknown:
+                verdict.append(", and not everything could be checked")
+        case Verdict.UNKNOWN:
+            verdict = Text.assemble(
+                ("UNKNOWN", "bold yellow"), ": no problem was found, but not everything could be checked"
+            )
+    return [*lines, verdict]
+
+
+def _problem(mark: str, style: str, problem: Problem) -> Text:
+    code = f" ({problem.code})" if problem.code else ""
+    return Text.assemble((mark, style), (problem.about, "bold"), f": {problem.text}{code}")

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from vstream.health.doctor.finding import diagnose
+from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.units import list_names
-from vstream.plan.account_entries import RULE, USERS, kind_of
-from vstream.plan.diff import Observed, diff
+from vstream.plan.account_entries import USERS
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vstream.diagnostics import Finding
+    from vstream.health.loaded_mappings import LoadedMappings
     from vstream.health.snapshot import Snapshot
     from vstream.plan.plan import RuleChange
     from vstream.topology.bundle import Bundle
@@ -36,7 +37,7 @@ def check(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Findi
                 code="VD405", about=server.name, evidence="`/jsz` says that it is disabled", do="make space, restart it"
             )
     yield from _gateways(topology, facts)
-    yield from _rules(topology, bundle, facts)
+    yield from check_mappings(topology, compare_mappings(topology, bundle, facts))
     yield from _meta(topology, facts)
     versions = Counter(server.version for server in facts.servers if server.version)
     if len(versions) > 1:
@@ -63,28 +64,18 @@ def _gateways(topology: Topology, facts: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _rules(topology: Topology, bundle: Bundle, facts: Snapshot) -> Iterator[Finding]:
-    loaded = {server.name: server.rules for server in facts.servers if server.rules is not None}
-    observed = Observed(streams={}, rules=loaded)
-    changes = diff(topology.name, bundle.streams, bundle.mappings, observed, accounts=bundle.accounts).rules
-    by_servers: dict[tuple[str, ...], list[str]] = {}
-    wrong: dict[str, set[str]] = {}
-    for change in changes:
-        wrong.setdefault(change.source, set()).update(change.servers)
-    if topology.security is Security.OPERATOR and USERS in wrong:
-        yield from _signed(changes)
-        del wrong[USERS]
-    for source, some_servers in wrong.items():
-        by_servers.setdefault(tuple(sorted(some_servers)), []).append(source)
-    for names, sources in by_servers.items():
-        some = set(names) < loaded.keys()
-        one, many = ("rule", "rules") if {*map(kind_of, sources)} == {RULE} else ("entry", "entries")
-        number = f"{len(sources)} {one if len(sources) == 1 else many}"
-        others = f", unlike the other {len(loaded) - len(names)}" if some else ""
+def check_mappings(topology: Topology, loaded: LoadedMappings) -> Iterator[Finding]:
+    """Findings about the mapping rules and accounts that servers have *loaded*."""
+    if topology.security is Security.OPERATOR:
+        yield from _signed(loaded.changes)
+    for difference in loaded.differences(without=USERS if topology.security is Security.OPERATOR else None):
+        others = f", unlike the other {difference.matching}" if difference.is_partial else ""
+        is_or_are = "is" if len(difference.sources) == 1 else "are"
         yield diagnose(
-            code="VD402" if some else "VD403",
-            about=list_names(list(names)),
-            evidence=f"{number} not as the topology says{others}: {list_names(sources)}",
+            code=difference.code,
+            about=list_names(list(difference.servers)),
+            evidence=f"{difference.noun} {is_or_are} not loaded as the topology says{others}: "
+            f"{list_names(list(difference.sources))}",
             do="push the accounts: `vstream apply`"
             if topology.security is Security.OPERATOR
             else f"put `{loaded_path(topology)}` there and reload: `nats-server --signal reload`",

@@ -49,9 +49,11 @@ _SCOUTING = 1.0
 """Seconds that they are waited for."""
 _IN_FLIGHT = 128
 _CONNECTING = 0.4
+"""The share of the deadline that a connection may take: what is reached is still to be asked."""
 _NOT_TOLD = "$G"
 """The account where no server has said one: that of clients without a user."""
-"""The share of the deadline that a connection may take: what is reached is still to be asked."""
+_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What reading an answer raises that is valid JSON and of another shape than a server's."""
 
 
 async def collect_snapshot(
@@ -60,8 +62,7 @@ async def collect_snapshot(
     """
     What all servers say, not later than *deadline* seconds from now.
 
-    With *is_deep* also the configuration of every stream, the mapping rules of every
-    server, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
+    With *is_deep* also the configuration of every stream, and what readers have skipped. Raises NotReachableError if no region and no monitoring port answers, and
     with *is_deep* VstreamError where servers and topology have different modes of security.
     """
     round_ = _SnapshotCollector(topology, endpoints, time.monotonic(), deadline, is_deep=is_deep)
@@ -84,6 +85,7 @@ class _SnapshotCollector:
         self._connections: dict[str, Connection] = {}
         self._problems: dict[str, str] = {}
         self._account: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._is_account_known = False
         self._streams: dict[str, StreamSnapshot] = {}
         self._absent: set[str] = set()
 
@@ -199,6 +201,7 @@ class _SnapshotCollector:
             except VstreamError:
                 return
             if not self._account.done():
+                self._is_account_known = True
                 self._account.set_result(account)
 
     async def _servers(self) -> list[ServerSnapshot]:
@@ -231,13 +234,20 @@ class _SnapshotCollector:
 
     async def _server(self, region: str, url: str) -> ServerSnapshot:
         try:
-            varz = await monitoring.varz(url, self._left())
-            gateways = monitoring.outbound_gateways(url, self._left())
-            linked, jetstream, rules = await asyncio.gather(
-                gateways, self._jetstream(region, url, varz.server_name), self._rules(url)
-            )
+            return await self._read_server(region, url)
         except VstreamError as error:
-            return ServerSnapshot(name="?", region=region, url=url, problem=error.message)
+            problem = error.message
+        except _MALFORMED as error:
+            problem = f"the answers of `{url}` are malformed ({error!r})"
+        return ServerSnapshot(name="?", region=region, url=url, problem=problem)
+
+    async def _read_server(self, region: str, url: str) -> ServerSnapshot:
+        varz = await monitoring.varz(url, self._left())
+        linked, jetstream, (rules, rules_problem) = await asyncio.gather(
+            monitoring.outbound_gateways(url, self._left()),
+            self._jetstream(region, url, varz.server_name),
+            self._rules(url),
+        )
         group = jetstream.get("meta_cluster") or {}
         return ServerSnapshot(
             name=varz.server_name,
@@ -250,6 +260,7 @@ class _SnapshotCollector:
             meta_leader=group.get("leader") or None,
             meta_size=int(group.get("cluster_size", 0)),
             rules=rules,
+            rules_problem=rules_problem,
             config_digest=varz.config_digest,
             config_loaded=varz.config_load_time,
             flags=varz.flags,
@@ -294,14 +305,19 @@ class _SnapshotCollector:
         account = await asyncio.shield(self._account)
         return naming.region_account(region) if self._topology.routing is Routing.REGIONAL else account
 
-    async def _rules(self, url: str) -> Mapping[str, tuple[str, ...]] | None:
-        if not self._is_deep:
-            return None
+    async def _rules(self, url: str) -> tuple[Mapping[str, tuple[str, ...]] | None, str | None]:
+        """What the server at *url* has loaded; or None, and why that is not known."""
+        account = await asyncio.shield(self._account)
+        if not self._is_account_known:
+            return None, "the account of `connect` is not known: no server has named it"
         try:
-            account = await asyncio.shield(self._account)
-            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left())
+            return await read_loaded_rules(url, account, hidden_accounts(self._topology), self._left()), None
         except ServerError:
-            return {}  # no such account there: nothing has used it since the server started
+            return {}, None  # no such account there: nothing has used it since the server started
+        except VstreamError as error:
+            return None, error.message
+        except _MALFORMED as error:
+            return None, f"the answer of `{url}` to /accountz is malformed ({error!r})"
 
     async def _ask_for_the_rest(self, servers: Sequence[ServerSnapshot]) -> None:
         """By STREAM.INFO, what no leader was seen of; then what replicas know of streams without a leader."""
@@ -358,7 +374,7 @@ class _SnapshotCollector:
             if error.err_code == error_codes.STREAM_NOT_FOUND:
                 self._absent.add(name)
             return error.err_code == error_codes.STREAM_NOT_FOUND
-        except VstreamError:
+        except (VstreamError, *_MALFORMED):
             return False
         return True
 

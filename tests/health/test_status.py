@@ -1,0 +1,155 @@
+"""What a status makes of snapshots: loaded mapping rules, servers that nobody could ask, a region that is down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from tests.health.doctor.test_examine import BUNDLE, TOPOLOGY, healthy
+from vstream.cli.views.status import screen
+from vstream.health.prometheus import render_metrics
+from vstream.health.report import Share, Status, Verdict
+from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
+from vstream.health.status import assess
+from vstream.lint import load_topology
+from vstream.plan.diff import spell_destinations
+
+
+def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:
+    servers = tuple(
+        replace(server, **changes) if server.name == name else server  # type: ignore[arg-type]
+        for server in snapshot.servers
+    )
+    return replace(snapshot, servers=servers)
+
+
+def shown(status: Status) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(screen(status, width=200))
+    return capture.get()
+
+
+def metric(status: Status, name: str) -> dict[str, float]:
+    for family in text_string_to_metric_families(render_metrics("acme", status)):
+        if family.name == name:
+            return {sample.labels["server"]: sample.value for sample in family.samples}
+    raise KeyError(name)
+
+
+def test_all_is_well() -> None:
+    status = assess(TOPOLOGY, healthy(), BUNDLE)
+    assert (status.verdict, status.problems, status.unknown) == (Verdict.OK, (), ())
+    assert all(region.publish == Share(works=1, of=1) for region in status.regions)
+    assert set(metric(status, "vstream_server_mapping_ok").values()) == {1}
+    assert "OK: all checks passed" in shown(status)
+
+
+def test_a_server_that_lost_its_mapping_rules() -> None:
+    status = assess(TOPOLOGY, with_server(healthy(), "west-1", rules={}), BUNDLE)
+    west, central, east = status.regions
+    assert status.verdict is Verdict.DEGRADED
+    assert (west.publish, west.direct_get, west.consumers) == (Share(works=0, of=1),) * 3
+    assert central.publish == east.publish == Share(works=1, of=1)
+    (problem,) = status.problems
+    assert (problem.about, problem.code) == ("west-1", "VD402")
+    assert metric(status, "vstream_server_mapping_ok") == {"west-1": 0, "central-1": 1, "east-1": 1}
+
+
+def test_no_server_has_the_mapping_rules() -> None:
+    snapshot = healthy()
+    bare = replace(snapshot, servers=tuple(replace(server, rules={}) for server in snapshot.servers))
+    status = assess(TOPOLOGY, bare, BUNDLE)
+    assert [problem.code for problem in status.problems] == ["VD403"]
+    assert all(region.publish.works == 0 for region in status.regions)
+
+
+def test_one_rule_of_two_streams_is_lost() -> None:
+    topology = load_topology.load(
+        b'version: 1\nname: acme\nserver_version: "2.10"\nregions: {west: {servers: 1}}\n'
+        b"defaults: {write: {max_age: 1h}}\nstreams: {foo: {subjects: [foo.>]}, bar: {subjects: [bar.>]}}\n",
+        "acme.yaml",
+    ).require()
+    bundle = load_topology.render_bundle(topology)
+    rules = {mapping.source: spell_destinations(mapping) for mapping in bundle.mappings}
+    snapshot = replace(
+        healthy(),
+        regions=(RegionSnapshot(name="west"),),
+        servers=(
+            replace(healthy().servers[0], rules={source: to for source, to in rules.items() if source != "foo.>"}),
+        ),
+        streams={
+            name: replace(healthy().streams["foo-write-west"], name=name, sources=())
+            for name in ("foo-write-west", "foo-read-west", "bar-write-west", "bar-read-west")
+        },
+    )
+    (west,) = assess(topology, snapshot, bundle).regions
+    assert west.publish == Share(works=1, of=2)
+    assert west.direct_get == Share(works=2, of=2)
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        {"url": None, "version": None, "rules": None, "cluster": None},
+        {"rules": None, "rules_problem": "no answer from `http://127.0.0.1:1/accountz` within 4 s"},
+    ],
+)
+def test_what_nobody_could_read_is_not_known(unseen: dict[str, object]) -> None:
+    status = assess(TOPOLOGY, with_server(healthy(), "west-1", **unseen), BUNDLE)
+    assert status.verdict is Verdict.UNKNOWN
+    assert status.regions[0].publish == Share(works=0, of=1, unknown=1)
+    assert status.regions[1].publish == Share(works=1, of=1)
+    (unknown,) = status.unknown
+    assert unknown.about == "west"
+    assert "west-1" not in metric(status, "vstream_server_mapping_ok")
+    text = shown(status)
+    assert "UNKNOWN: no problem was found, but not everything could be checked" in text
+    working = [
+        sample.labels["region"]
+        for family in text_string_to_metric_families(render_metrics("acme", status))
+        if family.name == "vstream_region_working_streams"
+        for sample in family.samples
+        if sample.labels["operation"] == "publish"
+    ]
+    assert working == ["central", "east"]
+
+
+def test_a_server_that_is_down_has_no_clients() -> None:
+    """Its rules do not matter, and one that never answered is not reported as up."""
+    server = healthy().servers[0]
+    two = replace(healthy(), servers=(*healthy().servers, replace(server, name="west-2", version=None, rules=None)))
+    status = assess(TOPOLOGY, two, BUNDLE)
+    assert status.regions[0].publish == Share(works=1, of=1)
+    assert [problem.code for problem in status.problems] == ["VD404"]
+    unwatched = with_server(healthy(), "west-1", url=None, version=None, rules=None)
+    assert "west-1" not in metric(assess(TOPOLOGY, unwatched, BUNDLE), "vstream_server_up")
+
+
+def test_keys_that_are_elsewhere() -> None:
+    status = assess(TOPOLOGY, healthy(), "topology `acme` needs keys that are not here")
+    assert status.verdict is Verdict.UNKNOWN
+    assert [problem.text for problem in status.unknown] == [
+        "the loaded mapping rules are not known: topology `acme` needs keys that are not here"
+    ]
+
+
+def test_a_region_that_is_down_is_one_problem() -> None:
+    snapshot = healthy()
+    west = ServerSnapshot(name="west-1", region="west", url="http://127.0.0.1:1", problem="no answer")
+    status = assess(
+        TOPOLOGY,
+        replace(
+            snapshot,
+            regions=(RegionSnapshot(name="west", problem="cannot connect to region `west`"), *snapshot.regions[1:]),
+            servers=(west, *snapshot.servers[1:]),
+            streams={name: one for name, one in snapshot.streams.items() if not name.endswith("west")},
+        ),
+        BUNDLE,
+    )
+    (problem,) = status.problems
+    assert problem.about == "west is down"
+    assert status.regions[0].publish == Share(works=0, of=1)

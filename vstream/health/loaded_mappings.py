@@ -1,0 +1,165 @@
+"""Whether servers have loaded the mapping rules and accounts of the topology, and which operations depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.plan.account_entries import ACCOUNT, RULE, USERS, kind_of
+from vstream.plan.diff import Observed, diff
+from vstream.subjects.algebra import overlaps
+from vstream.topology.naming import REGION_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vstream.health.snapshot import ServerSnapshot, Snapshot
+    from vstream.plan.plan import RuleChange
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Topology, VirtualStream
+
+_SHARED = frozenset({"$JS.API.>", "$JS.ACK.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.MSG.NEXT.>", "_INBOX.>"})
+"""Subjects of rules and entries that all streams share."""
+
+
+class Operation(Enum):
+    """What a client does by a virtual name, through a mapping rule."""
+
+    PUBLISH = "publish"
+    DIRECT_GET = "direct_get"
+    CONSUME = "consumers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingDifference:
+    """Entries that the same servers have not loaded as the topology says."""
+
+    servers: tuple[str, ...]
+    sources: tuple[str, ...]
+    """Sources of mapping rules, and keys of entries of accounts."""
+    is_partial: bool
+    """Whether other servers have loaded them."""
+    matching: int
+    """How many other servers have."""
+
+    @property
+    def code(self) -> str:
+        """The finding that explains it."""
+        return "VD402" if self.is_partial else "VD403"
+
+    @property
+    def noun(self) -> str:
+        """`3 rules`, or `1 entry` where accounts are among them."""
+        is_rules = {kind_of(source) for source in self.sources} == {RULE}
+        singular, plural = ("rule", "rules") if is_rules else ("entry", "entries")
+        return f"{len(self.sources):,} {singular if len(self.sources) == 1 else plural}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenEntries:
+    """The subjects of entries that are not loaded as the topology says."""
+
+    subjects: frozenset[str] = frozenset()
+    wide: tuple[str, ...] = ()
+    """Those that may concern any stream."""
+    lacks_account: bool = False
+
+    def break_for(self, stream: VirtualStream, operation: Operation) -> bool:
+        """Whether *operation* on *stream* fails where these are loaded."""
+        used = _used_subjects(stream, operation)
+        return (
+            self.lacks_account
+            or not self.subjects.isdisjoint(used)
+            or any(overlaps(subject, own) for subject in self.wide for own in used)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedMappings:
+    """How what servers have loaded compares with what the topology renders to."""
+
+    changes: tuple[RuleChange, ...] = ()
+    """Everything that some server has not loaded as the topology says."""
+    known: frozenset[str] = frozenset()
+    """The servers whose rules were read and compared."""
+    problem: str | None = None
+    """Why nothing could be compared, for any server."""
+
+    def is_ok(self, server: str) -> bool | None:
+        """Whether *server* has loaded what the topology says; None where that is not known."""
+        if server not in self.known:
+            return None
+        return not any(server in change.servers for change in self.changes)
+
+    def broken_on(self, servers: Iterable[str]) -> BrokenEntries:
+        """What clients of any of *servers* cannot rely on."""
+        names = set(servers)
+        changes = [change for change in self.changes if not names.isdisjoint(change.servers) and change.kind != USERS]
+        return BrokenEntries(
+            subjects=frozenset(_client_subject(change.source) for change in changes),
+            # What the topology has says itself which stream it is for. Somebody else's rule may be for any of them.
+            wide=tuple(
+                subject
+                for change in changes
+                if (subject := _client_subject(change.source)) in _SHARED or change.after is None
+            ),
+            lacks_account=any(change.kind == ACCOUNT for change in changes),
+        )
+
+    def differences(self, *, without: str | None = None) -> tuple[MappingDifference, ...]:
+        """The changes, one for each set of servers; *without* the entries of one kind."""
+        servers_of: dict[str, set[str]] = {}
+        for change in self.changes:
+            if change.kind != without:
+                servers_of.setdefault(change.source, set()).update(change.servers)
+        sources_of: dict[tuple[str, ...], list[str]] = {}
+        for source, servers in servers_of.items():
+            sources_of.setdefault(tuple(sorted(servers)), []).append(source)
+        return tuple(
+            MappingDifference(
+                servers=servers,
+                sources=tuple(sources),
+                is_partial=set(servers) < self.known,
+                matching=len(self.known) - len(servers),
+            )
+            for servers, sources in sources_of.items()
+        )
+
+
+def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapshot) -> LoadedMappings:
+    """What servers have loaded against *bundle*, or against nothing where a text says why there is none."""
+    if isinstance(bundle, str):
+        return LoadedMappings(problem=bundle)
+    loaded = {server.name: server.rules for server in snapshot.servers if server.rules is not None}
+    observed = Observed(streams={}, rules=loaded)
+    plan = diff(topology.name, bundle.streams, bundle.mappings, observed, accounts=bundle.accounts)
+    return LoadedMappings(changes=plan.rules, known=frozenset(loaded))
+
+
+def serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:
+    """Those of *servers* that clients of *region* connect to: neither members of the stretch cluster nor hubs."""
+    own = {
+        seat.server.name for seat in topology.seats if seat.region == region and not (seat.is_stretch or seat.is_hub)
+    }
+    return tuple(server for server in servers if server.name in own)
+
+
+def _used_subjects(stream: VirtualStream, operation: Operation) -> tuple[str, ...]:
+    """Where a client that means the virtual stream sends its requests."""
+    name = stream.name
+    match operation:
+        case Operation.PUBLISH:
+            return stream.subjects
+        case Operation.DIRECT_GET:
+            return (f"$JS.API.DIRECT.GET.{name}", f"$JS.API.DIRECT.GET.{name}.>")
+        case Operation.CONSUME:
+            return (f"$JS.API.CONSUMER.MSG.NEXT.{name}.*", f"$JS.API.CONSUMER.*.{name}.>")
+
+
+def _client_subject(source: str) -> str:
+    """The subject of a rule or an entry, as clients use it: without the region that it leads to."""
+    subject = source.rpartition(" ")[2]
+    if subject.startswith(f"{REGION_PREFIX}."):
+        return subject.removeprefix(f"{REGION_PREFIX}.").partition(".")[2]
+    return subject

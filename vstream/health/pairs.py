@@ -1,0 +1,195 @@
+"""How far each reader is behind each of its origins, and for how long that is safe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.health.report import PairState, PairStatus
+from vstream.health.snapshot import NS
+from vstream.health.units import format_duration
+from vstream.topology.replication import ReplicationPair, replication_pairs
+from vstream.topology.versions import parse_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vstream.health.snapshot import Lag, Snapshot, SourceSnapshot, StreamSnapshot
+    from vstream.topology.model import Topology
+    from vstream.topology.replication import PhysicalStream
+    from vstream.topology.versions import Version
+
+SILENT_AFTER = 5.0
+"""Seconds. A source that works is heard every second, messages or not; servers before 2.11 count messages only."""
+BEHIND_AFTER = 5.0
+"""Seconds that a message may be on its way before its reader is called behind."""
+_FULL = 0.98
+"""A stream with so much of what it may hold drops its oldest messages."""
+_SAYS_ALIVE: Version = (2, 11, 0)
+
+
+def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[PairStatus, ...]:
+    """Every pair of the streams of *topology*, whose *physical* streams are these."""
+    outages = _outages(physical, snapshot)
+    return tuple(
+        _assess_pair(pair, snapshot, outages.get(pair.reader.place))
+        for stream in topology.streams
+        for pair in replication_pairs(stream)
+    )
+
+
+def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
+    """
+    For how many seconds each place has not been heard, where its streams do not answer now.
+
+    Its own readers cannot say since when they lack messages. Those elsewhere know when they last heard it.
+    """
+    place_of = {stream.name: stream.place for stream in physical}
+    led = {name for name, stream in snapshot.streams.items() if stream.leader}
+    silent = {place for name, place in place_of.items() if name not in led}
+    outages: dict[str, float] = {}
+    for stream in snapshot.streams.values():
+        for source in stream.sources:
+            place = place_of.get(source.stream)
+            if place in silent and source.heard is not None and source.heard > SILENT_AFTER:
+                outages[place] = max(outages.get(place, 0.0), source.heard)
+    return outages
+
+
+def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None) -> PairStatus:
+    origin, reader = snapshot.streams.get(pair.origin.name), snapshot.streams.get(pair.reader.name)
+    source = _source_of(reader, pair.origin.name)
+    lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
+    cursor, last = _positions(origin, source, lag)
+    kept = _kept(pair, origin, lag, snapshot.at)
+    pending: int | None = None
+    age: float | None = None
+    if lag is not None and cursor is not None:
+        # Sequences whose messages were removed never arrive.
+        pending = 0 if lag.oldest_seq is None else max(0, lag.last - lag.oldest_seq + 1)
+        if lag.oldest_at is not None:
+            age = max(0.0, snapshot.at - lag.oldest_at)
+    elif cursor is not None and last is not None:
+        pending = max(0, last - cursor)
+    if reader is None and origin is not None and outage is not None:
+        if origin.last_at is None or origin.last_at < snapshot.at - outage - SILENT_AFTER:
+            pending = 0  # nothing was written since
+        else:
+            age = outage
+    state, detail = _state(pair, snapshot, source, lag, age)
+    return PairStatus(
+        virtual=pair.virtual,
+        origin=pair.origin.name,
+        origin_place=pair.origin.place,
+        reader=pair.reader.name,
+        reader_place=pair.reader.place,
+        state=state,
+        detail=detail,
+        cursor=cursor,
+        last=last,
+        pending=pending,
+        age=age,
+        left=None if kept is None or age is None else max(0.0, kept - age),
+        kept=kept,
+    )
+
+
+def _source_of(reader: StreamSnapshot | None, origin: str) -> SourceSnapshot | None:
+    """What *reader* says of its source *origin*."""
+    sources = () if reader is None else reader.sources
+    return next((source for source in sources if source.stream == origin), None)
+
+
+def _positions(
+    origin: StreamSnapshot | None, source: SourceSnapshot | None, lag: Lag | None
+) -> tuple[int | None, int | None]:
+    """The reader's position, and the origin's last sequence: measured closely, or as the streams themselves say."""
+    if lag is not None:
+        return (0 if lag.cursor is None and lag.last == 0 else lag.cursor), lag.last
+    cursor = None if source is None else source.seq
+    last = None if origin is None else origin.last_seq
+    return (0 if cursor is None and last == 0 else cursor), last
+
+
+def _kept(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None, at: float) -> float | None:
+    """The seconds for which the origin keeps messages: its `max_age`, or less where it is full; None for ever."""
+    limits = pair.origin.limits
+    max_age = limits.get("max_age")
+    kept: float = max_age / NS if isinstance(max_age, int) else 0.0
+    if lag is not None:
+        kept = lag.max_age
+    if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
+        for limit, used in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
+            most = limits.get(limit)
+            if isinstance(most, int) and 0 < most * _FULL <= used:
+                held = max(0.0, at - origin.first_at)
+                kept = min(kept or held, held)
+    return kept or None
+
+
+def _state(
+    pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot | None, lag: Lag | None, age: float | None
+) -> tuple[PairState, str]:
+    origin, reader = pair.origin.name, pair.reader.name
+    if reader not in snapshot.streams:
+        since = ""
+        if age is not None:
+            since = f" and lacks what was written since: it was last heard {format_duration(age)} ago"
+        return PairState.UNKNOWN, f"`{reader}` {_absence(snapshot, reader)}{since}"
+    if source is None:
+        return PairState.UNKNOWN, f"`{reader}` does not take from `{origin}`"
+    if origin not in snapshot.streams:
+        return PairState.UNKNOWN, f"`{origin}` {_absence(snapshot, origin)}: {_heard(source)}"
+    return (None if lag is None else _permanent_state(pair, lag)) or _passing_state(pair, snapshot, source, lag, age)
+
+
+def _passing_state(
+    pair: ReplicationPair, snapshot: Snapshot, source: SourceSnapshot, lag: Lag | None, age: float | None
+) -> tuple[PairState, str]:
+    """What may get well by itself."""
+    origin, reader = pair.origin.name, pair.reader.name
+    is_silent = source.heard is None or source.heard > SILENT_AFTER
+    if is_silent and not _counts_messages_only(snapshot, snapshot.streams[reader].cluster):
+        return PairState.SILENT, f"`{reader}` takes nothing from `{origin}`: {_heard(source)}"
+    if source.seq is None and snapshot.streams[origin].last_seq and (lag is None or lag.cursor is None):
+        how = "was not" if lag is None else "cannot be"
+        return PairState.UNKNOWN, f"how far `{reader}` is in `{origin}` {how} found out"
+    if age is not None and age > BEHIND_AFTER:
+        return PairState.BEHIND, f"`{reader}` lacks a message of `{origin}` that is {format_duration(age)} old"
+    return PairState.OK, "it has everything" if age is None else f"what it lacks is {format_duration(age)} old"
+
+
+def _counts_messages_only(snapshot: Snapshot, cluster: str | None) -> bool:
+    """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
+    return any(
+        server.cluster == cluster
+        and server.version is not None
+        and (parse_version(server.version) or _SAYS_ALIVE) < _SAYS_ALIVE
+        for server in snapshot.servers
+    )
+
+
+def _heard(source: SourceSnapshot) -> str:
+    return "it was never heard" if source.heard is None else f"it was last heard {format_duration(source.heard)} ago"
+
+
+def _permanent_state(pair: ReplicationPair, lag: Lag) -> tuple[PairState, str] | None:
+    """What waiting does not help against."""
+    origin, reader = pair.origin.name, pair.reader.name
+    if lag.cursor is None:
+        return None
+    if lag.cursor > lag.last:
+        return PairState.ROLLED_BACK, (
+            f"`{reader}` has taken sequence {lag.cursor:,} of `{origin}`, which ends at {lag.last:,}: "
+            f"what is published up to {lag.cursor:,} will be skipped"
+        )
+    gone = lag.first - max(lag.cursor + 1, lag.begins)
+    if lag.is_exact and lag.max_age and gone > 0:
+        return PairState.LOSSY, (
+            f"`{origin}` has dropped {gone:,} sequences that `{reader}` had not taken: it is at {lag.cursor:,}, "
+            f"and the origin begins at {lag.first:,}"
+        )
+    return None
+
+
+def _absence(snapshot: Snapshot, name: str) -> str:
+    return "does not exist" if name in snapshot.absent else "does not answer"

@@ -1,0 +1,166 @@
+"""What is wrong in a snapshot, one line for each cause; and what could not be seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vstream.health.doctor.servers import check_mappings
+from vstream.health.loaded_mappings import serving
+from vstream.health.report import PairState, Problem
+from vstream.health.units import format_duration, list_names
+from vstream.topology.replication import durables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vstream.health.loaded_mappings import LoadedMappings
+    from vstream.health.report import PairStatus, RegionStatus
+    from vstream.health.snapshot import RegionSnapshot, Snapshot
+    from vstream.topology.model import Topology
+    from vstream.topology.replication import PhysicalStream
+
+
+def find_problems(
+    topology: Topology,
+    physical: Sequence[PhysicalStream],
+    snapshot: Snapshot,
+    loaded: LoadedMappings,
+    regions: Sequence[RegionStatus],
+    pairs: Sequence[PairStatus],
+) -> Iterator[Problem]:
+    """Everything that is wrong. Of a region that is down, what follows from that is not said again."""
+    down = {region.name for region in regions if _is_down(region)}
+    for region, seen in zip(regions, snapshot.regions, strict=True):
+        if region.name in down:
+            yield _down(region, [pair for pair in pairs if pair.reader_place == region.name])
+        else:
+            yield from _region_problems(snapshot, region, seen)
+    for finding in check_mappings(topology, loaded):
+        yield Problem(about=finding.about.replace("`", ""), text=finding.evidence, code=finding.code)
+    yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
+    yield from _pair_problems(snapshot, pairs, down)
+    yield from _consumer_problems(topology, snapshot)
+
+
+def find_unknown(topology: Topology, snapshot: Snapshot, loaded: LoadedMappings) -> Iterator[Problem]:
+    """What could not be seen, region by region: whether servers have loaded the mapping rules of the topology."""
+    if loaded.problem is not None:
+        yield Problem(about=topology.name, text=f"the loaded mapping rules are not known: {loaded.problem}")
+        return
+    for region in topology.regions:
+        servers = serving(topology, region.name, snapshot.servers)
+        unknown = [server for server in servers if server.may_serve and loaded.is_ok(server.name) is None]
+        if unknown:
+            why = next((server.rules_problem for server in unknown if server.rules_problem), None)
+            names = list_names([server.name for server in unknown])
+            yield Problem(
+                about=region.name,
+                text=f"the mapping rules that {names} loaded are not known: "
+                + (why or "no address under `monitor` leads there (`vstream probe` tries whether publishing works)"),
+                code="VD409",
+            )
+
+
+def _is_down(region: RegionStatus) -> bool:
+    """Whether nothing of the region answers, neither to clients nor on monitoring ports, and no stream has a leader."""
+    return region.problem is not None and not region.reached and not region.led
+
+
+def _down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
+    """One line for a region that does not answer at all."""
+    worst = min((pair.left for pair in pairs if pair.left is not None), default=None)
+    left = "" if worst is None else f"; messages are lost in {format_duration(worst)}"
+    return Problem(
+        about=f"{region.name} is down",
+        text=f"{region.problem}; none of its {region.servers} servers answers{left}",
+        code="VD415",
+    )
+
+
+def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
+    if region.problem is not None:
+        yield Problem(about=region.name, text=region.problem, code="VD415")
+    servers = [server for server in snapshot.servers if server.region == region.name]
+    silent = [server.name for server in servers if server.url is not None and not server.is_reached]
+    if silent:
+        yield Problem(
+            about=region.name,
+            text=f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}",
+            code="VD404",
+        )
+    for server in servers:
+        if server.is_reached and not server.has_jetstream:
+            yield Problem(about=server.name, text="JetStream is switched off: was its disk full?", code="VD405")
+    if region.problem is None and seen.control is not None:
+        yield Problem(
+            about=region.name,
+            text=f"JetStream API unavailable ({seen.control}): no new consumers, streams or changes from there; "
+            "publishing, Direct Get and existing consumers work without it",
+            code="VD406",
+        )
+
+
+def _stream_problems(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Iterator[Problem]:
+    absent, leaderless, silent = [], [], []
+    for stream in physical:
+        observed = snapshot.streams.get(stream.name)
+        if stream.name in snapshot.absent:
+            absent.append(stream.name)
+        elif observed is None:
+            silent.append(stream.name)
+        elif observed.leader is None:
+            leaderless.append(stream.name)
+    for about, names, code in (
+        ("streams do not exist", absent, "VD502"),
+        ("streams have no leader", leaderless, "VD503"),
+        ("streams do not answer", silent, "VD503"),
+    ):
+        if names:
+            yield Problem(about=f"{len(names):,} {about}", text=list_names(names), code=code)
+
+
+def _pair_problems(snapshot: Snapshot, pairs: Sequence[PairStatus], down: set[str]) -> Iterator[Problem]:
+    """One for each state and pair of places: the worst stands for the others."""
+    groups: dict[tuple[str, str, PairState], list[PairStatus]] = {}
+    for pair in pairs:
+        if pair.state is PairState.OK or down & {pair.origin_place, pair.reader_place}:
+            continue
+        # Streams that do not answer are a problem of their own, and one is enough.
+        is_told = pair.origin not in snapshot.streams or (pair.reader not in snapshot.streams and pair.left is None)
+        if not is_told:
+            groups.setdefault((pair.origin_place, pair.reader_place, pair.state), []).append(pair)
+    for (origin, reader, state), group in groups.items():
+        worst = max(group, key=lambda pair: pair.badness)
+        times = f" ({len(group):,} streams)" if len(group) > 1 else ""
+        left = "" if worst.left is None else f"; messages are lost in {format_duration(worst.left)}"
+        yield Problem(
+            about=f"{origin} → {reader} {state.value}", text=f"{worst.detail}{times}{left}", code=_PAIR_CODES.get(state)
+        )
+
+
+_PAIR_CODES = {
+    PairState.BEHIND: "VD203",
+    PairState.SILENT: "VD201",
+    PairState.ROLLED_BACK: "VD301",
+    PairState.LOSSY: "VD302",
+}
+
+
+def _consumer_problems(topology: Topology, snapshot: Snapshot) -> Iterator[Problem]:
+    """What is wrong with consumers of streams that are well."""
+    absent, silent = [], []
+    for durable in durables(topology):
+        stream = snapshot.streams.get(durable.stream)
+        if stream is None or stream.leader is None:
+            continue
+        key = durable.stream, durable.name
+        if key not in snapshot.consumers:
+            silent.append(f"{durable.stream} > {durable.name}")
+        elif snapshot.consumers[key] is None:
+            absent.append(f"{durable.stream} > {durable.name}")
+    for about, names, code in (
+        ("consumers do not exist", absent, "VD505"),
+        ("consumers do not answer", silent, "VD506"),
+    ):
+        if names:
+            yield Problem(about=f"{len(names):,} {about}", text=list_names(names), code=code)
