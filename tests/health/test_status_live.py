@@ -106,9 +106,10 @@ def well(file: Path) -> None:
     ):
         one = by_pair[pair]
         assert (one["cursor"], one["last_seq"], one["pending"], one["state"]) == (5, 5, 0, "ok"), one
-    assert all(one["publish"] == {"works": 4, "of": 4} for one in picture["regions"])
+    assert all(one["publish"] == {"works": 4, "of": 4, "unknown": 0} for one in picture["regions"])
+    assert all(one["mapping_ok"] for one in picture["servers"])
     text = vstream("status", file)
-    assert "WELL" in text.out
+    assert "OK: all checks passed" in text.out
     assert "sensors-read-west" in text.out
     doctor = vstream("doctor", file, "--deadline", "20")
     assert doctor.code == 0, doctor.out
@@ -149,8 +150,8 @@ def dead(file: Path) -> None:
     assert (west["servers"], west["servers_reached"]) == (2, 0)
     assert west["publish"]["works"] == 0
     assert west["new_consumers"] is False
-    assert east["direct_get"] == {"works": 4, "of": 4}
-    assert east["publish"] == {"works": 4, "of": 4}
+    assert east["direct_get"] == {"works": 4, "of": 4, "unknown": 0}
+    assert east["publish"] == {"works": 4, "of": 4, "unknown": 0}
     ran = vstream("status", file)
     assert ran.code == 1
     assert "messages are lost in" in ran.out
@@ -177,8 +178,12 @@ def scraped(file: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             families = {one.name: one.samples for one in text_string_to_metric_families(answer.read().decode())}
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+            assert 'href="/metrics"' in answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+            assert answer.status == 200
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/elsewhere", timeout=30)
     finally:
         tool.terminate()
         _, said = tool.communicate(timeout=60)
@@ -201,7 +206,7 @@ def repeats(file: Path) -> None:
     assert shown.stdout is not None
     times, longest = 0, 0
     for line in shown.stdout:
-        if line.startswith(("✗", "WELL")):
+        if line.startswith(("✗", "OK")):
             times += 1
         else:
             # Tables are indented. Sentences are left to the terminal to wrap.
