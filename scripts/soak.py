@@ -6,7 +6,7 @@ for a stream of each region, from the moment they are started: `up` should not t
 A kill is `kill -9` of `lab up`, `lab down`, a `chaos` command or `scenario run`, in turn, at a random moment;
 then `lab down --purge` has to remove what it leaves (after `chaos` a `chaos heal` has to heal first).
 
-After each, no process, open port, network namespace, held lock or file of the lab may be left. Exits with 1 if something is.
+After each, no process, open port, held lock or file of the lab may be left. Exits with 1 if something is.
 """
 
 from __future__ import annotations
@@ -151,7 +151,6 @@ class Held:
     """What labs hold while they are there, to be looked for when they should not."""
 
     ports: set[int] = field(default_factory=set)
-    networks: set[str] = field(default_factory=set)
 
     @classmethod
     def of_labs(cls) -> Held:
@@ -166,8 +165,6 @@ class Held:
                 if record := directory.read():
                     for address in record.servers:
                         self.ports |= {*ports.server_ports(address), *ports.front_ports(address)}
-        mine = network(os.getpid())
-        self.networks |= {net for one in ours() if (net := network(one.pid)) not in {None, mine} and net is not None}
 
     def left(self) -> list[str]:
         """What is still there. Waits a moment for what ends by itself."""
@@ -180,11 +177,10 @@ class Held:
         taken = {port for port in self.ports if not ports.is_free(port)}
         listening = [f"port {port}" for port in sorted(taken - of_other_labs(taken))]
         processes = [f"process {one.pid}: {' '.join(one.cmdline())}" for one in ours() if one.is_running()]
-        networks = self.networks & {net for pid in psutil.pids() if (net := network(pid)) is not None}
         here = labs_directory()
         files = [f"file {path}" for path in sorted(here.rglob("*"))] if here.exists() else []
         locks = [f"lock {path}" for path in here.rglob("*.lock") if is_held(path)]
-        return [*processes, *listening, *(f"network {net}" for net in sorted(networks)), *locks, *files]
+        return [*processes, *listening, *locks, *files]
 
 
 def ours() -> list[psutil.Process]:
@@ -207,14 +203,6 @@ def of_other_labs(taken: set[int]) -> set[int]:
                 if "/labs/" in said and str(labs_directory()) not in said:
                     found.add(one.laddr.port)
     return found
-
-
-def network(pid: int) -> str | None:
-    """The network namespace of a process, where there is such a thing."""
-    try:
-        return str(Path(f"/proc/{pid}/ns/net").readlink())
-    except OSError:
-        return None
 
 
 def is_held(path: Path) -> bool:
@@ -296,7 +284,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=50)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--links", default="proxy", choices=["proxy", "netns"])
+    parser.add_argument("--links", default="proxy", choices=["proxy", "none"])
     parser.add_argument("--servers", type=int, default=3, help="in each region")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import environment, vstream
+from tests.support.command import vstream
 from tests.support.labs import running_in
 
 
@@ -20,7 +20,6 @@ def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None
     assert all(one["can"] for one in found.values() if one["needed"])
     assert found["links: proxy"]["can"] is True
     assert found["nats-server"]["can"] is True
-    assert "links: netns" in found
     # Whatever is not possible has a way out.
     assert all(one["way_out"] for one in found.values() if not one["can"])
     assert running_in(state) == []
@@ -35,15 +34,3 @@ def test_a_machine_that_can_run_no_lab_fails(tmp_path: Path, monkeypatch: pytest
     ran = vstream("lab", "doctor")
     assert ran.code == 3
     assert "VSTREAM_STATE_DIR" in ran.err
-
-
-def test_without_the_programs_of_the_system_namespaces_are_none(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment()["PATH"] == str(tmp_path)
-    ran = vstream("lab", "doctor", "--format", "json")
-    assert ran.code == 0, ran.err
-    found = {one["what"]: one for one in json.loads(ran.out)["findings"]}
-    assert found["links: netns"]["can"] is False
-    assert found["links: proxy"]["can"] is True

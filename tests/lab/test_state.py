@@ -25,7 +25,7 @@ import asyncio
 from vstream.lab.state import lab_directory
 
 async def hold():
-    async with lab_directory("x").locked():
+    async with lab_directory("x").lock():
         print("held", flush=True)
         await asyncio.Event().wait()
 

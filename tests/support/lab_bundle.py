@@ -69,7 +69,7 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
         lines.append(f"cluster: {{name: {cluster}}}")
     else:
         routes = [a.route_url for a in everyone if a.region == address.region]
-        listen = f"{address.peer_host}:{address.cluster}"
+        listen = f"{address.host}:{address.cluster}"
         lines.append(f'cluster: {{name: {cluster}, listen: "{listen}", routes: {json.dumps(routes)}}}')
     regions = sorted({a.region for a in everyone})
     if len(regions) > 1:
@@ -80,7 +80,7 @@ def _config(address: ServerAddress, everyone: Sequence[ServerAddress], extra: st
         )
         advertise = f'advertise: "{address.host}:{address.gateway_front}", ' if address.gateway_front else ""
         lines.append(
-            f'gateway: {{name: {cluster}, listen: "{address.peer_host}:{address.gateway}", {advertise}'
+            f'gateway: {{name: {cluster}, listen: "{address.host}:{address.gateway}", {advertise}'
             f"gateways: [{gateways}]}}"
         )
     return "\n".join([*lines, extra, 'include "../mappings.cfg"', ""])

@@ -252,7 +252,7 @@ class Manifest:
     wall: Int64
     """Nanoseconds since 1970 at the capture's start: turns the other times into wall time."""
     backend: str
-    """Of links: `proxy`, `netns` or `none`."""
+    """Of links: `proxy` or `none`."""
     regions: tuple[str, ...]
     models: Mapping[str, str]
     """By virtual stream: its consistency model."""

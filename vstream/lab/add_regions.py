@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab import ports
-from vstream.lab.links.state import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from vstream.lab.binaries import Program
-    from vstream.lab.links.state import Links
+    from vstream.lab.links.state import Backend, Links
     from vstream.lab.state import LabDirectory, LabRecord
     from vstream.topology.model import Topology
 
@@ -44,7 +43,7 @@ def add_servers(
     Raises LabError where a region cannot join without a restart.
     """
     regions = new_regions(topology, record)
-    _require_possible(directory.name, record, regions, backend)
+    _require_possible(directory.name, record, regions)
     seats = [seat for seat in topology.processes if seat.region in regions]
     own = {port for one in record.servers for port in (*ports.server_ports(one), *ports.front_ports(one))}
     first = ports.choose_block(len(seats), fronts=ports.count_fronts(seats, backend), reserved={*reserved, *own})
@@ -71,15 +70,12 @@ def add_links(links: Links, record: LabRecord, fresh: Links) -> Links:
     )
 
 
-def _require_possible(name: str, record: LabRecord, regions: Collection[str], backend: Backend) -> None:
+def _require_possible(name: str, record: LabRecord, regions: Collection[str]) -> None:
     clusters = {address.cluster_name for address in record.servers}
-    reason = None
     if len(clusters) == 1:
-        reason = "its servers were started without gateways, as there was one region"
-    elif backend is Backend.NETNS:
-        reason = "with `--links netns`, the networks of all regions are made at the start"
-    if reason is not None:
+        joining = ", ".join(f"`{region}`" for region in sorted(regions))
         raise LabError(
-            f"lab `{name}` cannot take region {', '.join(f'`{one}`' for one in sorted(regions))} while it runs: {reason}",
+            f"lab `{name}` cannot take region {joining} while it runs: "
+            "its servers were started without gateways, as there was one region",
             hint=f"`vstream lab down {name}` and `vstream lab up` start it with all regions",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import socket
@@ -11,21 +10,18 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from vstream.errors import LabError
 from vstream.lab import binaries, ports
-from vstream.lab.links import proxy
 from vstream.lab.links.proxy.owners import find_owners
 from vstream.lab.state import lab_directory, labs_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TIMEOUT = 30.0
 _NINE = 9
 """Servers of the lab that is thought of: three regions of three."""
 _ENOUGH = 1024
@@ -49,46 +45,12 @@ async def examine() -> tuple[Capability, ...]:
     return tuple(await asyncio.to_thread(lambda: tuple(_findings())))
 
 
-def namespaces() -> tuple[Capability, ...]:
-    """What `--links netns` can do here: whether it works at all, then what of it."""
-    problem, cannot, who = _tried_namespaces()
-    if problem is not None:
-        return (
-            Capability(
-                what="links: netns",
-                can=False,
-                detail=problem,
-                way_out="`--links proxy` needs none of it; otherwise run as root, install iproute2, or let users have "
-                "namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0)",
-            ),
-        )
-    slow = "delay" not in cannot
-    limited = "rate" not in cannot
-    module = "load the kernel module sch_{} and install iproute2 (`tc`), or use `--links proxy`"
-    return (
-        Capability(what="links: netns", can=True, detail=f"network namespaces and packet filter, as {who}"),
-        Capability(
-            what="links: netns, rtt and jitter",
-            can=slow,
-            detail="netem" if slow else "this kernel has no netem, or there is no `tc`",
-            way_out=None if slow else module.format("netem"),
-        ),
-        Capability(
-            what="links: netns, rate",
-            can=limited,
-            detail="htb" if limited else "this kernel has no htb, or there is no `tc`",
-            way_out=None if limited else module.format("htb"),
-        ),
-    )
-
-
 def _findings() -> Iterator[Capability]:
     yield _servers()
     yield _state()
     yield _free_ports()
     yield _descriptors()
     yield _proxy()
-    yield from namespaces()
     yield _limits()
 
 
@@ -159,28 +121,6 @@ def _proxy() -> Capability:
         else "the system does not say which process has which socket",
         way_out=None if can else "`--links none` runs a lab without links that can be cut; is /proc mounted?",
     )
-
-
-def _tried_namespaces() -> tuple[str | None, tuple[str, ...], str]:
-    """Why namespaces do not work, what of links they cannot do, and as whom they work."""
-    if sys.platform != "linux":
-        return f"there are no network namespaces on {sys.platform}", (), ""
-    program = Path(proxy.__file__).with_name("__main__.py")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", program, "--probe"],
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"it could not be tried: {error}", (), ""
-    if done.returncode != 0:
-        return (done.stderr.strip() or "it was tried, and failed without a word").splitlines()[-1], (), ""
-    answer = json.loads(done.stdout)
-    return None, tuple(answer["cannot"]), answer["as"]
 
 
 def _limits() -> Capability:

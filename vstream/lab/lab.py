@@ -17,7 +17,7 @@ from vstream.errors import VstreamError
 from vstream.lab import conf, passwords, records
 from vstream.lab import start as starting
 from vstream.lab.binaries import locate, program
-from vstream.lab.links.from_topology import link_states
+from vstream.lab.links.choose import link_states
 from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.readiness import ReadinessProgress, ReadinessStage, monitor_url
 from vstream.lab.server import NatsServer, stop_all

@@ -13,7 +13,6 @@ import socket
 from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
-from vstream.lab.links.proxy.namespaces import address_of
 from vstream.lab.links.state import Backend
 from vstream.topology.bundle import ServerAddress
 
@@ -97,7 +96,6 @@ def allocate(
 ) -> tuple[ServerAddress, ...]:
     """Addresses for *places* from port *first* on, with stores and logs in *directory*, and links made by *backend*."""
     fronts = backend is Backend.PROXY
-    regions = list(dict.fromkeys(seat.region for seat in places))
     front = itertools.count(first + PER_SERVER * len(places))
     return tuple(
         ServerAddress(
@@ -109,7 +107,6 @@ def allocate(
             monitor=port + 1,
             cluster=port + 2,
             gateway=port + 3,
-            link_host=address_of(regions.index(seat.region)) if backend is Backend.NETNS else None,
             gateway_front=next(front) if fronts else None,
             # Only the stretch cluster has members in several regions.
             route_front=next(front) if fronts and seat.is_stretch else None,

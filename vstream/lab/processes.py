@@ -13,34 +13,24 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 _POLL = 0.01
 _KILL_PATIENCE = 10.0
 
 
-def start_process(argv: Sequence[str], *, said: Path, cwd: Path, first: Callable[[], None] | None = None) -> int:
+def start_process(argv: Sequence[str], *, said: Path, cwd: Path) -> int:
     """
     Start a process in a session of its own, and give its id. What it says is added to the file *said*.
 
-    It outlives this process and its terminal. *first* is called in it before the program starts. Raises OSError
-    if it cannot be run.
+    It outlives this process and its terminal. Raises OSError if it cannot be run.
     """
-    try:
-        with said.open("ab") as output:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=cwd,
-                start_new_session=True,
-                preexec_fn=first,  # noqa: PLW1509 - a few calls of the kernel; a launcher would cost 50 ms each
-            )
-    except subprocess.SubprocessError as error:
-        raise OSError(f"{argv[0]}: {error}") from error
-    # Popen shall neither wait for it nor complain. `reap` collects it if it ends before us.
+    with said.open("ab") as output:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, start_new_session=True
+        )
+    # Popen must neither wait for it nor complain. `reap` collects it if it ends before us.
     child.returncode = 0
     return child.pid
 

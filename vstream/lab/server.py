@@ -14,7 +14,6 @@ import psutil
 from vstream.errors import LabError, NotReachableError
 from vstream.jetstream import monitoring
 from vstream.lab import processes, records
-from vstream.lab.links.proxy_process import ProxyProcess
 from vstream.lab.records import ServerRecord
 
 if TYPE_CHECKING:
@@ -85,11 +84,7 @@ class NatsServer:
         records.write(self.directory, intent)
         self.directory.replace_store(self.name)
         try:
-            with ProxyProcess(self.directory).entrance(self.name) as enter:
-                pid = processes.start_process(argv, said=self.err_file, cwd=self.directory.path, first=enter)
-        except LabError:
-            records.forget(self.directory, self.name)
-            raise
+            pid = processes.start_process(argv, said=self.err_file, cwd=self.directory.path)
         except OSError as error:
             records.forget(self.directory, self.name)
             raise LabError(f"server `{self.name}` cannot be started: {error}") from error

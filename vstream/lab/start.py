@@ -74,23 +74,23 @@ async def begin(start: Start) -> None:
 
 async def _begin_at_free_ports(start: Start, attempt: int) -> None:
     names = [seat.server.name for seat in start.topology.processes]
-    keeper = ProxyProcess(start.directory)
+    proxy = ProxyProcess(start.directory)
     backend = choose.choose_backend(start.topology, start.backend)
-    async with _stopped_on_failure(start.directory, names, keeper):
+    async with _stopped_on_failure(start.directory, names, proxy):
         async with _ports_claimed() as place:
             chosen = _choose(start, attempt, backend, place)
             # First of all: from here on, `down` and other labs must know what is about to exist.
             start.directory.write(_record(start, chosen))
-            keeper.write(choose.initial_links(chosen, backend, start.shape))
+            proxy.write(choose.initial_links(chosen, backend, start.shape))
             conf.install(start.directory.conf, _files(start, start.render(chosen)))
             if backend is not Backend.NONE:
-                keeper.start()
+                proxy.start()
             await _check(start, names)
             if backend is not Backend.NONE:
-                await keeper.ready()
+                await proxy.ready()
             for server in records.recorded_servers(start.directory):
                 records.forget(start.directory, server)
-            watch = _with_links(keeper, backend, start_servers(start.directory, names, start.programs))
+            watch = _with_links(proxy, backend, start_servers(start.directory, names, start.programs))
             await _accepting(start, chosen, watch)
         await _ready(start, chosen, watch)
 
@@ -127,30 +127,27 @@ async def _complete(start: Start, running: frozenset[str], record: LabRecord, hi
             hint=f"{hint}; a change of mappings alone can be loaded while it runs, by `vstream apply`",
         )
     missing = [address for address in record.servers if address.server.name not in running]
-    # With namespaces, what holds them listens at all ports, also for servers that are not there.
-    if links.backend is not Backend.NETNS and (occupied := ports.occupied_ports(missing)):
+    if occupied := ports.occupied_ports(missing):
         raise LabError(
             f"lab `{name}` runs, and something else listens on its port {occupied[0]}",
             hint=f"end that, or use `vstream lab down {name}`: the next start chooses other ports",
         )
     names = [address.server.name for address in missing]
-    keeper = ProxyProcess(directory)
-    is_keeper_missing = links.backend is not Backend.NONE and keeper.process() is None
-    if is_keeper_missing and links.backend is Backend.NETNS:
-        raise LabError(f"the networks of lab `{name}` went with the process that held them", hint=hint)
-    async with _stopped_on_failure(directory, names, keeper if is_keeper_missing else None):
+    proxy = ProxyProcess(directory)
+    is_proxy_missing = links.backend is not Backend.NONE and proxy.process() is None
+    async with _stopped_on_failure(directory, names, proxy if is_proxy_missing else None):
         directory.write(record)
-        keeper.write(links)
-        if is_keeper_missing:
-            keeper.start()
+        proxy.write(links)
+        if is_proxy_missing:
+            proxy.start()
         conf.install(directory.conf, conf.keeping_running(directory.conf, _files(start, bundle)))
         await _check(start, names)
-        if is_keeper_missing:
-            await keeper.ready()
-        answer = await keeper.ask(generation=links.generation)
+        if is_proxy_missing:
+            await proxy.ready()
+        answer = await proxy.ask(generation=links.generation)
         if answer is not None and answer.failure is not None:
-            raise LabError(f"the links of lab `{name}` cannot be as they shall: {answer.failure}")
-        watch = _with_links(keeper, links.backend, start_servers(start.directory, names, start.programs))
+            raise LabError(f"the links of lab `{name}` cannot be applied: {answer.failure}")
+        watch = _with_links(proxy, links.backend, start_servers(start.directory, names, start.programs))
         await _accepting(start, record.servers, watch)
         # While links are cut, servers that are ready cannot be told from those that are not.
         if not any(links.state(pair).cut for pair in links.pairs):
@@ -265,13 +262,13 @@ def _death(server: NatsServer, said: Sequence[str]) -> LabError:
     )
 
 
-def _with_links(keeper: ProxyProcess, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
+def _with_links(proxy: ProxyProcess, backend: Backend, watch: Callable[[], None]) -> Callable[[], None]:
     """What watches servers start, and what makes their links besides."""
 
     def watch_all() -> None:
         watch()
-        if backend is not Backend.NONE and keeper.process() is None:
-            raise keeper.death()
+        if backend is not Backend.NONE and proxy.process() is None:
+            raise proxy.death()
 
     return watch_all
 
@@ -316,12 +313,12 @@ async def _ports_claimed() -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def _stopped_on_failure(
-    directory: LabDirectory, servers: Sequence[str], keeper: ProxyProcess | None
+    directory: LabDirectory, servers: Sequence[str], proxy: ProxyProcess | None
 ) -> AsyncIterator[None]:
     async def stop() -> None:
         await stop_all(directory, servers)
-        if keeper is not None:
-            await keeper.stop()
+        if proxy is not None:
+            await proxy.stop()
 
     try:
         yield

@@ -88,7 +88,7 @@ def routes(address: ServerAddress, members: Sequence[ServerAddress]) -> list[str
     if not address.route_front:
         return [one.route_url for one in members]
     others = [one.route_url for one in members if one is not address]
-    return others or [f"nats://{address.peer_host}:{address.cluster}"]
+    return others or [f"nats://{address.host}:{address.cluster}"]
 
 
 def gateways(address: ServerAddress, members: Mapping[str, Sequence[ServerAddress]]) -> list[dict[str, Any]]:

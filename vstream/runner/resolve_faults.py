@@ -13,7 +13,7 @@ from vstream.chaos.faults import Kill, MetaStepDown, Pause, StepDown
 from vstream.chaos.links import LinkShape, Partition
 from vstream.chaos.power_loss import PowerLoss
 from vstream.lab import binaries
-from vstream.lab.links.from_topology import link_state
+from vstream.lab.links.choose import link_state
 from vstream.lab.links.state import Cut, LinkState
 from vstream.scenario.model import FaultKind
 from vstream.topology.model import Link

@@ -80,7 +80,7 @@ class LabDocument(_Written):
 
     versions: Versions = {}
     """nats-server for all servers (`2.15.1`), or by region or server, `*` for the others. Default: what `vstream lab up` takes."""
-    links: Literal["proxy", "netns", "none"] | None = None
+    links: Literal["proxy", "none"] | None = None
     """What carries the links between regions. Default: `proxy` where there are any."""
     templates: Text | None = None
     """A directory, relative to this file, of templates that win over the built-in ones: another layout of streams."""

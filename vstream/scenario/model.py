@@ -287,7 +287,7 @@ class LabSpec:
     versions: Mapping[str, str]
     """nats-server version by region or server; `*` for the others."""
     links: str
-    """The backend of links between regions: `proxy`, `netns` or `none`."""
+    """The backend of links between regions: `proxy` or `none`."""
     templates: str | None = None
     """A directory of templates that win over the built-in ones, as `vstream render --templates`: another layout of streams."""
 

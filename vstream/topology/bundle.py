@@ -138,32 +138,25 @@ class ServerAddress:
     """Whether it is a member of the stretch cluster."""
     is_hub: bool = False
     """Whether it stores nothing, and joins its region to the others: its region's servers reach it at *cluster*."""
-    link_host: str | None = None
-    """Where other servers reach it, if not at *host*: in a lab whose regions are networks of their own."""
     gateway_front: int | None = None
     """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
     route_front: int | None = None
     """The port at which the other members of the stretch cluster reach it, in the same way."""
 
     @property
-    def peer_host(self) -> str:
-        """Where it listens for other servers."""
-        return self.link_host or self.host
-
-    @property
     def gateway_url(self) -> str:
         """Where other clusters dial it."""
-        return f"nats://{self.peer_host}:{self.gateway_front or self.gateway}"
+        return f"nats://{self.host}:{self.gateway_front or self.gateway}"
 
     @property
     def leaf_address(self) -> str:
         """Where a hub is reached by the servers of its region."""
-        return f"{self.peer_host}:{self.cluster}"
+        return f"{self.host}:{self.cluster}"
 
     @property
     def route_url(self) -> str:
         """Where the other members of its cluster dial it."""
-        return f"nats://{self.peer_host}:{self.route_front or self.cluster}"
+        return f"nats://{self.host}:{self.route_front or self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -377,7 +377,7 @@ def without_a_stream(history: History) -> None:
 
 
 def unsupported(history: History) -> None:
-    history.faults[0] = fault(outcome=FaultOutcome.UNSUPPORTED, error="no netns")
+    history.faults[0] = fault(outcome=FaultOutcome.UNSUPPORTED, error="no prlimit")
 
 
 def unconfirmed(history: History) -> None:

@@ -82,7 +82,7 @@ def link(
     from vstream.chaos import select  # noqa: PLC0415
     from vstream.chaos.links import LinkShape  # noqa: PLC0415
     from vstream.cli.lab import links  # noqa: PLC0415
-    from vstream.lab.links.from_topology import link_state  # noqa: PLC0415
+    from vstream.lab.links.choose import link_state  # noqa: PLC0415
 
     given = {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}
     said = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)

@@ -25,6 +25,15 @@ app = typer.Typer(
 )
 
 
+def _backend(text: str) -> Backend:
+    if text == "netns":
+        raise typer.BadParameter("`netns` was removed: `proxy`, the default, does what it did")
+    try:
+        return Backend(text)
+    except ValueError:
+        raise typer.BadParameter(f"unknown kind of links `{text}`: expected proxy or none") from None
+
+
 @app.command("up")
 def up(
     topology: options.TopologyFile = options.DEFAULT_FILE,
@@ -43,8 +52,10 @@ def up(
         Backend | None,
         typer.Option(
             "--links",
-            help="What makes the links between regions: a proxy in front of each server (the default where there are "
-            "several regions), a network namespace for each region (Linux), or nothing: then links cannot be cut.",
+            metavar="proxy|none",
+            parser=_backend,
+            help="What carries the links between regions: a proxy in front of each server (the default with several "
+            "regions), or nothing: then links cannot be slowed or cut.",
         ),
     ] = None,
     link: link_commands.LinkOptions = None,

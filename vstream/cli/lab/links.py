@@ -53,7 +53,7 @@ def link(
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import links as view  # noqa: PLC0415
     from vstream.lab.links import control  # noqa: PLC0415
-    from vstream.lab.links.from_topology import link_state  # noqa: PLC0415
+    from vstream.lab.links.choose import link_state  # noqa: PLC0415
 
     wanted = link_state(stated((one, other), {"rtt": rtt, "jitter": jitter, "rate": rate, "loss": loss}))
     pairs = [(one, other)] if one_way else [(one, other), (other, one)]
@@ -105,7 +105,7 @@ async def _traffic(name: str) -> Traffic | None:
 
 def shape(topology: Topology, options: Sequence[str]) -> Mapping[Pair, LinkState]:
     """The links of *topology*, with what `--link` says over them. Raises BadParameter."""
-    from vstream.lab.links.from_topology import link_states  # noqa: PLC0415
+    from vstream.lab.links.choose import link_states  # noqa: PLC0415
     from vstream.lab.links.state import IDEAL  # noqa: PLC0415
     from vstream.topology import naming  # noqa: PLC0415
 

@@ -39,7 +39,7 @@ def command(
         str | None, typer.Option("--server-version", help="The nats-server of all servers, such as 2.12.8.")
     ] = None,
     links: Annotated[
-        Literal["proxy", "netns", "none"] | None,
+        Literal["proxy", "none"] | None,
         typer.Option("--links", help="What carries the links between regions; with `none` they are left alone."),
     ] = None,
     templates: options.TemplatesDirectory = None,

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from vstream.errors import LabError
 from vstream.lab.links.proxy_process import ProxyProcess
-from vstream.lab.links.state import IDEAL, Backend, Front, Links
+from vstream.lab.links.state import IDEAL, Backend, Front, Links, LinkState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vstream.lab.links.state import LinkState, Pair
+    from vstream.lab.links.state import Pair
     from vstream.lab.state import LabDirectory
     from vstream.topology.bundle import ServerAddress
-    from vstream.topology.model import Topology
+    from vstream.topology.model import Link, Topology
+
+_NANOSECONDS = 10**9
 
 
 def choose_backend(topology: Topology, asked: Backend | None) -> Backend:
@@ -68,18 +70,30 @@ def links_of_running_lab(
 
 
 def _seen(addresses: Sequence[ServerAddress]) -> Backend:
-    if any(address.link_host for address in addresses):
-        return Backend.NETNS
     return Backend.PROXY if any(address.gateway_front for address in addresses) else Backend.NONE
 
 
 def _fronts(address: ServerAddress, backend: Backend) -> Iterator[Front]:
-    """What stands for the ports of a server: for those that other servers dial, or for those that clients do."""
-    pairs: tuple[tuple[int | None, int], ...] = ()
-    if backend is Backend.PROXY:
-        pairs = ((address.gateway_front, address.gateway), (address.route_front, address.cluster))
-    elif backend is Backend.NETNS:
-        pairs = ((address.client, address.client), (address.monitor, address.monitor))
-    for port, target in pairs:
+    """The ports at which other regions reach a server, if a proxy stands in between."""
+    if backend is not Backend.PROXY:
+        return
+    for port, target in ((address.gateway_front, address.gateway), (address.route_front, address.cluster)):
         if port is not None:
             yield Front(port=port, target=target, region=address.region)
+
+
+# Times there and back become delays of each direction.
+
+
+def link_states(links: Iterable[Link]) -> Mapping[Pair, LinkState]:
+    """The shape of *links*, in both directions of each."""
+    return {pair: link_state(link) for link in links for pair in (link.between, link.between[::-1])}
+
+
+def link_state(link: Link) -> LinkState:
+    """What each direction of *link* is like."""
+    return LinkState(delay=_each_way(link.rtt), jitter=_each_way(link.jitter), rate=link.rate, loss=link.loss)
+
+
+def _each_way(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / _NANOSECONDS / 2

@@ -139,7 +139,6 @@ async def _changed(name: str, changed: Callable[[Links], Links], touched: Mappin
         answer = keeper.answer()
         if answer is None:
             raise _not_kept(name, before)
-        _require_possible(name, answer, touched)
         after = replace(changed(before), generation=before.generation + 1)
         keeper.write(after)
         try:
@@ -162,16 +161,6 @@ def _require_known(name: str, links: Links, touched: Mapping[Pair, LinkState]) -
             )
 
 
-def _require_possible(name: str, answer: Answer, touched: Mapping[Pair, LinkState]) -> None:
-    for state in touched.values():
-        wanted = (("delay", state.delay or state.jitter), ("rate", state.rate))
-        if impossible := [what for what, value in wanted if value and what in answer.cannot]:
-            raise UnsupportedError(
-                f"the links of lab `{name}` can have no {impossible[0]} on this machine",
-                hint="`vstream lab doctor` says why; with `vstream lab up --links proxy` they can",
-            )
-
-
 def _require_applied(links: Links, answer: Answer | None, name: str) -> None:
     if answer is None:
         raise _not_kept(name, links)
@@ -185,7 +174,7 @@ def _not_kept(name: str, links: Links) -> LabError:
             f"lab `{name}` has no links that could be changed: its servers dial each other",
             hint=f"`vstream lab down {name}`, then `vstream lab up --links proxy`; it needs two regions",
         )
-    return LabError(f"the link keeper of lab `{name}` does not run", hint="`vstream lab up` starts what is missing")
+    return LabError(f"the link proxy of lab `{name}` is not running", hint="`vstream lab up` starts what is missing")
 
 
 @asynccontextmanager

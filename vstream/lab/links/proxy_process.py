@@ -14,7 +14,6 @@ import json
 import signal
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,12 +24,8 @@ from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_atomically
 from vstream.lab import processes
 from vstream.lab.links import proxy, state
-from vstream.lab.links.proxy.namespaces import entrance
-from vstream.lab.links.state import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from vstream.lab.links.state import Answer, Links
     from vstream.lab.state import LabDirectory
 
@@ -49,18 +44,18 @@ class PortTakenError(LabError):
 
 @dataclass(frozen=True, slots=True)
 class ProxyProcess:
-    """The keeper of one lab's links, running or not."""
+    """The proxy of one lab's links, running or not."""
 
     directory: LabDirectory
 
     @property
     def log_file(self) -> Path:
         """What it says. Nothing, if all goes well."""
-        return self.directory.links / "keeper.err"
+        return self.directory.links / "proxy.err"
 
     def processes(self) -> tuple[psutil.Process, ...]:
         """Its process, from the process table alone; several if something went wrong."""
-        return tuple(process for process in psutil.process_iter() if self._is_keeper(process))
+        return tuple(process for process in psutil.process_iter() if self._is_proxy(process))
 
     def process(self) -> psutil.Process | None:
         """Its process, by its record, else by its arguments; None if it does not run."""
@@ -81,7 +76,7 @@ class ProxyProcess:
             pid = processes.start_process(argv, said=self.log_file, cwd=self.directory.path)
         except OSError as error:
             self._record.unlink()
-            raise LabError(f"the link keeper of lab `{self.directory.name}` cannot be started: {error}") from error
+            raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be started: {error}") from error
         write_atomically(self._record, json.dumps({"argv": argv, "pid": pid}) + "\n")
 
     async def ready(self) -> None:
@@ -91,11 +86,11 @@ class ProxyProcess:
             if self.process() is None:
                 raise self.death()
             if time.monotonic() > deadline:
-                raise LabError(f"the link keeper of lab `{self.directory.name}` was not ready in {_START_PATIENCE:g} s")
+                raise LabError(f"the link proxy of lab `{self.directory.name}` was not ready in {_START_PATIENCE:g} s")
             await asyncio.sleep(_POLL)
         if answer.failure is not None:
             raise UnsupportedError(
-                f"the links of lab `{self.directory.name}` cannot be as they shall: {answer.failure}",
+                f"the links of lab `{self.directory.name}` cannot be applied: {answer.failure}",
                 hint="`vstream lab doctor` says what this machine can do",
             )
 
@@ -103,30 +98,7 @@ class ProxyProcess:
         """Why it does not run any more, in its own words."""
         said = self.said()
         kind = PortTakenError if "address already in use" in said.lower() else LabError
-        return kind(f"the link keeper of lab `{self.directory.name}` died: {said or 'it said nothing'}")
-
-    @contextmanager
-    def entrance(self, server: str) -> Iterator[Callable[[], None] | None]:
-        """
-        What the process of *server* has to call first so that it is in its region's network; None if it is the machine's.
-
-        Raises LabError if that network is not there.
-        """
-        links = self.read()
-        if links is None or links.backend is not Backend.NETNS:
-            yield None
-            return
-        answer = self.answer()
-        if answer is None:
-            raise LabError(
-                f"server `{server}` has no network: what holds those of lab `{self.directory.name}` does not run",
-                hint=f"`vstream lab down {self.directory.name}` and `vstream lab up` make them anew",
-            )
-        try:
-            with entrance(answer.pid, answer.namespaces[links.servers[server]]) as enter:
-                yield enter
-        except OSError as error:
-            raise LabError(f"the network of server `{server}` cannot be entered: {error}") from error
+        return kind(f"the link proxy of lab `{self.directory.name}` died: {said or 'it said nothing'}")
 
     def said(self) -> str:
         """The end of what it has said."""
@@ -164,7 +136,7 @@ class ProxyProcess:
                 return answer
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"the link keeper of lab `{self.directory.name}` (process {answer.pid}) does not answer",
+                    f"the link proxy of lab `{self.directory.name}` (process {answer.pid}) does not answer",
                     hint=f"`vstream lab down {self.directory.name}` ends it",
                 )
             await asyncio.sleep(_POLL)
@@ -173,9 +145,7 @@ class ProxyProcess:
     async def stop(self) -> None:
         """End it. Not running is fine. Raises LabError if it survives that."""
         if immortal := await processes.end(self.processes(), grace=_GRACE):
-            raise LabError(
-                f"the link keeper of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}"
-            )
+            raise LabError(f"the link proxy of lab `{self.directory.name}` cannot be killed: process {immortal[0].pid}")
         for path in (self._record, self._answer):
             path.unlink(missing_ok=True)
 
@@ -207,7 +177,7 @@ class ProxyProcess:
 
     @property
     def _record(self) -> Path:
-        return self.directory.links / "keeper.json"
+        return self.directory.links / "proxy.json"
 
     def _recorded(self) -> psutil.Process | None:
         try:
@@ -218,9 +188,9 @@ class ProxyProcess:
         if not processes.is_alive(process):
             processes.reap(process)
             return None
-        return process if self._is_keeper(process) else None
+        return process if self._is_proxy(process) else None
 
-    def _is_keeper(self, process: psutil.Process) -> bool:
+    def _is_proxy(self, process: psutil.Process) -> bool:
         match processes.arguments(process):
             case [*_, program, place]:
                 return place == str(self.directory.path) and Path(program).parts[-len(_PLACE) :] == _PLACE

@@ -2,13 +2,13 @@
 What the links between regions are meant to do, and how that is written down.
 
     STATE/labs/NAME/links/
-        links.json     what is wanted: written by commands, read by the keeper of the links
-        answer.json    what the keeper has applied, and the connections that it carries
-        keeper.json    which process the keeper is
-        keeper.err     what it says, if it fails
+        links.json     the orders: written by commands, read by the proxy
+        answer.json    what the proxy has applied, and the connections that it carries
+        proxy.json     which process the proxy is
+        proxy.err      what it says, if it fails
         links.lock     held by whoever is changing links.json
 
-The keeper is a process of its own that must start at once: this module imports nothing that is slow.
+The proxy is a process of its own that must start at once: this module imports nothing that is slow.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class Backend(Enum):
     """Nothing: servers dial each other, and links cannot be changed."""
     PROXY = "proxy"
     """A proxy in front of each server. Needs no privileges."""
-    NETNS = "netns"
-    """A network namespace for each region, and the kernel between them. Linux only."""
 
 
 class Cut(Enum):
@@ -124,7 +122,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a keeper says of itself."""
+    """What the proxy says of itself."""
 
     pid: int
     generation: int
@@ -137,10 +135,6 @@ class Answer:
     """Connections of processes that are no servers of this lab."""
     failure: str | None = None
     """Why the latest change is not in effect."""
-    namespaces: Mapping[str, int] = field(default_factory=dict)
-    """Where the keeper holds the network namespace of each region, if there are any: a descriptor of its process."""
-    cannot: tuple[str, ...] = ()
-    """What of links cannot be done here: `delay` (jitter too), `rate`."""
 
 
 def encode(links: Links) -> str:
@@ -186,8 +180,7 @@ def decode_answer(text: str) -> Answer:
     """Raises ValueError, KeyError or TypeError if *text* is not what `encode_answer` writes."""
     document = json.loads(text)
     connections = {(one["from"], one["to"]): one["open"] for one in document.pop("connections")}
-    cannot = tuple(document.pop("cannot"))
-    return Answer(**document, connections=connections, cannot=cannot)
+    return Answer(**document, connections=connections)
 
 
 def replace_file(path: Path, text: str) -> None:

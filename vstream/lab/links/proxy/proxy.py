@@ -1,16 +1,19 @@
-"""Links that a proxy makes: every connection between regions goes through this process."""
+"""The links of a lab: every connection between regions goes through this process."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import Counter, defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from vstream.lab.links import state
 from vstream.lab.links.proxy.connections import Connection
 from vstream.lab.links.proxy.lanes import RTO, Link
 from vstream.lab.links.proxy.owners import SocketOwners
-from vstream.lab.links.proxy.program import Program
+from vstream.lab.links.state import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,91 +25,130 @@ HOST = "127.0.0.1"
 BACKLOG = 1024
 
 
-class Proxy(Program):
-    """All fronts of a lab, and what connects through them."""
+def read_orders(place: Path) -> Links:
+    """The orders for the lab at *place*. Raises OSError, ValueError, KeyError or TypeError if they cannot be read."""
+    return state.decode((place / "links" / "links.json").read_text(encoding="utf-8"))
+
+
+class Proxy:
+    """All fronts of the lab at *place*, and what connects through them. Starts with the links that *links* says."""
 
     def __init__(self, place: Path, links: Links) -> None:
-        super().__init__(place, links)
+        self._place = place
+        self.links = links
         self._owners = SocketOwners(str(place / "conf" / "servers"), links.servers)
         self._states: defaultdict[Pair, Link] = defaultdict(Link)
         self._open: set[Connection] = set()
         self._refused = 0
         self._servers: dict[int, asyncio.Task[asyncio.Server]] = {}
+        self._answered = 0
+        self._failure: str | None = None
 
-    async def listen(self) -> None:
-        """Listen at every front. Raises OSError if one is taken."""
-        self._serve()
+    async def start(self) -> None:
+        """Follow the first orders, listen at every front, and answer. Raises OSError if a front's port is in use."""
+        self._follow(self.links)
+        self._listen()
         await asyncio.gather(*self._servers.values())
+        self._answer()
 
-    def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        for front in self.links.fronts:
-            if front.port not in self._servers:
-                # The port is taken at once, so that failing is the failure of whoever asked for it.
-                serving = loop.create_server(self._accepting(front), sock=_listening(front.port))
-                self._servers[front.port] = loop.create_task(serving)
+    def reread(self) -> None:
+        """Do what the orders say now, and answer."""
+        try:
+            links = read_orders(self._place)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._failure = f"{type(error).__name__}: {error}"
+        else:
+            self._follow(links)
+        self._answer()
 
-    def apply(self) -> None:
-        """Give every link its state, tell it to what goes over it, and listen at fronts that are new."""
+    def connections(self) -> Mapping[Pair, int]:
+        """Open connections, by who dialed whom."""
+        return Counter(connection.pair for connection in self._open if connection.pair is not None)
+
+    def _follow(self, links: Links) -> None:
+        before, self.links = self.links, links
+        try:
+            self._apply()
+        except OSError as error:
+            self._failure = error.strerror or str(error)
+            self.links = before
+        else:
+            self._failure = None
+
+    def _apply(self) -> None:
+        """Give every link its state, tell the connections that use it, and listen at fronts that are new."""
         if self._servers:
-            self._serve()
+            self._listen()
         self._owners.regions = self.links.servers
         for pair in self.links.pairs:
             self._states[pair].state = self.links.state(pair)
-        for one, other in self.links.pairs:
-            there, back = self._states[one, other], self._states[other, one]
+        for pair in self.links.pairs:
+            there, back = self._states[pair], self._states[pair[::-1]]
             there.rto = RTO + (there.state.delay or 0) + (back.state.delay or 0)
         for connection in tuple(self._open):
             connection.refresh()
 
-    def connections(self) -> Mapping[Pair, int]:
-        """Open connections, by who dialed whom."""
-        return Counter(one.pair for one in self._open if one.pair is not None)
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for front in self.links.fronts:
+            if front.port not in self._servers:
+                # The port is bound at once, so that a failure is reported to whoever ordered it.
+                serving = loop.create_server(self._acceptor(front), sock=_bind(front.port))
+                self._servers[front.port] = loop.create_task(serving)
 
-    @property
-    def refused(self) -> int:
-        """Connections of processes that are no servers of this lab."""
-        return self._refused
+    def _answer(self) -> None:
+        """Say what is in effect, and what connects."""
+        self._answered += 1
+        answer = Answer(
+            pid=os.getpid(),
+            generation=self.links.generation,
+            answered=self._answered,
+            connections=self.connections(),
+            refused=self._refused,
+            failure=self._failure,
+        )
+        with suppress(OSError):  # a lab that is being removed
+            state.replace_file(self._place / "links" / "answer.json", state.encode_answer(answer))
 
-    def _accepting(self, front: Front) -> Callable[[], asyncio.Protocol]:
-        def accept() -> asyncio.Protocol:
+    def _acceptor(self, front: Front) -> Callable[[], asyncio.Protocol]:
+        def new_connection() -> asyncio.Protocol:
             connection = Connection(
                 front,
                 region_of=self._owners.region_of,
                 link_of=self._states.__getitem__,
                 dial=_dial,
-                on_end=self._ended,
+                on_end=self._forget,
             )
             self._open.add(connection)
             return connection.dialer
 
-        return accept
+        return new_connection
 
-    def _ended(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._refused += connection.is_stranger
 
 
-def _listening(port: int) -> socket.socket:
-    """Raises OSError if *port* is taken."""
-    listening = socket.socket()
+def _bind(port: int) -> socket.socket:
+    """A socket that listens on *port*. Raises OSError if it is in use."""
+    listener = socket.socket()
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setblocking(False)  # noqa: FBT003 - its only argument
-        listening.bind((HOST, port))
-        listening.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.settimeout(0)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
     except OSError:
-        listening.close()
+        listener.close()
         raise
-    return listening
+    return listener
 
 
 async def _dial(front: Front) -> socket.socket:
-    reached = socket.socket()
-    reached.setblocking(False)  # noqa: FBT003 - its only argument
+    connected = socket.socket()
+    connected.settimeout(0)
     try:
-        await asyncio.get_running_loop().sock_connect(reached, (HOST, front.target))
+        await asyncio.get_running_loop().sock_connect(connected, (HOST, front.target))
     except BaseException:
-        reached.close()
+        connected.close()
         raise
-    return reached
+    return connected
