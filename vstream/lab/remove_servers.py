@@ -85,12 +85,12 @@ async def _removed_one(admin: JetStreamAdmin, server: str, deadline: float) -> N
 async def _forgotten(directory: LabDirectory, remaining: LabRecord, servers: Collection[str]) -> None:
     """Nothing of *servers* is left but their logs: with their data, the lab would not start again."""
     directory.write(remaining)
-    keeper = ProxyProcess(directory)
-    links = keeper.read()
+    proxy = ProxyProcess(directory)
+    links = proxy.read()
     if links is not None:
         kept = {server: region for server, region in links.servers.items() if server not in servers}
         regions = {*kept.values()}
-        keeper.write(
+        proxy.write(
             replace(
                 links,
                 servers=kept,
@@ -100,7 +100,7 @@ async def _forgotten(directory: LabDirectory, remaining: LabRecord, servers: Col
                 generation=links.generation + 1,
             )
         )
-        await keeper.ask(generation=links.generation + 1)
+        await proxy.ask(generation=links.generation + 1)
     for server in servers:
         records.forget(directory, server)
         directory.config(server).unlink(missing_ok=True)

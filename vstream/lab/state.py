@@ -86,7 +86,7 @@ class LabDirectory:
 
     @property
     def links(self) -> Path:
-        """The orders and answers of the links' keeper."""
+        """The orders and answers of the link proxy."""
         return self.path / "links"
 
     @property

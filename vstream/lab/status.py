@@ -104,7 +104,7 @@ def status(name: str) -> LabStatus:
             _server_status(directory, record, address, next(iter(running.get(address.server.name, ())), None))
             for address in record.servers
         ),
-        links=_keeper_status(directory),
+        links=_proxy_status(directory),
     )
 
 
@@ -215,16 +215,16 @@ def _server_status(
     )
 
 
-def _keeper_status(directory: LabDirectory) -> ProxyStatus | None:
-    keeper = ProxyProcess(directory)
-    links = keeper.read()
+def _proxy_status(directory: LabDirectory) -> ProxyStatus | None:
+    proxy = ProxyProcess(directory)
+    links = proxy.read()
     if links is None or links.backend is Backend.NONE:
         return None
-    process = keeper.process()
+    process = proxy.process()
     if process is not None:
         state = ServerState.RUNNING
     else:
-        state = ServerState.CRASHED if keeper.is_wanted else ServerState.STOPPED
+        state = ServerState.CRASHED if proxy.is_wanted else ServerState.STOPPED
     return ProxyStatus(
         backend=links.backend,
         state=state,

@@ -101,7 +101,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
     assert "links: proxy crashed" in crashed.out
     refused = vstream("lab", "link", "west", "east", "--rtt", "10ms")
     assert refused.code == 3
-    assert "does not run" in refused.err
+    assert "is not running" in refused.err
     again = vstream("lab", "up", file, "--link", "central-east:rtt=40ms,loss=1%")
     assert again.code == 0, again.err
     assert vstream("lab", "status").code == 0

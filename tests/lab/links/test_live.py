@@ -156,7 +156,7 @@ async def test_a_fault_can_be_undone_while_the_lab_does_not_run(binary: Path, up
     await lab.down("a")
     after = await control.remove_overlay("a", "fault")
     assert after.overlays == {}
-    with pytest.raises(LabError, match="does not run"):
+    with pytest.raises(LabError, match="is not running"):
         await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
 
 

@@ -108,15 +108,15 @@ async def remove_overlay(name: str, overlay: str) -> Links:
     Raises LabError if there is no such lab, or if its links cannot be changed.
     """
     directory, _ = recorded_lab(name)
-    keeper = ProxyProcess(directory)
-    async with _held(keeper):
+    proxy = ProxyProcess(directory)
+    async with _held(proxy):
         links = read(name)
         if overlay not in links.overlays:
             return links
         kept = {one: below for one, below in links.overlays.items() if one != overlay}
         after = replace(links, overlays=kept, generation=links.generation + 1)
-        keeper.write(after)
-        if (answer := await keeper.ask(generation=after.generation)) is not None:
+        proxy.write(after)
+        if (answer := await proxy.ask(generation=after.generation)) is not None:
             _require_applied(after, answer, name)
         return after
 
@@ -132,20 +132,20 @@ async def traffic(name: str) -> Traffic:
 
 async def _changed(name: str, changed: Callable[[Links], Links], touched: Mapping[Pair, LinkState]) -> Links:
     directory, _ = recorded_lab(name)
-    keeper = ProxyProcess(directory)
-    async with _held(keeper):
+    proxy = ProxyProcess(directory)
+    async with _held(proxy):
         before = read(name)
         _require_known(name, before, touched)
-        answer = keeper.answer()
+        answer = proxy.answer()
         if answer is None:
             raise _not_kept(name, before)
         after = replace(changed(before), generation=before.generation + 1)
-        keeper.write(after)
+        proxy.write(after)
         try:
-            _require_applied(before, await keeper.ask(generation=after.generation), name)
+            _require_applied(before, await proxy.ask(generation=after.generation), name)
         except BaseException:
             # What has not been confirmed shall not come into effect later, unasked.
-            keeper.write(replace(before, generation=after.generation + 1))
+            proxy.write(replace(before, generation=after.generation + 1))
             raise
         return after
 
@@ -178,10 +178,10 @@ def _not_kept(name: str, links: Links) -> LabError:
 
 
 @asynccontextmanager
-async def _held(keeper: ProxyProcess) -> AsyncIterator[None]:
-    name = keeper.directory.name
-    keeper.directory.create()
-    async with hold_lock(keeper.directory.links / "links.lock", patience=_PATIENCE) as is_held:
+async def _held(proxy: ProxyProcess) -> AsyncIterator[None]:
+    name = proxy.directory.name
+    proxy.directory.create()
+    async with hold_lock(proxy.directory.links / "links.lock", patience=_PATIENCE) as is_held:
         if not is_held:
             raise LabError(f"the links of lab `{name}` are being changed by another process", hint="try again")
         yield
