@@ -153,7 +153,7 @@ def test_servers_that_are_not_the_lab_lose_no_process(file: Path, tmp_path: Path
     real = tmp_path / "real.yaml"
     client = {
         one["region"]: one["url"]
-        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)[0]["servers"]
+        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)["labs"][0]["servers"]
     }
     connect = ", ".join(f"{region}: {{urls: [{url}]}}" for region, url in client.items())
     real.write_text(f"{file.read_text()}connect: {{{connect}}}\n")

@@ -37,7 +37,7 @@ async def versions() -> dict[str, str]:
 def said_by_lab() -> dict[str, str]:
     return {
         one["name"]: one["version"]
-        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)[0]["servers"]
+        for one in json.loads(vstream("lab", "status", LAB, "--format", "json").out)["labs"][0]["servers"]
     }
 
 

@@ -118,7 +118,7 @@ def test_errors_come_with_place_snippet_and_way_out(tmp_path: Path) -> None:
 def test_errors_as_json(tmp_path: Path) -> None:
     ran = vstream("validate", "-", "--format", "json", stdin=BAD)
     assert ran.code == 1
-    found = [(finding["code"], finding["file"], finding["line"]) for finding in json.loads(ran.out)]
+    found = [(finding["code"], finding["file"], finding["line"]) for finding in json.loads(ran.out)["findings"]]
     assert found == [("VS101", "<stdin>", 5), ("VS005", "<stdin>", 5)]
 
 

@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def places(ran: Ran) -> set[tuple[str, int, int]]:
-    return {(one["code"], one["line"], one["column"]) for one in json.loads(ran.out)}
+    return {(one["code"], one["line"], one["column"]) for one in json.loads(ran.out)["findings"]}
 
 
 def with_environment(*arguments: str, cwd: Path, **extra: str) -> Ran:
@@ -122,7 +122,7 @@ def test_directories_patterns_and_this_directory(here: Path) -> None:
     expected = ["conf/a.cfg", "conf/deep/b.cfg"]
     for arguments in ([], ["."], ["conf"], ["./conf/**/*.cfg"], ["conf/a.cfg", "conf/../conf"]):
         ran = vstream("lint", "--format", "json", *arguments)
-        assert [one["file"] for one in json.loads(ran.out) if one["code"] == "VS335"] == expected
+        assert [one["file"] for one in json.loads(ran.out)["findings"] if one["code"] == "VS335"] == expected
 
 
 def test_two_runs_print_the_same(here: Path) -> None:
@@ -253,7 +253,7 @@ def test_every_format_is_what_it_says() -> None:
     annotations = vstream("lint", BLOG, "--format", "github").out.splitlines()
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in annotations)
     counts = {len(vstream("lint", BLOG, "--format", "concise").out.splitlines()), len(annotations)}
-    assert counts == {len(json.loads(vstream("lint", BLOG, "--format", "json").out))}
+    assert counts == {len(json.loads(vstream("lint", BLOG, "--format", "json").out)["findings"])}
 
 
 def test_github_actions_gets_annotations_unless_it_asks_for_something_else(here: Path) -> None:

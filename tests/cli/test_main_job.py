@@ -44,7 +44,7 @@ streams:
 def work(state: Path, tmp_path: Path) -> Iterator[Path]:
     """A directory to work in; every lab that was started is taken down at the end."""
     yield tmp_path
-    for lab in json.loads(vstream("lab", "status", "--format", "json").out):
+    for lab in json.loads(vstream("lab", "status", "--format", "json").out)["labs"]:
         assert vstream("lab", "down", lab["name"], "--purge").code == 0
     assert running_in(state) == []
 
@@ -191,7 +191,7 @@ def test_a_region_that_is_down_is_said_and_nothing_is_created_twice(work: Path) 
     assert vstream("apply", file, "--yes").code == 0
     import psutil  # noqa: PLC0415
 
-    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)
+    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
     east = next(server for server in lab["servers"] if server["name"] == "east-1")
     psutil.Process(east["pid"]).kill()
     ran = vstream("plan", file)
@@ -300,7 +300,7 @@ def test_templates_are_used_from_end_to_end_and_apply_changes_no_server_configur
     changed = vstream("apply", file, "--yes", "--allow-many")
     assert changed.code == 0, changed.out + changed.err
     assert "mappings.cfg loaded on every server" in changed.out
-    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)
+    (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
     for server in lab["servers"]:
         conf = Path(lab["directory"]) / "conf" / "servers" / f"{server['name']}.conf"
         assert "max_payload: 2MB" in conf.read_text()

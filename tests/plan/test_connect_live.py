@@ -33,7 +33,7 @@ def servers(state: Path, tmp_path: Path) -> Iterator[dict[str, dict[str, str]]]:
         up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         assert vstream("apply", file, "--yes").code == 0
-        (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)
+        (lab,) = json.loads(vstream("lab", "status", "--format", "json").out)["labs"]
         yield {server["name"]: server for server in lab["servers"]}
     finally:
         vstream("lab", "down", "two", "--purge")

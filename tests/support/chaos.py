@@ -71,7 +71,7 @@ def done(ran: Ran) -> Ran:
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(done(chaos(file, "status", "--format", "json")).out)
+    found: list[dict[str, Any]] = json.loads(done(chaos(file, "status", "--format", "json")).out)["faults"]
     return found
 
 

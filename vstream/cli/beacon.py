@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, find_servers
+from vstream.cli.views.json_output import JsonLayout, print_json
 
 if TYPE_CHECKING:
     from vstream.health.snapshot import BeaconSighting
@@ -25,7 +25,7 @@ def command(
     every: Annotated[
         float | None, typer.Option(help="Seconds between two, until Ctrl-C. Without it: one.", min=0.2, max=86_400)
     ] = None,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -41,8 +41,6 @@ def command(
     from vstream.errors import VstreamError  # noqa: PLC0415
     from vstream.health.live.beacons import streams_with_beacons  # noqa: PLC0415
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     if not streams_with_beacons(wanted):
         raise VstreamError(
@@ -75,7 +73,7 @@ def _show(topology: Topology, seen: tuple[BeaconSighting, ...], problems: tuple[
 
     if output == "json":
         found = {"topology": topology.name, "beacons": [one.as_dict() for one in seen], "problems": list(problems)}
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        print_json("beacon", found, layout=JsonLayout.LINE)
         return
     console.stdout().print(view.matrix([region.name for region in topology.regions], seen))
     for problem in problems:

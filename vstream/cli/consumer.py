@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.servers import Servers, find_servers
+from vstream.cli.views.json_output import format_json, print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.files import save_output
 from vstream.jetstream import error_codes
@@ -70,7 +70,7 @@ def read_position(
     virtual = _stream(wanted, stream)
     _check_region(virtual, region)
     found = run(_position(wanted, find_servers(wanted, lab), virtual, consumer, region))
-    text = json.dumps(consumer_failover.as_dict(found), indent=2, ensure_ascii=False)
+    text = format_json("consumer-position", consumer_failover.as_dict(found))
     if out is None:
         typer.echo(text)
         return
@@ -93,7 +93,7 @@ def failover(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is only said.")] = False,
     topology: TopologyFile = options.DEFAULT_FILE,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -107,11 +107,8 @@ def failover(
     `vstream consumer failover foo reader --position foo-reader-west.json --to east --yes`
     """
     from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import consumer as view  # noqa: PLC0415
     from vstream.plan.consumer_failover import as_dict  # noqa: PLC0415
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     if (come_from is None) == (recorded is None):
         raise typer.BadParameter("say where it was: either `--from REGION` or `--position FILE`")
     wanted = options.load_topology(topology).require()
@@ -126,29 +123,21 @@ def failover(
         _failover(wanted, find_servers(wanted, lab), virtual, consumer, known or come_from or "", to, name, yes)
     )
     if output == "json":
-        typer.echo(
-            json.dumps(
-                {
-                    "position": as_dict(move.position),
-                    "to": to,
-                    "consumer": move.config.name,
-                    "replaces": move.found is not None,
-                    "start": move.landing.start,
-                    "seen_twice": move.landing.again,
-                    "seen_twice_at_most": move.landing.again + move.position.beyond + move.position.unacknowledged,
-                    "ahead": move.landing.ahead,
-                    "done": yes,
-                    "pending": pending,
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
+        print_json(
+            "consumer-failover",
+            {
+                "position": as_dict(move.position),
+                "to": to,
+                "consumer": move.config.name,
+                "replaces": move.found is not None,
+                "start": move.landing.start,
+                "seen_twice": move.landing.again,
+                "seen_twice_at_most": move.landing.again + move.position.beyond + move.position.unacknowledged,
+                "ahead": move.landing.ahead,
+                "done": yes,
+                "pending": pending,
+            },
         )
-        return
-    for line in view.failover(move.position, move.landing, move.found, move.config, is_recorded=known is not None):
-        console.stdout().print(line)
-    if not yes:
-        console.print_note("Nothing was changed: `--yes` does it.")
     else:
         console.print_note(f"Done: {pending:,} messages are to be delivered.", style="bold green")
 

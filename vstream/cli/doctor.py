@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ def command(
     deadline: Annotated[
         float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
     ] = 10,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
     files: configs.ConfigsDirectory = None,
@@ -47,14 +47,12 @@ def command(
         console,
     )
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     where = find_servers(wanted, lab)
     known = configs.read(wanted, where, files)
     found = run(_examine(wanted, where, deadline, build_bundle(wanted, where, templates), known))
     if output == "json":
-        typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        print_json("doctor", found.as_dict())
     else:
         console.print_note(f"{wanted.name} on {where.description}")
         for line in checkup.text(found):

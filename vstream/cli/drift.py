@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ from vstream.cli import configs, options, plan
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import find_servers
+from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _UNREAD = "VD413"
 def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Annotated[float, typer.Option(help="Seconds for each server.", min=0.5, max=300)] = 10,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
     files: configs.ConfigsDirectory = None,
@@ -51,27 +51,22 @@ def command(
     from vstream.cli.views import plan as view  # noqa: PLC0415
     from vstream.plan import saved  # noqa: PLC0415
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     planned, examined = run(_compare(wanted, lab, templates, deadline, files))
     different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
     unread = tuple(one for one in examined.findings if one.code == _UNREAD)
     is_drift = not planned.plan.is_empty or bool(different.findings)
     if output == "json":
-        typer.echo(
-            json.dumps(
-                {
-                    "topology": wanted.name,
-                    "drift": is_drift,
-                    "plan": saved.to_dict(planned.plan),
-                    "findings": different.as_dict()["findings"],
-                    "configs_compared": examined.configs,
-                    "configs_unread": [{"server": one.about, "problem": one.evidence} for one in unread],
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
+        print_json(
+            "drift",
+            {
+                "topology": wanted.name,
+                "drift": is_drift,
+                "plan": saved.to_dict(planned.plan),
+                "findings": different.as_dict()["findings"],
+                "configs_compared": examined.configs,
+                "configs_unread": [{"server": one.about, "problem": one.evidence} for one in unread],
+            },
         )
     else:
         out = console.stdout()

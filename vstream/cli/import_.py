@@ -12,6 +12,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.lab import find as labs
+from vstream.cli.views.json_output import print_json
 from vstream.errors import LabError, VstreamError
 from vstream.files import save_output
 
@@ -93,7 +94,7 @@ def command(
     else:
         save_output(file, written.text)
     if output == "json":
-        typer.echo(json.dumps(_as_dict(written, file), indent=2, ensure_ascii=False))
+        print_json("import", _as_dict(written, file))
     else:
         show = console.stderr() if is_stdout else console.stdout()
         for line in view.text(written):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from vstream.cli import options
 from vstream.cli.views import console
 from vstream.cli.views import keys as view
 from vstream.cli.views.console import stdout
+from vstream.cli.views.json_output import print_json
 from vstream.errors import RefusedError, UnknownNameError, VstreamError
 from vstream.jetstream.keyring import Keyring, default_directory, keys_of
 from vstream.lab import keys
@@ -45,7 +45,7 @@ def create(topology: options.TopologyFile = options.DEFAULT_FILE, lab: options.L
 @app.command("show")
 def show(
     topology: options.TopologyFile = options.DEFAULT_FILE,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -55,8 +55,6 @@ def show(
 
     Examples: `vstream keys show`, `vstream keys show acme.yaml --format json`, `vstream keys show --lab acme`
     """
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted, ring = _ring(topology, lab)
     missing = ring.missing(wanted)
     public = {name: None if name in missing else ring.public(name) for name in keys_of(wanted)}
@@ -67,7 +65,7 @@ def show(
         if (path := ring.credentials(user) if is_operator else ring.seed(user)).is_file()
     }
     if output == "json":
-        typer.echo(json.dumps({"directory": str(ring.directory), "public": public, "credentials": files}, indent=2))
+        print_json("keys", {"directory": str(ring.directory), "public": public, "credentials": files})
     else:
         stdout().print(view.table(public))
         for user, file in files.items():

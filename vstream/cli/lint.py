@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from vstream.lint.engine import LintReport, Surroundings
@@ -157,7 +157,7 @@ def _write(report: LintReport, output: LintFormat, diff: Sequence[str]) -> None:
         typer.echo(diagnostics.clean(change), err=not is_for_people)
     match output:
         case LintFormat.JSON:
-            typer.echo(json.dumps(diagnostics.as_json(found), indent=2))
+            print_json("findings", {"findings": diagnostics.as_json(found)})
         case LintFormat.SARIF:
             from vstream.lint.manual import PAGES  # noqa: PLC0415 - all rules
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import json
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.cli.exit_codes import NO
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def command(
     block = _block(workspace, account)
     answer = simulate(block, subject, _cluster(workspace, block, region), workspace.cluster_names)
     if output is MapFormat.JSON:
-        typer.echo(json.dumps(mapping.as_json(answer), indent=2))
+        print_json("map", mapping.as_json(answer))
     else:
         for line in mapping.text(answer):
             console.stdout().print(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,6 +28,7 @@ LabName = Annotated[
     str | None,
     typer.Option("--lab", help="Use this lab's servers, whatever the topology says under `connect`."),
 ]
+TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
 DEFAULT_FILE = Path("topology.yaml")
 
 

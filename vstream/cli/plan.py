@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.views.json_output import print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 
@@ -94,7 +94,7 @@ def command(
         )
     if output == "json":
         shown = {**saved.to_dict(planned.plan), "routing": view.routing_as_dict(planned.topology, planned.bundle)}
-        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        print_json("plan", shown)
     elif output == "markdown":
         typer.echo(view.markdown(planned.plan, view.routing(planned.topology, planned.bundle)), nl=False)
     else:

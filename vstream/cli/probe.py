@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, endpoints_as_user, find_servers
+from vstream.cli.views.json_output import print_json
 from vstream.topology.accounts import PROBE_USER
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(
     where = find_servers(wanted, lab)
     report = run(_probe(wanted, where, stream, region, deadline, all_forms=forms))
     if output == "json":
-        typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
+        print_json("probe", report.as_dict())
     elif output == "junit":
         typer.echo(to_junit(report))
     else:

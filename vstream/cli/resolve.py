@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vstream.cli import options
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from vstream.topology.model import Topology, VirtualStream
@@ -19,7 +19,7 @@ def command(
     region: Annotated[
         str | None, typer.Option("--region", help="Print only the stream that clients of this region read from.")
     ] = None,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
     Print the physical streams behind a virtual stream, region by region: what is published into, what is read from.
@@ -33,8 +33,6 @@ def command(
     from vstream.cli.views.console import stdout  # noqa: PLC0415
     from vstream.errors import UnknownNameError  # noqa: PLC0415
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     found = next((one for one in wanted.streams if one.name == stream), None)
     if found is None:
@@ -44,7 +42,7 @@ def command(
         raise UnknownNameError(f"`{stream}` is not in region `{region}`", hint=f"it is in {', '.join(found.regions)}")
     places = [_place(wanted, found, one) for one in found.regions if region in {None, one}]
     if output == "json":
-        typer.echo(json.dumps(places, indent=2, ensure_ascii=False))
+        print_json("resolve", {"regions": places})
     elif region is not None:
         typer.echo(places[0]["read"])
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.chaos import common
 from vstream.cli.exit_codes import NO
+from vstream.cli.views.json_output import print_json
 
 
 def command(
@@ -37,7 +37,7 @@ def command(
     wanted = options.load_topology(topology).require()
     result = run(resync(wanted, common.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
-        typer.echo(json.dumps(view.resync_as_dict(result), indent=2))
+        print_json("resync", view.resync_as_dict(result))
     else:
         console.print_note(f"gateways and leaders were there after {result.waited:.1f} s")
         console.stdout().print(view.resync(result))

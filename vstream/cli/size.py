@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -10,6 +9,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ def command(
         list[str] | None, typer.Option("--rate", help="[STREAM=]NUMBER[/s|min|h|d]: messages in each region.")
     ] = None,
     size: Annotated[list[str] | None, typer.Option("--size", help="[STREAM=]SIZE of one message.")] = None,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
     What a topology needs at stated rates. Asks no servers.
@@ -44,8 +44,6 @@ def command(
     from vstream.health.sizing import Load, estimate_size  # noqa: PLC0415
     from vstream.topology.units import parse_size  # noqa: PLC0415
 
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     names = [stream.name for stream in wanted.streams]
     rates = _by_stream("--rate", rate or ["100/s"], names, _rate)
@@ -56,7 +54,7 @@ def command(
             raise typer.BadParameter(f"nothing is said for {', '.join(missing)}", param_hint=option)
     found = estimate_size(wanted, {name: Load(rate=rates[name], size=sizes[name]) for name in names})
     if output == "json":
-        typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        print_json("size", found.as_dict())
     else:
         for part in view.text(found):
             console.stdout().print(part)

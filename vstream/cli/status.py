@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
@@ -18,6 +17,7 @@ from vstream.cli.exit_codes import FAILED, NO, OK
 from vstream.cli.servers import Servers, build_bundle, find_servers
 from vstream.cli.views import console
 from vstream.cli.views import status as view
+from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import InvalidInputError, NotReachableError, VstreamError
 from vstream.health.pipeline import read_status
 from vstream.health.report import Verdict
@@ -36,7 +36,7 @@ _EXIT_CODES = {Verdict.OK: OK, Verdict.DEGRADED: NO, Verdict.UNKNOWN: FAILED}
 def status(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     deadline: Deadline = 4,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -53,14 +53,12 @@ def status(
 
     Examples: `vstream status`, `vstream status acme.yaml --deadline 2 --format json`
     """
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"unknown format `{output}`: expected text or json", param_hint="--format")
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
     bundle = expected_bundle(loaded, servers, templates)
     seen = run(read_status(loaded, servers.endpoints, bundle, deadline=deadline))
     if output == "json":
-        typer.echo(_to_lines(seen.as_dict()))
+        print_json("status", seen.as_dict(), layout=JsonLayout.ROWS)
     else:
         out = console.stdout()
         out.print(view.screen(seen, width=out.width))
@@ -94,22 +92,6 @@ def expected_bundle(topology: Topology, servers: Servers, templates: Path | None
         raise
     except VstreamError as error:
         return error.message
-
-
-def _to_lines(document: dict[str, Any]) -> str:
-    """*document* as JSON, a line for each member and list item: Python indents ten times slower than it writes."""
-
-    def to_text(value: object) -> str:
-        return json.dumps(value, ensure_ascii=False)
-
-    def to_member(value: object) -> str:
-        if not isinstance(value, list) or not value:
-            return to_text(value)
-        items = ",\n    ".join(map(to_text, value))
-        return f"[\n    {items}\n  ]"
-
-    members = ",\n  ".join(f"{to_text(key)}: {to_member(value)}" for key, value in document.items())
-    return f"{{\n  {members}\n}}"
 
 
 async def _watch(topology: Topology, servers: Servers, bundle: Bundle | str, every: float, deadline: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.exit_codes import NO
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from vstream.diagnostics import Finding
@@ -80,7 +80,7 @@ def show(found: Sequence[Finding], texts: Mapping[str, str], output: str) -> boo
     if output not in set(diagnostics.FindingFormat):
         raise typer.BadParameter(f"`{output}` is none of full, concise, json", param_hint="--format")
     if output == "json":
-        typer.echo(json.dumps(diagnostics.as_json(found), indent=2, ensure_ascii=False))
+        print_json("findings", {"findings": diagnostics.as_json(found)})
     else:
         for line in diagnostics.full(found, texts) if output == "full" else diagnostics.concise(found):
             console.stdout().print(line)

@@ -91,7 +91,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
     assert back.err == "west → east: 30 ms late, up to 1 ms more\neast → west: 30 ms late, up to 1 ms more\n"
 
     # What dies is seen, and started again.
-    status = json.loads(vstream("lab", "status", "--format", "json").out)[0]["links"]
+    status = json.loads(vstream("lab", "status", "--format", "json").out)["labs"][0]["links"]
     assert (status["backend"], status["state"]) == ("proxy", "running")
     process = psutil.Process(status["pid"])
     process.kill()

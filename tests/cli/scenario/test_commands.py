@@ -92,7 +92,7 @@ def test_a_comment_silences_a_finding_in_a_scenario(directory: Path) -> None:
 
 
 def test_the_shipped_ones_are_listed_and_shown() -> None:
-    listed = json.loads(vstream("scenario", "list", "--format", "json").out)
+    listed = json.loads(vstream("scenario", "list", "--format", "json").out)["scenarios"]
     assert "walkthrough" in [one["name"] for one in listed]
     table = vstream("scenario", "list")
     assert all(one["name"] in table.out for one in listed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import exit_on_signals
 from vstream.cli.audit import sources
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views.json_output import JsonLayout, print_json
 from vstream.errors import VstreamError
 from vstream.files import save_output
 
@@ -174,7 +174,7 @@ def _follow(follower: Follower, output: str, html: Path | None) -> NoReturn:
             console.print_note(f"? {time.strftime('%H:%M:%S')} {error.message}", style="bold yellow")
         else:
             if output == "json":
-                typer.echo(json.dumps(report.as_dict(), ensure_ascii=False))
+                print_json("audit", report.as_dict(), layout=JsonLayout.LINE)
             else:
                 for line in rounds.lines(report):
                     console.stdout().print(line)
@@ -203,7 +203,7 @@ def _show(report: Report, output: str, html: Path | None) -> None:
     from vstream.cli.views import console  # noqa: PLC0415
 
     if output == "json":
-        typer.echo(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
+        print_json("audit", report.as_dict())
     elif output == "junit":
         from vstream.audit.junit import to_junit  # noqa: PLC0415
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.lab.find import the_lab
 from vstream.cli.servers import find_servers
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -183,7 +183,7 @@ class Job:
 
     def _print(self) -> None:
         if self.is_json:
-            typer.echo(json.dumps(self.said, indent=2))
+            print_json("chaos-fault", self.said)
 
 
 def job(
@@ -239,7 +239,7 @@ def status(lab: str | None, output: str) -> None:
     site, open_faults = _opened(lab)
     found = [(one, is_over(one.fault, one.id, site)) for one in open_faults]
     if output == "json":
-        typer.echo(json.dumps([{**view.fault_as_dict(one), "over": over} for one, over in found], indent=2))
+        print_json("chaos-status", {"faults": [{**view.fault_as_dict(one), "over": over} for one, over in found]})
     elif found:
         console.stdout().print(view.faults(found))
     else:
@@ -272,7 +272,7 @@ def heal(lab: str | None, ids: Sequence[str] | None, timeout: float, output: str
         healed = run(inject.heal(site, ids, timeout=timeout, on_progress=show))
     if output == "json":
         undone = [view.fault_as_dict(one) for one in healed.faults]
-        typer.echo(json.dumps({"healed": undone, "healthy_after_seconds": view.seconds(healed)}, indent=2))
+        print_json("chaos-heal", {"healed": undone, "healthy_after_seconds": view.seconds(healed)})
     else:
         console.stdout().print(view.healed(healed))
 

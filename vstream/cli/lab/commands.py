@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,8 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.lab import links as link_commands
-from vstream.cli.lab.find import Format, LabArgument, LabOption, Name, the_lab
+from vstream.cli.lab.find import LabArgument, LabOption, Name, the_lab
+from vstream.cli.views.json_output import print_json
 from vstream.lab.links.state import Backend
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def down(
 
 
 @app.command("status")
-def status(name: LabArgument = None, output: Format = "text") -> None:
+def status(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
     """Show the labs of this machine, or one lab. Exits with 1 if a server, or what makes its links, has crashed."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import lab as view  # noqa: PLC0415
@@ -125,7 +125,7 @@ def status(name: LabArgument = None, output: Format = "text") -> None:
 
     labs = (lab.status(name),) if name else lab.list_labs()
     if output == "json":
-        typer.echo(json.dumps(view.as_dict(labs), indent=2))
+        print_json("lab-status", {"labs": view.as_dict(labs)})
     elif not labs:
         console.print_note("no labs; `vstream lab up TOPOLOGY` starts one")
     else:
@@ -155,7 +155,7 @@ def logs(
 
 
 @app.command("doctor")
-def doctor(output: Format = "text") -> None:
+def doctor(output: options.TextOrJson = "text") -> None:
     """
     Say what labs can do on this machine, and why not the rest. Exits with 3 if no lab can run.
 
@@ -167,7 +167,7 @@ def doctor(output: Format = "text") -> None:
 
     findings = run(examine())
     if output == "json":
-        typer.echo(json.dumps(view.as_dict(findings), indent=2))
+        print_json("lab-doctor", view.as_dict(findings))
     else:
         console.stdout().print(view.table(findings))
         for line in view.ways_out(findings):

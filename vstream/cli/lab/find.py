@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 Name = Annotated[str | None, typer.Option("--lab", help="The lab's name; by default the topology's.")]
 LabOption = Annotated[str | None, typer.Option("--lab", help="The lab's name; not needed if there is only one.")]
 LabArgument = Annotated[str | None, typer.Argument(help="The lab's name; not needed if there is only one.")]
-Format = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
 
 
 def the_lab(name: str | None, *, is_argument: bool = False) -> str:

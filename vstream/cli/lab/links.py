@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.lab.find import Format, LabArgument, LabOption, the_lab
+from vstream.cli.lab.find import LabArgument, LabOption, the_lab
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ def link(
         console.print_note(f"{pair[0]} → {pair[1]}: {view.described(after.state(pair))}")
 
 
-def links(name: LabArgument = None, output: Format = "text") -> None:
+def links(name: LabArgument = None, output: options.TextOrJson = "text") -> None:
     """Show the links between the regions of a lab: what they are like, what cuts them, and what uses them."""
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import links as view  # noqa: PLC0415
@@ -84,7 +85,7 @@ def links(name: LabArgument = None, output: Format = "text") -> None:
     known = lab_links.read(chosen)
     traffic = run(_traffic(chosen))
     if output == "json":
-        typer.echo(json.dumps(view.as_dict(chosen, known, traffic), indent=2))
+        print_json("lab-links", view.as_dict(chosen, known, traffic))
         return
     console.stdout().print(view.table(chosen, known, traffic))
     if known.backend is lab_links.Backend.NONE:

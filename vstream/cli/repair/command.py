@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from vstream.cli.repair.steps import (
     opened,
 )
 from vstream.cli.servers import Servers, find_servers
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +45,7 @@ def command(
     deadline: Annotated[
         float, typer.Option(help="Seconds after which what has not answered is reported as silent.", min=0.5, max=300)
     ] = 10,
-    output: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    output: options.TextOrJson = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -61,8 +61,6 @@ def command(
     Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --kind refill --kind resume`,
     `vstream repair --stream foo --kind replay --yes`, `vstream repair --format json`
     """
-    if output not in {"text", "json"}:
-        raise typer.BadParameter(f"`{output}` is none of text, json", param_hint="--format")
     wanted = options.load_topology(topology).require()
     kinds, streams = chosen(wanted, kind or [], stream or [])
     work = _Repair(
@@ -158,7 +156,7 @@ class _Repair:
             self._show([view.nothing([one.value for one in Kind if one in self.kinds])])
         if not self.is_text:
             document = _document(self.topology, self.flows, self.stocked, self.left, yes=self.yes)
-            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            print_json("repair", document)
         if not self.yes:
             return found_any
         blocked = [one.blocked for one in self.flows.refills] + [one.blocked for one in self.flows.standstills]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import NO
-from vstream.cli.lab import find
 from vstream.cli.scenario import explore
 from vstream.cli.scenario import find as scripts
 from vstream.cli.scenario import verdict as verdicts
 from vstream.cli.validate import Format, show
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from vstream.scenario.model import Scenario
@@ -109,21 +110,19 @@ def validate(
 
 @app.command("list")
 def list_shipped(
-    output: find.Format = "text",
+    output: options.TextOrJson = "text",
 ) -> None:
     """
     List the scenarios that ship with vstream.
 
     Example: `vstream scenario list`
     """
-    import json  # noqa: PLC0415
-
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.cli.views import scenario as view  # noqa: PLC0415
 
     scenarios: dict[str, Scenario] = {name: scripts.load(name).require() for name in scripts.shipped()}
     if output == "json":
-        typer.echo(json.dumps(view.as_list(scenarios), indent=2, ensure_ascii=False))
+        print_json("scenario-list", {"scenarios": view.as_list(scenarios)})
     else:
         console.stdout().print(view.table(scenarios))
         console.print_note("`vstream scenario show NAME` prints one")

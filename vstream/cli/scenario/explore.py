@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run as run_to_end
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
     from vstream.runner.explore import Exploration, Run, RunOutcome
@@ -102,7 +102,7 @@ def _show(found: Exploration, output: str) -> None:
     from vstream.cli.views import explore as view  # noqa: PLC0415
 
     if output == "json":
-        typer.echo(json.dumps(found.as_dict(), indent=2))
+        print_json("scenario-explore", found.as_dict())
     else:
         for one in view.table(found):
             console.stdout().print(one)

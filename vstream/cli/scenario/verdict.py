@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.views.json_output import print_json
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.files import save_output
 
@@ -96,7 +96,7 @@ def show(verdict: Verdict, output: str, html: Path | None = None) -> None:
     from vstream.cli.views import verdict as view  # noqa: PLC0415
 
     if output == "json":
-        typer.echo(json.dumps(as_dict(verdict), indent=2, ensure_ascii=False, allow_nan=False))
+        print_json("scenario-verdict", as_dict(verdict))
     elif output == "junit":
         typer.echo(to_junit(verdict))
     else:

@@ -1,0 +1,524 @@
+"""
+The JSON outputs of the commands, as types: `vstream schema --output NAME` prints the JSON Schema of each.
+
+A later version of an output may have more keys. Where a key goes or changes its meaning, the number in `schema` grows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+Plain = dict[str, Any]
+"""An object with keys of its own, such as a server's configuration or names from a topology."""
+
+
+class Output(TypedDict):
+    """The name and version of an output, as `vstream.NAME/VERSION`."""
+
+    schema: str
+
+
+class FindingOutput(TypedDict):
+    """A finding in a file: what is wrong, and where. Lines and columns count from 1."""
+
+    code: str
+    severity: str
+    message: str
+    hint: str | None
+    file: str | None
+    line: int | None
+    column: int | None
+    end_line: int | None
+    end_column: int | None
+    related: list[Plain]
+    fixable: bool
+
+
+class FindingsOutput(Output):
+    """What `lint` or `validate` found."""
+
+    findings: list[FindingOutput]
+
+
+class CandidateOutput(TypedDict):
+    """A mapping rule that servers may choose for a publish, or none."""
+
+    source: str | None
+    file: str | None
+    line: int | None
+    column: int | None
+    only_if_first: bool
+    overrides_lines: list[int]
+    outcomes: list[Plain]
+
+
+class RefusalOutput(TypedDict):
+    """Why a server would refuse a configuration."""
+
+    message: str
+    file: str
+    line: int
+    column: int
+
+
+class ElsewhereOutput(TypedDict):
+    """What the servers of another cluster do with a publish."""
+
+    cluster: str | None
+    candidates: list[CandidateOutput]
+
+
+class MapOutput(Output):
+    """What servers do with a publish."""
+
+    subject: str
+    cluster: str | None
+    account: str
+    accepted: bool
+    refusals: list[RefusalOutput]
+    ambiguous: bool
+    candidates: list[CandidateOutput] | None
+    elsewhere: list[ElsewhereOutput]
+    rules: int
+    cost_us: float
+
+
+class ResolvedRegionOutput(TypedDict):
+    """The physical streams behind a virtual stream in a region."""
+
+    region: str
+    published_into: str | None
+    subjects: list[str]
+    read: str | None
+
+
+class ResolveOutput(Output):
+    """The physical streams behind a virtual stream, region by region."""
+
+    regions: list[ResolvedRegionOutput]
+
+
+class SizedPlaceOutput(TypedDict):
+    """What a region or the stretch cluster needs. null: there is no limit."""
+
+    place: str
+    bytes: int | None
+    bytes_per_day_without_limit: int
+    bytes_available: int | None
+    fits: bool
+
+
+class SizedStreamOutput(TypedDict):
+    """What a virtual stream needs."""
+
+    stream: str
+    rate_per_region: float
+    message_bytes: int
+    crossing_bits_per_second: int
+    survivable_outage_s: int | None
+    parts: list[Plain]
+
+
+class SizeOutput(Output):
+    """What a topology needs at given rates."""
+
+    topology: str
+    fits: bool
+    mapping_rules: int
+    mapping_cost_us_per_message: float
+    crossing_bits_per_second: int
+    places: list[SizedPlaceOutput]
+    streams: list[SizedStreamOutput]
+
+
+class ImportOutput(Output):
+    """A topology written from what runs."""
+
+    file: str
+    topology: str
+    naming: str
+    regions: list[str]
+    streams: Plain
+    adopts: bool
+    leftovers: list[Plain]
+    problems: list[Plain]
+    plan: Plain | None
+
+
+class PlanOutput(Output):
+    """What `apply` would change."""
+
+    topology: str
+    observed: str
+    changes: list[Plain]
+    blocked: list[Plain]
+    mappings: list[Plain]
+    unread_servers: list[str]
+    leaving: list[str]
+    gates: list[Plain]
+    stages: list[Plain]
+    notes: list[Plain]
+    losses: list[str]
+    owned: int
+    routing: Plain
+
+
+class DriftOutput(Output):
+    """Whether the servers are still what the topology says."""
+
+    topology: str
+    drift: bool
+    plan: Plain
+    findings: list[DoctorFindingOutput]
+    configs_compared: int
+    configs_unread: list[Plain]
+
+
+class KeysOutput(Output):
+    """Public keys by name, null where one is missing, and the files that users log in with."""
+
+    directory: str
+    public: dict[str, str | None]
+    credentials: dict[str, str]
+
+
+class ConsumerPositionOutput(Output):
+    """How far a consumer is, in each stream that it reads messages of."""
+
+    format: int
+    topology: str
+    stream: str
+    consumer: str
+    region: str
+    at: str
+    origins: dict[str, int]
+    unknown: list[str]
+    beyond: int
+    unacknowledged: int
+    config: Plain
+
+
+class ConsumerFailoverOutput(Output):
+    """Where a consumer continues in another region, and what it receives again."""
+
+    position: Plain
+    to: str
+    consumer: str
+    replaces: bool
+    start: int
+    seen_twice: int
+    seen_twice_at_most: int
+    ahead: int
+    done: bool
+
+
+class PairOutput(TypedDict):
+    """One origin and one stream that reads it. Ages and times are in seconds."""
+
+    stream: str
+    origin: str
+    origin_place: str
+    reader: str
+    reader_place: str
+    state: str
+    detail: str
+    last_seq: int | None
+    cursor: int | None
+    pending: int | None
+    oldest_pending_age_s: float | None
+    lossy_in_s: float | None
+    kept_s: float | None
+    margin_s: float | None
+
+
+class BeaconOutput(TypedDict):
+    """How old the newest beacon of a region is in another."""
+
+    stream: str
+    origin: str
+    reader: str
+    age_s: float | None
+    problem: str | None
+
+
+class StatusOutput(Output):
+    """What works, and how far each region lags behind each other."""
+
+    topology: str
+    at: float
+    took_s: float
+    is_well: bool
+    meta_leader: str | None
+    margin: PairOutput | None
+    problems: list[Plain]
+    regions: list[Plain]
+    servers: list[Plain]
+    matrix: list[Plain]
+    streams: list[Plain]
+    pairs: list[PairOutput]
+    consumers: list[Plain]
+    beacons: list[BeaconOutput]
+
+
+class BeaconsOutput(Output):
+    """How old the newest beacons are, and which could not be published."""
+
+    topology: str
+    beacons: list[BeaconOutput]
+    problems: list[str]
+
+
+class CheckOutput(TypedDict):
+    """One check of a probe."""
+
+    stream: str
+    region: str | None
+    hop: str
+    origin: str | None
+    subject: str | None
+    form: str | None
+    status: str
+    detail: str | None
+    hint: str | None
+    answered_by: str | None
+    elapsed_ms: float | None
+
+
+class ProbeOutput(Output):
+    """What a probe proved, and how long a message takes from region to region, in milliseconds."""
+
+    topology: str
+    passed: bool
+    regions: list[str]
+    counts: dict[str, int]
+    matrix: dict[str, dict[str, float | None]]
+    checks: list[CheckOutput]
+
+
+class DoctorFindingOutput(TypedDict):
+    """Something that is wrong on the servers."""
+
+    code: str
+    name: str
+    severity: str
+    about: str
+    evidence: str
+    do: str
+
+
+class DoctorOutput(Output):
+    """What is wrong with the live system."""
+
+    topology: str
+    took_s: float
+    servers_reached: int
+    streams_seen: int
+    configs_compared: int
+    is_healthy: bool
+    findings: list[DoctorFindingOutput]
+
+
+class AuditFindingOutput(TypedDict):
+    """Something that is true of a number of messages."""
+
+    code: str
+    name: str
+    severity: str
+    virtual: str
+    region: str | None
+    stream: str | None
+    origin: str | None
+    origin_region: str | None
+    detail: str
+    count: int
+    ranges: list[Plain]
+    more_ranges: int
+    examples: list[str]
+
+
+class AuditOutput(Output):
+    """Whether every region holds every message, once and in order."""
+
+    subject: str
+    verdict: str
+    messages: int
+    regions: list[str]
+    stretch: str | None
+    verdicts: dict[str, str]
+    findings: list[AuditFindingOutput]
+    streams: list[Plain]
+    routes: list[Plain]
+    delays: list[Plain]
+    delays_of_one_in: int
+    settled: list[Plain]
+    orders: list[Plain]
+    publishes: list[Plain]
+    seconds: dict[str, float]
+
+
+class ResyncOutput(Output):
+    """How soon each read stream sourced again."""
+
+    complete: bool
+    waited_seconds: float
+    streams: list[Plain]
+
+
+class RepairOutput(Output):
+    """What was repaired, or would be, and what is left."""
+
+    topology: str
+    is_done: bool
+    leftovers: list[Plain]
+    standstills: list[Plain]
+    refills: list[Plain]
+    repaired: list[str]
+    unknown: list[Plain]
+    replays: list[Plain]
+    doubles: list[Plain]
+    unread: dict[str, str]
+    open: list[str]
+
+
+class LabsOutput(Output):
+    """The labs of this machine, and their servers."""
+
+    labs: list[Plain]
+
+
+class LabDoctorOutput(Output):
+    """What labs can do on this machine."""
+
+    can_run_labs: bool
+    findings: list[Plain]
+
+
+class LinksOutput(Output):
+    """The links of a lab: what is in effect, and of what it is made."""
+
+    lab: str
+    backend: str
+    links: list[Plain]
+    refused_connections: int | None
+
+
+class OpenFaultOutput(TypedDict):
+    """A fault that was injected and not undone."""
+
+    id: str
+    asked: str
+    kind: str
+    servers: list[str]
+    where: str
+    since: str
+    confirmed: bool
+
+
+class _FaultOptions(TypedDict, total=False):
+    evidence: str | None
+    fault: OpenFaultOutput | None
+    effects: Plain
+    healthy_after_seconds: float | None
+    restarted: list[Plain]
+
+
+class FaultOutput(Output, _FaultOptions):
+    """A fault that was injected, with its effects; with `--for`, also how soon all was healthy again."""
+
+    asked: str
+
+
+class FaultsOutput(Output):
+    """The open faults of a lab, each with whether it is over by itself."""
+
+    faults: list[Plain]
+
+
+class HealOutput(Output):
+    """The faults that were undone, and how soon all was healthy again."""
+
+    healed: list[OpenFaultOutput]
+    healthy_after_seconds: float | None
+
+
+class ScenariosOutput(Output):
+    """The scenarios that come with vstream, and those of this directory."""
+
+    scenarios: list[Plain]
+
+
+class VerdictOutput(Output):
+    """The verdict about a scenario's run."""
+
+    format: int
+    status: str
+    counts: dict[str, int]
+    scenario: str
+    seed: int
+    started: str
+    load: list[int] | None
+    vstream: str
+    backend: str
+    regions: list[str]
+    machine: Plain
+    servers: list[Plain]
+    warnings: list[str]
+    cases: list[Plain]
+    streams: list[Plain]
+    windows: list[Plain]
+    faults: list[Plain]
+    lateness: Plain | None
+    timeline: Plain
+
+
+_ExploreCounts = TypedDict("_ExploreCounts", {"pass": int, "fail": int, "unknown": int})
+
+
+class ExploreOutput(Output, _ExploreCounts):
+    """The runs of random scenarios."""
+
+    seed: int
+    runs: int
+    acknowledged: int
+    lost: int
+    duplicated: int
+    explored: list[Plain]
+
+
+VERSION: Final = 1
+OUTPUTS: Final[dict[str, Any]] = {
+    "audit": AuditOutput,
+    "beacon": BeaconsOutput,
+    "chaos-fault": FaultOutput,
+    "chaos-heal": HealOutput,
+    "chaos-status": FaultsOutput,
+    "consumer-failover": ConsumerFailoverOutput,
+    "consumer-position": ConsumerPositionOutput,
+    "doctor": DoctorOutput,
+    "drift": DriftOutput,
+    "findings": FindingsOutput,
+    "import": ImportOutput,
+    "keys": KeysOutput,
+    "lab-doctor": LabDoctorOutput,
+    "lab-links": LinksOutput,
+    "lab-status": LabsOutput,
+    "map": MapOutput,
+    "plan": PlanOutput,
+    "probe": ProbeOutput,
+    "repair": RepairOutput,
+    "resolve": ResolveOutput,
+    "resync": ResyncOutput,
+    "scenario-explore": ExploreOutput,
+    "scenario-list": ScenariosOutput,
+    "scenario-verdict": VerdictOutput,
+    "size": SizeOutput,
+    "status": StatusOutput,
+}
+"""Every output by its name."""
+
+
+def schema_id(name: str) -> str:
+    """What the output *name* has as its `schema`."""
+    return f"vstream.{name}/{VERSION}"
