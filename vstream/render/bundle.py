@@ -352,6 +352,7 @@ class _Renderer:
                     "gateways": server_view.gateways(address, server_view.gateway_mesh(address, members, hubs)),
                     "has_accounts": topology.has_accounts,
                     "asks_for_certificates": topology.security is Security.CERTIFICATES,
+                    "transport": topology.transport if address.is_encrypted else None,
                     "tls": TLS_PATH,
                     "included": server_view.included_path(topology, address),
                     "resolver": server_view.resolver(topology, address),

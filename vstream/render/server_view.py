@@ -41,6 +41,7 @@ def default_addresses(topology: Topology) -> tuple[ServerAddress, ...]:
                 store_dir=f"{store.rstrip('/')}/{server.name}",
                 is_stretch=seat.is_stretch,
                 is_hub=seat.is_hub,
+                is_encrypted=topology.transport is not None,
             )
         )
     return tuple(addresses)
@@ -114,7 +115,7 @@ def context(topology: Topology, region: Region, addresses: Sequence[ServerAddres
     """What the nats CLI context of *region* is rendered from."""
     endpoint = region.endpoint
     urls = [
-        f"nats://{one.host}:{one.client}"
+        f"{one.scheme}://{one.host}:{one.client}"
         for one in addresses
         if one.region == region.name and not (one.is_stretch or one.is_hub)
     ]

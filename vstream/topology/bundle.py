@@ -142,11 +142,18 @@ class ServerAddress:
     """The port at which other clusters reach it, if not at its own: a lab's links stand in between."""
     route_front: int | None = None
     """The port at which the other members of the stretch cluster reach it, in the same way."""
+    is_encrypted: bool = False
+    """Whether all its ports speak TLS, as the topology's `transport` says. Not in labs."""
+
+    @property
+    def scheme(self) -> str:
+        """How clients and other servers address its ports."""
+        return "tls" if self.is_encrypted else "nats"
 
     @property
     def gateway_url(self) -> str:
         """Where other clusters dial it."""
-        return f"nats://{self.host}:{self.gateway_front or self.gateway}"
+        return f"{self.scheme}://{self.host}:{self.gateway_front or self.gateway}"
 
     @property
     def leaf_address(self) -> str:
@@ -156,7 +163,7 @@ class ServerAddress:
     @property
     def route_url(self) -> str:
         """Where the other members of its cluster dial it."""
-        return f"nats://{self.host}:{self.route_front or self.cluster}"
+        return f"{self.scheme}://{self.host}:{self.route_front or self.cluster}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from vstream.topology.model import (
     StreamSettings,
     Stretch,
     Topology,
+    Transport,
     VirtualStream,
 )
 from vstream.topology.profiles import PROFILES
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         RegionDocument,
         StreamDocument,
         TopologyDocument,
+        TransportDocument,
     )
 
 _TWO_MINUTES = 120 * 10**9
@@ -73,12 +75,26 @@ def resolve(document: TopologyDocument) -> Topology:
         moves_from=Routing(document.moves_from) if document.moves_from else None,
         security=Security(document.security.mode),
         certificates=document.security.certificates,
+        transport=_transport(document.security.transport),
+        is_plaintext_meant=document.security.transport is not None and document.security.transport.none is not None,
         roots=document.roots,
         regions=regions,
         streams=tuple(_stream(document, name, stream) for name, stream in document.streams.items()),
         links=tuple(_links(document)),
         stretch=_stretch(document),
         hubs=_hubs(document),
+    )
+
+
+def _transport(document: TransportDocument | None) -> Transport | None:
+    """None also where a file is missing, which VS162 reports."""
+    if document is None or not (document.cert_file and document.key_file and document.ca_file):
+        return None
+    return Transport(
+        cert_file=document.cert_file,
+        key_file=document.key_file,
+        ca_file=document.ca_file,
+        client_ca_file=document.client_ca_file,
     )
 
 

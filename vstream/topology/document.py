@@ -161,6 +161,26 @@ class LinkDocument(_Closed):
     """How many packets are lost, in each direction: `1%`."""
 
 
+class TransportDocument(_Closed):
+    """
+    TLS on every port of the servers that vstream renders: clients, routes, gateways, leaf nodes and monitoring.
+
+    The three files are on each server, in PEM. Servers show their certificate to each other and check it against
+    `ca_file`, so whoever has no certificate of that authority joins nothing.
+    """
+
+    cert_file: Annotated[str, Field(min_length=1)] | None = None
+    """The server's certificate, with its host name; for servers and clients (`serverAuth` and `clientAuth`)."""
+    key_file: Annotated[str, Field(min_length=1)] | None = None
+    """Its private key."""
+    ca_file: Annotated[str, Field(min_length=1)] | None = None
+    """The authority that signed the certificates of all servers. Whoever has a certificate of it can join as a server."""
+    client_ca_file: Annotated[str, Field(min_length=1)] | None = None
+    """With `mode: certificates`: the authority that signed the certificates of users, another than `ca_file`."""
+    none: Annotated[str, Field(min_length=1)] | None = None
+    """Instead of files: why these servers need no TLS, for example `"the hosts are joined by WireGuard"`."""
+
+
 class SecurityDocument(_Closed):
     """Where accounts and users are written down."""
 
@@ -175,6 +195,8 @@ class SecurityDocument(_Closed):
     By user, a name in its certificate: an email address, DNS name or URI, or the whole subject, `CN=app,O=Acme`. Default: the
     user's own name.
     """
+    transport: TransportDocument | None = None
+    """TLS between servers and to clients. Labs do not use it."""
 
 
 class SettingsDocument(_Closed):

@@ -93,6 +93,18 @@ class Security(Enum):
         return self in {Security.NKEYS, Security.OPERATOR}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """TLS on every port of rendered servers: paths on the servers, in PEM."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str
+    """The authority that servers trust each other by."""
+    client_ca_file: str | None = None
+    """The authority of users' certificates, where users log in with them."""
+
+
 class Naming(Enum):
     """Where physical subjects live."""
 
@@ -314,6 +326,10 @@ class Topology:
     security: Security = Security.PASSWORDS
     certificates: Mapping[str, str] = field(default_factory=dict)
     """By user, what its certificate says, where that is not the user's name."""
+    transport: Transport | None = None
+    """TLS between servers and to clients, in what is rendered for real hosts; None where the ports are in clear."""
+    is_plaintext_meant: bool = False
+    """Whether the topology says why its servers need no TLS."""
     roots: tuple[str, ...] = ()
     """Subjects below which everything belongs to streams that take publishes in each region: one rule for each."""
     links: tuple[Link, ...] = ()

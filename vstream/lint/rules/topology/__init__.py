@@ -48,6 +48,7 @@ from vstream.lint.rules.topology.stretch import stretch_members, stretch_single_
 from vstream.lint.rules.topology.subjects import bad_canary, bad_subject, naming_needs_token, overlapping_subjects
 from vstream.lint.rules.topology.subscribers import core_subscribers_unfit
 from vstream.lint.rules.topology.takeover import takeover_cannot
+from vstream.lint.rules.topology.transport import plaintext_servers, transport_unfit
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -103,7 +104,9 @@ RULES: tuple[Rule[TopologySubject], ...] = (
     core_subscribers_unfit,
     order_not_named,
     security_unfit,
+    transport_unfit,
     region_users_shared,
     move_unfit,
+    plaintext_servers,
 )
 """In the order of their codes."""

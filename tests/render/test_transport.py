@@ -1,0 +1,215 @@
+"""TLS between rendered servers: they find each other by their certificates, and nobody else joins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from tests.support.ports import free_port
+from vstream.lab import binaries
+from vstream.lint.load_topology import load, render_bundle
+from vstream.topology.bundle import placeholder_for
+
+CERTIFICATES = next(parent for parent in Path(__file__).parents if parent.name == "tests") / "fixtures" / "certificates"
+PATIENCE = 60.0
+LEAF_PASSWORD = "not-a-secret-in-a-test"
+MODES = {
+    "mapped": "",
+    "accounts": "routing: accounts\n",
+    "regional": "routing: regional\n",
+    "domains": "routing: domains\n",
+}
+
+
+def topology_text(profile: str) -> str:
+    ports = {name: {port: free_port() for port in ("client", "monitor", "cluster", "gateway")} for name in "wehH"}
+    hubs = f"hubs: {{ports: {json.dumps(ports['h'])}}}\n" if profile == "domains" else ""
+    return (
+        'version: 1\nname: acme\nserver_version: "2.15"\n'
+        f"{MODES[profile]}"
+        f"security: {{transport: {{cert_file: {CERTIFICATES}/server.pem, key_file: {CERTIFICATES}/server.key, "
+        f"ca_file: {CERTIFICATES}/ca.pem}}}}\n"
+        f"{hubs}"
+        "regions:\n"
+        f"  west: {{servers: [127.0.0.1], ports: {json.dumps(ports['w'])}}}\n"
+        f"  east: {{servers: [localhost], ports: {json.dumps(ports['e'])}}}\n"
+        "streams: {orders: {subjects: [orders.>], write: {max_age: 24h}, read: {max_age: 30d}}}\n"
+    )
+
+
+class SuperCluster:
+    """The servers of a rendered bundle, each a process of its own, on loopback."""
+
+    def __init__(self, directory: Path, profile: str) -> None:
+        self.directory = directory
+        topology = load(topology_text(profile).encode(), "t.yaml").require()
+        self.bundle = render_bundle(topology)
+        for address in self.bundle.servers:
+            if address.is_hub and address.region == "east":
+                self.moved = {f"localhost:{port}": f"localhost:{free_port()}" for port in ports_of(address)}
+        for artifact in self.bundle.artifacts:
+            self.write(artifact.path, artifact.text)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    moved: dict[str, str] = {}  # noqa: RUF012 - both hubs are on this machine, where they cannot have the same ports
+
+    def write(self, path: str, text: str) -> None:
+        for old, new in self.moved.items():
+            text = text.replace(old, new)
+        file = self.directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def start(self) -> None:
+        hubs = {address.region: address for address in self.bundle.servers if address.is_hub}
+        for path in ("passwords.cfg", "hub-passwords.cfg", "system-password.cfg"):
+            self.write(path, (placeholder_for(path) or "").replace("$2a$11$none", LEAF_PASSWORD))
+        for region in ("west", "east"):
+            self.write(f"passwords-{region}.cfg", placeholder_for(f"passwords-{region}.cfg") or "")
+            if region in hubs:
+                self.write(
+                    f"leaf-{region}.cfg", f'VSTREAM_LEAF: "tls://leaf:{LEAF_PASSWORD}@{hubs[region].leaf_address}"\n'
+                )
+        for address in sorted(self.bundle.servers, key=lambda server: not server.is_hub):
+            self.run(address.server.name, self.directory / "servers" / f"{address.server.name}.conf")
+
+    def run(self, name: str, configuration: Path) -> None:
+        with (self.directory / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [binaries.locate(), "-c", configuration], cwd=self.directory, stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.wait(timeout=20)
+
+    def log(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    def ask(self, name: str, page: str) -> dict[str, Any]:
+        """What the monitoring port of the server *name* says, over TLS."""
+        text = (self.directory / "servers" / f"{name}.conf").read_text()
+        where = text.split('https: "')[1].split('"')[0]
+        context = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
+        with urllib.request.urlopen(f"https://{where}/{page}", context=context, timeout=5) as answer:
+            return dict(json.loads(answer.read()))
+
+    def wait(self, is_true: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with suppress(OSError):
+                if is_true():
+                    return
+            for name, process in self.processes.items():
+                assert process.poll() is None, f"{name} ended: {self.log(name)}"
+            assert time.monotonic() < deadline, f"{what} within {PATIENCE} s"
+            time.sleep(0.05)
+
+
+def ports_of(address: Any) -> tuple[int, ...]:
+    return (address.client, address.monitor, address.cluster, address.gateway)
+
+
+@contextmanager
+def running(directory: Path, profile: str) -> Iterator[SuperCluster]:
+    cluster = SuperCluster(directory, profile)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+ROGUE = """
+server_name: rogue
+listen: "127.0.0.1:{client}"
+cluster {{
+  name: "{cluster_name}", listen: "127.0.0.1:{route}", routes: ["{scheme}://127.0.0.1:{peer_route}"]
+  {tls}
+}}
+gateway {{
+  name: "{cluster_name}", listen: "127.0.0.1:{gateway}"
+  gateways: [{{name: "{cluster_name}", urls: ["{scheme}://127.0.0.1:{peer_gateway}"]}}]
+  {tls}
+}}
+leafnodes {{ remotes: [
+  {{
+    urls: ["{scheme}://leaf:none@127.0.0.1:{peer_leaf}"]
+    {tls}
+  }}
+] }}
+"""
+SELF_SIGNED = CERTIFICATES.parent / "tls"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("certificate", ["without a certificate", "with a certificate of its own"])
+@pytest.mark.parametrize("profile", MODES)
+def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profile: str, certificate: str) -> None:
+    with running(tmp_path, profile) as cluster:
+        joined = next(address for address in cluster.bundle.servers if address.is_hub == (profile == "domains"))
+        other = "hub-east" if profile == "domains" else "east"
+        name = joined.server.name
+        cluster.wait(
+            lambda: other in cluster.ask(name, "gatewayz")["outbound_gateways"], "the regions find each other over TLS"
+        )
+        leafs = 1 if profile == "domains" else 0
+        cluster.wait(lambda: cluster.ask(name, "leafz")["leafnodes"] == leafs, "a region joins its hub over TLS")
+        tls = (
+            ""
+            if certificate == "without a certificate"
+            else f'tls {{ cert_file: "{SELF_SIGNED}/certificate.pem", key_file: "{SELF_SIGNED}/key.pem", insecure: true }}'
+        )
+        rogue = tmp_path / "rogue.conf"
+        rogue.write_text(
+            ROGUE.format(
+                client=free_port(),
+                route=free_port(),
+                gateway=free_port(),
+                cluster_name=joined.cluster_name,
+                scheme="tls" if tls else "nats",
+                peer_route=joined.cluster,
+                peer_gateway=joined.gateway,
+                peer_leaf=joined.cluster,
+                tls=tls,
+            )
+        )
+        cluster.run("rogue", rogue)
+        cluster.wait(lambda: cluster.log(name).count("TLS") >= 2, "the rogue is refused more than once")
+        assert cluster.ask(name, "routez")["num_routes"] == 0
+        assert cluster.ask(name, "leafz")["leafnodes"] == leafs
+        gateways = cluster.ask(name, "gatewayz")
+        assert set(gateways["outbound_gateways"]) == {other}
+        assert set(gateways["inbound_gateways"]) <= {other}
+
+
+@pytest.mark.server
+def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
+    with running(tmp_path, "mapped") as cluster:
+        address = cluster.bundle.servers[0]
+        cluster.wait(lambda: "now" in cluster.ask(address.server.name, "varz"), "monitoring answers by https")
+
+        async def ask(context: ssl.SSLContext | None) -> int:
+            client = await nats.connect(
+                f"tls://{address.host}:{address.client}", tls=context, allow_reconnect=False, connect_timeout=5
+            )
+            await client.flush()
+            await client.close()
+            return 1
+
+        assert asyncio.run(ask(ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")))
+        with pytest.raises(ssl.SSLError):
+            asyncio.run(ask(ssl.create_default_context()))
