@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,44 @@ pytest_plugins = ["tests.support.lab_fixtures", "tests.support.spark_fixtures"]
 settings.register_profile("vstream", derandomize=True, deadline=None, print_blob=False)
 settings.load_profile("vstream")
 
+LIVE = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(lab|server|spark)\b", re.MULTILINE)
+"""The mark of a module whose tests all need servers or Spark. It is the first in its list."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the expected files instead of comparing them"
     )
+    parser.addoption(
+        "--unit", action="store_true", help="only tests without servers and Spark; what others import is not loaded"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out live modules where only units are wanted: their imports take longer than all unit tests."""
+    if not config.getoption("--unit") or collection_path.suffix != ".py":
+        return None
+    return True if LIVE.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what is not a unit where only units are wanted, and keep tests that share a lab on one worker."""
+    if config.getoption("--unit"):
+        live = [item for item in items if any(item.get_closest_marker(mark) for mark in ("lab", "server", "spark"))]
+        config.hook.pytest_deselected(items=live)
+        items[:] = [item for item in items if item not in live]
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and (group := shared_by(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def shared_by(item: pytest.Item) -> str | None:
+    """The module of a test that uses a fixture of its module, such as a lab: another worker would start it again."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    definitions = fixtures.name2fixturedefs.values() if fixtures is not None else ()
+    if any(definition.scope == "module" for some in definitions for definition in some):
+        return item.nodeid.partition("::")[0].replace("/", "-")
+    return None
 
 
 @pytest.fixture
@@ -32,7 +66,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[JetStreamServer]:
     """One server with JetStream, for tests of what is read from it."""
-    one = JetStreamServer(tmp_path)
-    one.start()
-    yield one
-    one.stop()
+    server = JetStreamServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()

@@ -14,7 +14,6 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.lab
 
 
-@pytest.mark.timeout(600)
 def test_cycles_and_kills_leave_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "soak.py", "--cycles", "1", "--kills", "4", "--servers", "1"],

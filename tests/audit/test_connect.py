@@ -11,7 +11,7 @@ from tests.support.command import vstream
 from tests.support.jetstream import JetStreamServer, fill
 from tests.support.spark_cluster import connect_server
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 MESSAGES = 40
 TOPOLOGY = """\

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.server,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 from vstream.audit.publish import RESULTS
 from vstream.lab.ports import is_free
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 PUBLISH = """
 import sys

@@ -37,7 +37,6 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(600),
     pytest.mark.usefixtures("small_tables"),
 ]
 

@@ -18,7 +18,7 @@ from vstream.audit.routes import ROUTES, SubjectRoute, apply_routes, parse_route
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 SUBJECTS = ("_w.a.x", "_w.a.x.y", "_w.a", "_w.a.", "_w.axx", "_w.b.x", "_w.b.x.y", "_wxa.x", "_w.c", "$1.x", "")
 """Of which some are just what a transform does not take."""
 ROUTED: list[list[tuple[str, str, tuple[str, str] | None]]] = [

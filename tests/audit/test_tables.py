@@ -27,7 +27,7 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def physical(name: str, role: Role, region: str = "west") -> RenderedStream:

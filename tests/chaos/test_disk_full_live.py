@@ -15,7 +15,7 @@ from vstream.chaos import disk_full
 from vstream.chaos import target_servers as sites
 from vstream.lab.links import control
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture

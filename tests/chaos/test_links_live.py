@@ -16,7 +16,7 @@ from vstream.lab import lab
 from vstream.lab.links import control
 from vstream.lab.links.state import Pair
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 EVERYBODY = {(one, other) for one in REGIONS for other in REGIONS}
 

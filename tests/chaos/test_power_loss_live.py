@@ -15,7 +15,7 @@ from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.lab.state import lab_directory
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")

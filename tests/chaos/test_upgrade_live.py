@@ -14,7 +14,7 @@ from tests.support.labs import pids
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.lab
 
 OLD, NEW = "2.12.8", "2.15.1"
 

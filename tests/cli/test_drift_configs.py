@@ -11,7 +11,7 @@ import pytest
 from tests.support.command import vstream
 from vstream.lab.state import lab_directory
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 LAB = "edited"
 TEXT = f"""\

@@ -26,7 +26,7 @@ from vstream.lab.state import lab_directory
 from vstream.topology.accounts import AUDIT_USER
 from vstream.topology.model import Endpoint
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 CERTIFICATES = TESTS / "fixtures" / "certificates"
 REST = """\

@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 LAB = "pictured"
 REGIONS = ("west", "central", "east")

@@ -18,7 +18,7 @@ import pytest
 from tests.support.command import environment, vstream
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 KILLS = 20
 STREAMS = 6

@@ -18,7 +18,7 @@ from tests.support.command import Ran, vstream
 from tests.support.publishing import Load, audited, under_load
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 NAME = "durable"
 REGIONS = ("west", "central", "east")

@@ -22,7 +22,7 @@ from vstream.lab import lab
 from vstream.lint import load_topology
 from vstream.topology.model import Topology
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 LAB = "crowd"
 TEXT = f"""\

@@ -34,7 +34,7 @@ from vstream.lab.state import lab_directory
 KEPT = 40
 """Seconds that a write stream keeps messages which no other region can take."""
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from vstream.jetstream import direct
 from vstream.jetstream.source_header import parse_provenance
 from vstream.lab import binaries, lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 READ = tuple(f"foo-read-{region}" for region in REGIONS)
 Message = tuple[str, int, str, bytes, str | None]

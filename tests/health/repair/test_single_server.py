@@ -26,7 +26,7 @@ from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.reconnecting import ReconnectingConnection
 from vstream.jetstream.source_header import parse_provenance, parse_replay
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.server
 
 Message = tuple[str, int, str, bytes]
 """Origin, sequence there, subject, payload."""

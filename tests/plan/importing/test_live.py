@@ -18,7 +18,7 @@ from vstream.syntax.json_types import Json
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 LAB = "found"
 TOPOLOGY = f"""\

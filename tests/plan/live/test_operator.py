@@ -99,7 +99,6 @@ def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
     return ran
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.asyncio
 async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp_path: Path, version: str) -> None:
@@ -149,7 +148,6 @@ async def test_accounts_are_pushed_and_kept_as_the_topology_says(file: Path, tmp
     nothing_secret_is_anywhere([old.read_text(), saved.read_text()], said)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("routing", ["mapped", "regional", "domains"])
 def test_other_profiles_are_pushed_through_connect(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str

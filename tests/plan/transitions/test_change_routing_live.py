@@ -24,7 +24,7 @@ from vstream.lab import binaries, lab
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 NAME = "mover"
 RATE = 100

@@ -27,7 +27,7 @@ from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Role, Topology
 from vstream.topology.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 NAME = "migrating"
 RATE = 100

@@ -22,7 +22,7 @@ from vstream.topology.bundle import MAPPINGS_PATH, Bundle
 from vstream.topology.model import Role
 from vstream.topology.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 FIXTURES = TESTS / "fixtures"
 DOCUMENT: dict[str, Any] = {

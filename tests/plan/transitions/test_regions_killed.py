@@ -20,7 +20,7 @@ from vstream.lab import binaries, lab
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
 
-pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 TWO = ["west", "central"]
 ALL = ["west", "central", "east"]

@@ -15,7 +15,7 @@ from tests.support.publishing import Load, audited, under_load
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.lab
 
 RATE = 100
 

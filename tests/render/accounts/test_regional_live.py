@@ -24,7 +24,7 @@ from tests.support.publishing import Load, audited, under_load
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.lab
 
 REGIONS = ("west", "central", "east")
 HEAD = """\
