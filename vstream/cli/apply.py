@@ -15,7 +15,8 @@ from vstream.cli.plan import Adopt, Lost, Planned, compare, make
 from vstream.cli.servers import find_servers, find_signer
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
-from vstream.topology.model import Routing, Security
+from vstream.topology.model import Security
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from vstream.plan.apply import ApplyResult
@@ -205,7 +206,7 @@ def _mapping_admin(planned: Planned) -> MappingAdmin | None:
         system={region: with_system_login(one, credentials) for region, one in there.items()},
         servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in planned.lost],
         monitors={region: one.monitor for region, one in there.items()},
-        in_domains=topology.routing is Routing.DOMAINS,
+        in_domains=profile_of(topology).has_domains,
     )
 
 

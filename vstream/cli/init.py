@@ -14,6 +14,7 @@ from vstream.errors import VstreamError
 from vstream.lint.load_topology import load
 from vstream.topology.document import json_schema
 from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES
 
 STARTER = """\
 # yaml-language-server: $schema=./topology.schema.json
@@ -55,24 +56,6 @@ streams:
     #   east: {{replicas: 1}}
 """
 
-ROUTINGS = {
-    Routing.MAPPED: """\
-# routing: accounts         # hidden accounts, in which clients can create consumers too: docs/routing.md
-""",
-    Routing.ACCOUNTS: """\
-routing: accounts           # hidden accounts for each region, docs/routing.md; servers include accounts.cfg and passwords.cfg
-roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
-""",
-    Routing.DOMAINS: """\
-routing: domains            # a JetStream domain for each region, and a hub that joins it to the others: docs/routing.md
-roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
-""",
-    Routing.REGIONAL: """\
-routing: regional           # an account for each region, docs/routing.md; servers include accounts.cfg and passwords-west.cfg
-roots: [v.>]                # everything below belongs to virtual streams: one mapping rule for all of them
-""",
-}
-
 
 def command(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = options.DEFAULT_FILE,
@@ -89,9 +72,10 @@ def command(
 
     Then: `vstream validate`, `vstream lab up`, `vstream plan`, `vstream apply`, `vstream probe`.
     """
-    root = "" if routing is Routing.MAPPED else "v."
+    profile = PROFILES[routing]
+    root = profile.starter_root
     text = STARTER.format(
-        name=name, routing=ROUTINGS[routing], root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
+        name=name, routing=profile.starter, root=root, pad=" " * (7 - len(root)), gap=" " * (3 - len(root))
     )
     if load(text.encode(), str(file)).diagnostics:
         raise typer.BadParameter(

@@ -136,7 +136,7 @@ async def compare(
     from vstream.plan.live.lost_region import measure_losses, require_dead  # noqa: PLC0415
     from vstream.plan.live.observe import any_connection, connect_all, observe  # noqa: PLC0415
     from vstream.plan.transitions.lost_region import dead_streams, give_up  # noqa: PLC0415
-    from vstream.topology.model import Routing  # noqa: PLC0415
+    from vstream.topology.profiles import profile_of  # noqa: PLC0415
 
     async with connect_all(topology, where.endpoints) as connections:
         observed = await observe(topology, connections, where.endpoints)
@@ -151,7 +151,7 @@ async def compare(
         adopt=adopt,
         server_version=topology.server_version,
         durables=bundle.consumers,
-        domains=frozenset(region.name for region in topology.regions if topology.routing is Routing.DOMAINS),
+        domains=frozenset(region.name for region in topology.regions if profile_of(topology).has_domains),
     )
     if not lost:
         return plan

@@ -18,7 +18,8 @@ from vstream.lint.load_topology import render_bundle
 from vstream.render import account_view
 from vstream.topology.accounts import password_variable, regional_user, regional_variable
 from vstream.topology.bundle import Bundle
-from vstream.topology.model import Endpoint, Routing, Security, Topology
+from vstream.topology.model import Endpoint, Security, Topology
+from vstream.topology.profiles import profile_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +72,14 @@ def endpoints_as_user(topology: Topology, where: Servers, user: str) -> Mapping[
         return lab.endpoints(where.lab, user)
     if topology.security is not Security.PASSWORDS:
         return _with_files(topology, where, user)
-    if topology.routing is Routing.MAPPED:
+    profile = profile_of(topology)
+    if profile.has_physical_names:
         return where.endpoints
     found = dict(where.endpoints)
     for region, one in where.endpoints.items():
-        is_regional = topology.routing is Routing.REGIONAL
-        variable = regional_variable(user, region) if is_regional else password_variable(user)
+        variable = regional_variable(user, region) if profile.has_region_accounts else password_variable(user)
         if one.user and variable in os.environ:
-            called = regional_user(user, region) if is_regional else user
-            found[region] = replace(one, user=called, password=None, password_env=variable)
+            found[region] = replace(one, user=profile.user_name(user, region), password=None, password_env=variable)
     return found
 
 

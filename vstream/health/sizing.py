@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vstream.health.snapshot import NS
 from vstream.topology import physical
-from vstream.topology.model import Consistency, Role, Routing
+from vstream.topology.model import Consistency, Role
 from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ _RULE_US = 0.06
 """Microseconds that each mapping rule costs a publish, below ten thousand rules; measured on nats-server 2.15.1."""
 _MANY_RULES = 10_000
 _MANY_RULE_US = 0.12
-_MAPPED_US, _MAPPED_RULE_US, _ACCOUNTS_US, _DOMAINS_US, _REGIONAL_US = 7.0, 0.053, 25.0, 8.0, 9.0
-"""Microseconds of a server for a publish and its acknowledgement: medians of three runs at 1 to 1,000 streams, docs/routing.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +140,9 @@ class Sizing:
         }
 
 
-def publish_cost_us(routing: Routing, rules: int) -> float:
+def publish_cost_s(topology: Topology, rules: int) -> float:
     """Seconds of a server for a publish and its acknowledgement, where *rules* are compared; measured on 2.15.1."""
-    constant = {Routing.ACCOUNTS: _ACCOUNTS_US, Routing.DOMAINS: _DOMAINS_US, Routing.REGIONAL: _REGIONAL_US}
-    return constant.get(routing, _MAPPED_US + rules * _MAPPED_RULE_US) / 1e6
+    return profile_of(topology).acknowledged_us(rules) / 1e6
 
 
 def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:

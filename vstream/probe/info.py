@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import VstreamError
 from vstream.jetstream.direct import api_error
 from vstream.topology import naming
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import REGION_KEY, ROUTING_KEY, source_name
 
 if TYPE_CHECKING:
@@ -77,15 +77,8 @@ def _called(config: Mapping[str, Any], *, asked: str) -> str:
     if naming.local_name(asked) != asked:
         return asked  # in that account there is no other
     region = str(metadata.get(REGION_KEY))
-    match metadata.get(ROUTING_KEY):
-        case Routing.ACCOUNTS.value:
-            return naming.qualified_name(naming.read_account(region), said)
-        case Routing.DOMAINS.value:
-            return naming.qualified_name(region, said)
-        case Routing.REGIONAL.value:
-            return naming.qualified_name(naming.region_account(region), said)
-        case _:
-            return said
+    profile = profile_named(metadata.get(ROUTING_KEY))
+    return naming.qualified_name(None if profile is None else profile.read_account(region), said)
 
 
 def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from vstream.jetstream.direct import api_error
 from vstream.probe.report import CheckStatus, Hop
 from vstream.probe.retry import describe_answer
 from vstream.topology import naming
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +121,7 @@ class _Pulling:
         try:
             elapsed_ms = await self._create(virtual, config)
         except ServerError as error:
-            if error.err_code != error_codes.STREAM_MISMATCH or target.stream.routing is not Routing.MAPPED:
+            if error.err_code != error_codes.STREAM_MISMATCH or not profile_of(target.stream).has_physical_names:
                 raise
             elapsed_ms = await self._create(target.named, config)
             detail = f"{error_codes.STREAM_MISMATCH}: by the physical name"

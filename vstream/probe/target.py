@@ -11,7 +11,7 @@ from vstream.jetstream import error_codes
 from vstream.jetstream.connection import REQUEST_TIMEOUT
 from vstream.probe.report import Check, CheckStatus
 from vstream.topology import physical
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,7 +57,7 @@ class ProbeTarget:
 
     @property
     def _has_namesake(self) -> bool:
-        return self.stream.has_namesake and self.stream.routing is Routing.MAPPED
+        return self.stream.has_namesake and profile_of(self.stream).has_physical_names
 
     @property
     def read_by(self) -> str:

@@ -74,19 +74,19 @@ class Stock:
 
 def chosen(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) -> tuple[frozenset[Kind], frozenset[str]]:
     """The kinds and the virtual streams that are meant. Raises VstreamError for what there is not, or was never tried."""
-    from vstream.topology.model import Routing  # noqa: PLC0415
+    from vstream.topology.profiles import profile_of  # noqa: PLC0415
 
     names = [stream.name for stream in topology.streams]
     for name in streams:
         if name not in names:
             raise UnknownNameError(f"the topology has no stream `{name}`", hint=f"it has {', '.join(names)}")
-    if topology.routing is Routing.DOMAINS:
+    if profile_of(topology).has_domains:
         raise RefusedError(
             f"`{topology.name}` has `routing: domains`, where nobody has tried a repair yet",
             hint="`vstream doctor` says what is lost, and which read streams hold it",
         )
     wanted = frozenset(kinds) or frozenset(Kind)
-    if topology.routing is not Routing.MAPPED:
+    if not profile_of(topology).has_physical_names:
         refused = sorted(one.value for one in wanted & MAPPED_ONLY)
         if kinds and refused:
             raise RefusedError(

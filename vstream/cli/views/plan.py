@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from rich.text import Text
 
 from vstream.cli.views import loaded
-from vstream.health.sizing import publish_cost_us
+from vstream.health.sizing import publish_cost_s
 from vstream.plan.account_entries import RULE
 from vstream.plan.plan import (
     Create,
@@ -26,7 +26,7 @@ from vstream.plan.plan import (
 )
 from vstream.plan.risk import Risk
 from vstream.plan.stages import stages
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 from vstream.topology.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def routing(topology: Topology, bundle: Bundle) -> str:
     rules = len(bundle.mappings)
     said = (
         f"routing: {topology.routing.value}, {_count(rules, 'mapping rule')} for every publish, "
-        f"about {publish_cost_us(topology.routing, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
+        f"about {publish_cost_s(topology, rules) * 1e6:,.0f} µs of a server for an acknowledged one"
     )
-    if topology.routing is Routing.MAPPED and rules > _MANY_RULES:
+    if profile_of(topology).has_physical_names and rules > _MANY_RULES:
         said += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
         said += (
@@ -129,7 +129,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     return {
         "profile": topology.routing.value,
         "rules": rules,
-        "acknowledged_us": round(publish_cost_us(topology.routing, rules) * 1e6, 1),
+        "acknowledged_us": round(publish_cost_s(topology, rules) * 1e6, 1),
     }
 
 

@@ -33,7 +33,7 @@ from vstream.jetstream.connection import Connection, open_connection
 from vstream.plan.live import observe
 from vstream.plan.live.loaded_rules import hidden_accounts, read_loaded_rules
 from vstream.topology import naming
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 
 if TYPE_CHECKING:
@@ -292,18 +292,14 @@ class _SnapshotCollector:
 
     def _home(self, region: str) -> str | None:
         """The domain or the account that streams of *region* are in, where one monitoring answer holds them all."""
-        match self._topology.routing:
-            case Routing.DOMAINS:
-                return region
-            case Routing.REGIONAL:
-                return naming.region_account(region)
-            case _:
-                return None
+        profile = profile_of(self._topology)
+        return profile.read_account(region) if profile.has_write_beside_read else None
 
     async def _account_of(self, region: str) -> str:
         """The account of clients of *region*."""
         account = await asyncio.shield(self._account)
-        return naming.region_account(region) if self._topology.routing is Routing.REGIONAL else account
+        profile = profile_of(self._topology)
+        return profile.client_account(self._topology, region) if profile.has_region_accounts else account
 
     async def _rules(self, url: str) -> tuple[Mapping[str, tuple[str, ...]] | None, str | None]:
         """What the server at *url* has loaded; or None, and why that is not known."""

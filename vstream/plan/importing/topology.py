@@ -15,8 +15,8 @@ from vstream.plan.importing.found import Leftover
 from vstream.plan.importing.places import servers_in
 from vstream.plan.importing.recognise import recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
-from vstream.topology import naming
 from vstream.topology.model import Role, Routing
+from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 UNNAMED = "imported"
 """What a topology is called if nothing on the servers says it."""
-_OTHERS = {
-    f"{naming.REGION_PREFIX}.": (Routing.ACCOUNTS,),
-    f"{naming.PUBLISH_PREFIX}.": (Routing.DOMAINS, Routing.REGIONAL),
-}
-"""Where mapping rules of other routings lead."""
+_OTHERS = tuple(profile for profile in PROFILES.values() if not profile.has_physical_names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +114,17 @@ def import_topology(found: Discovered, *, name: str | None, file: str) -> Import
 def check_routing(found: Discovered) -> None:
     """Raises RefusedError if what runs is laid out with another routing than `mapped`."""
     marks = {one.config.metadata.get(ROUTING_KEY) for one in found.streams.values()}
-    marked = [routing for routing in Routing if routing is not Routing.MAPPED and routing.value in marks]
+    marked = [profile.routing for profile in _OTHERS if profile.routing.value in marks]
     if marked:
         raise unsupported_routing(*marked)
     for rules in found.rules.values():
         for destinations in rules.values():
             for one in destinations:
-                for prefix, routings in _OTHERS.items():
-                    if one.rpartition(" ")[2].startswith(prefix):
-                        raise unsupported_routing(*routings)
+                routings = [
+                    profile.routing for profile in _OTHERS if one.rpartition(" ")[2].startswith(profile.rules_lead_to)
+                ]
+                if routings:
+                    raise unsupported_routing(*routings)
 
 
 def unsupported_routing(*routings: Routing) -> RefusedError:

@@ -13,7 +13,7 @@ from vstream.plan.account_entries import Entries, entries, read_account, read_si
 from vstream.plan.diff import spell
 from vstream.topology import naming, physical
 from vstream.topology.accounts import ShareKind
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def hidden_accounts(topology: Topology) -> tuple[str, ...]:
     """
     if not topology.has_accounts:
         return ()
-    if topology.routing is Routing.DOMAINS:
+    if profile_of(topology).has_domains:
         return (physical.client_account(topology),)
-    own = (physical.client_account(topology),) if topology.routing is Routing.MAPPED else ()
+    own = (physical.client_account(topology),) if profile_of(topology).has_physical_names else ()
     found = (account for account in physical.accounts_of(topology) if account not in {None, naming.FORMER_ACCOUNT})
     return (*own, *(account for account in found if account is not None))
 
@@ -62,7 +62,7 @@ def leaving_accounts(topology: Topology, loaded: Mapping[str, tuple[str, ...]] |
     before = f"import {asking} {naming.ACCOUNT_API_PREFIX}."
     found = {key.removeprefix(before).partition(".")[0] for key in loaded or () if key.startswith(before)}
     former = {naming.FORMER_ACCOUNT} - {*physical.accounts_of(topology)}
-    if topology.routing is Routing.ACCOUNTS or leads_elsewhere(loaded):
+    if profile_of(topology).has_hidden_accounts or leads_elsewhere(loaded):
         found |= {one for one in former if is_reachable(one, loaded, asking)}
     return tuple(sorted(found - {*hidden_accounts(topology)}))
 

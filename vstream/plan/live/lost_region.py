@@ -11,7 +11,8 @@ from vstream.jetstream.connection import Connection
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.transitions.lost_region import RegionLoss
 from vstream.topology import physical
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Role
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ async def require_dead(
     observed: Observed,
 ) -> None:
     """Raises RefusedError if anything of *regions* still answers, or streams of the topology are to be there."""
-    if regions and topology.routing is not Routing.MAPPED:
+    if regions and not profile_of(topology).has_physical_names:
         raise RefusedError(f"a region cannot be given up with `routing: {topology.routing.value}` yet")
     for region in regions:
         used = [stream.name for stream in topology.streams if region in stream.regions]

@@ -22,8 +22,9 @@ from vstream.plan.live.loaded_rules import (
     read_loaded_rules,
 )
 from vstream.topology import naming, physical
-from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.model import Role, Routing, Security
+from vstream.topology.accounts import VSTREAM_USER
+from vstream.topology.model import Role, Security
+from vstream.topology.profiles import profile_of
 from vstream.topology.replication import physical_streams
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX, REGION_KEY, ROLE_KEY
 from vstream.topology.versions import format_version, parse_version
@@ -124,7 +125,7 @@ async def _check_signed(
                 hint=f"connect with user-{_manager(topology, region)}.creds of the topology's keys (`vstream keys where`); "
                 "the routing profile of a topology in operator mode cannot change while servers run",
             )
-        if bool(detail.get("jetstream_enabled")) is (topology.routing is Routing.ACCOUNTS):
+        if bool(detail.get("jetstream_enabled")) is profile_of(topology).has_hidden_accounts:
             raise VstreamError(
                 f"servers of region `{region}` have accounts of another profile than `routing: {topology.routing.value}`",
                 hint="the routing profile of a topology in operator mode cannot change while servers run",
@@ -133,7 +134,7 @@ async def _check_signed(
 
 async def _check_accounts(topology: Topology, connections: Mapping[str, Connection | NotReachableError]) -> None:
     """Raises VstreamError where whoever connects to one region is in the account of another."""
-    if topology.routing is not Routing.REGIONAL:
+    if not profile_of(topology).has_region_accounts:
         return
     opened = [one for one in connections.values() if isinstance(one, Connection)]
     for connection, account in zip(opened, await asyncio.gather(*map(account_name, opened)), strict=True):
@@ -147,7 +148,7 @@ async def _check_accounts(topology: Topology, connections: Mapping[str, Connecti
 
 
 def _manager(topology: Topology, region: str) -> str:
-    return regional_user(VSTREAM_USER, region) if topology.routing is Routing.REGIONAL else VSTREAM_USER
+    return profile_of(topology).user_name(VSTREAM_USER, region)
 
 
 def any_connection(connections: Mapping[str, Connection | NotReachableError]) -> Connection:
@@ -220,7 +221,7 @@ async def observe(
     asking = physical.client_account(topology, connection.region) if is_signed else account
     is_joined = topology.moves_from is not None and is_reachable(naming.FORMER_ACCOUNT, here, asking)
     # Its API is still its own: perhaps the topology runs there in one account.
-    if topology.routing is Routing.ACCOUNTS and here is not None and not (leads_elsewhere(here) or is_joined):
+    if profile_of(topology).has_hidden_accounts and here is not None and not (leads_elsewhere(here) or is_joined):
         own = await _own(connection)
         if any(one.config.owner == topology.name for one in own.values()):
             return Observed(streams=own, rules=rules, unread_servers=tuple(sorted(unread)))
@@ -312,7 +313,7 @@ async def _observed_elsewhere(topology: Topology, connection: Connection, accoun
     """
     streams, missing = await JetStreamAdmin(connection).streams()
     is_here = any(one.config.owner == topology.name for one in streams.values())
-    if topology.routing is Routing.MAPPED and is_here:
+    if profile_of(topology).has_physical_names and is_here:
         raise VstreamError(
             f"the streams of `{topology.name}` are in account `{account}`, not in `{physical.client_account(topology)}`",
             hint="leave `account` out: servers let `$G` share nothing, so what is in it stays there"
@@ -352,7 +353,7 @@ async def _listed(
         if part.place in reached
     }
     # Who is in another domain knows nothing of this one's streams: they are as those that do not answer.
-    in_domains = topology.routing is Routing.DOMAINS
+    in_domains = profile_of(topology).has_domains
     asked = [one for one in accounts if not in_domains or one in reached]
     away = [
         part.name

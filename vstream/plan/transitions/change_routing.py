@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream, StreamConfig
 
-_MAPPED = Routing.MAPPED.value
+_MAPPED, _ACCOUNTS = Routing.MAPPED.value, Routing.ACCOUNTS.value
 
 
 def block_profile_change(desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
@@ -49,10 +49,10 @@ def block_profile_change(desired: Sequence[RenderedStream], owned: Mapping[str, 
     layouts = [_layout(one.config.name, one.config) for one in desired]
     said, _ = layouts[0]
     here = {*layouts}
-    if said == Routing.ACCOUNTS.value:
+    if said == _ACCOUNTS:
         here.add((_MAPPED, True))
     elif said == _MAPPED and _are_clients_here(owned):
-        here.add((Routing.ACCOUNTS.value, False))
+        here.add((_ACCOUNTS, False))
     return tuple(
         _of_another(name, one, said) for name, one in sorted(owned.items()) if _layout(name, one.config) not in here
     )
@@ -69,7 +69,7 @@ def _are_clients_here(owned: Mapping[str, ObservedStream]) -> bool:
     return is_own and not any(
         one.messages and one.config.metadata.get(ROLE_KEY) == Role.WRITE.value
         for name, one in owned.items()
-        if _layout(name, one.config) == (Routing.ACCOUNTS.value, False)
+        if _layout(name, one.config) == (_ACCOUNTS, False)
     )
 
 
@@ -82,7 +82,7 @@ def _of_another(name: str, one: ObservedStream, said: str) -> Blocked:
         reason = f"it was made with `routing: {was}`, the topology says `{said}`"
         hint = (
             _MOVE
-            if (was, said) == (_MAPPED, Routing.ACCOUNTS.value)
+            if (was, said) == (_MAPPED, _ACCOUNTS)
             else "a live topology cannot move from one to the other: change it back, or begin with new servers"
         )
     return Blocked(name=name, region=one.config.metadata.get(REGION_KEY), reason=reason, hint=hint)
@@ -227,7 +227,7 @@ def note_profile_change(
     """What clients notice of the step that is planned, where a topology moves to `accounts` (docs/changes.md)."""
     here = {_layout(one.config.name, one.config) for one in desired}
     going = {_layout(name, one.config) for name, one in gone.items()}
-    new, old, former = (Routing.ACCOUNTS.value, False), (_MAPPED, False), (_MAPPED, True)
+    new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
     text = None
     if former in going:
         text = _TAKEN_OUT

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
-from vstream.topology.model import Role, Routing
+from vstream.topology.model import Role
 from vstream.topology.naming import PHYSICAL_PREFIX
+from vstream.topology.profiles import profile_named
 from vstream.topology.stream_config import ROUTING_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def close_before_delete(
     read = {one.virtual for one in desired if one.config.source_names and one.config.name in observed}
     for change in deletes:
         metadata = change.config.metadata
-        is_mapped = metadata.get(ROUTING_KEY, Routing.MAPPED.value) == Routing.MAPPED.value
+        profile = profile_named(metadata.get(ROUTING_KEY))
+        is_mapped = profile is not None and profile.has_physical_names
         virtual = metadata.get(STREAM_KEY)
         is_reached = change.role is Role.ORIGIN or (change.role is Role.WRITE and not is_mapped)
         if not is_reached or change.role is None or change.region is None or virtual not in read:

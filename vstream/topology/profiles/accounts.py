@@ -22,6 +22,7 @@ class AccountsProfile(Profile):
 
     routing = Routing.ACCOUNTS
     has_hidden_accounts = True
+    rules_lead_to = f"{naming.REGION_PREFIX}."
     since = (2, 11)
     operator_since = (2, 12)
     starter = """\

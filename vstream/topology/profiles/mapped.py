@@ -79,6 +79,7 @@ class MappedProfile(Profile):
 
     routing = Routing.MAPPED
     has_physical_names = True
+    rules_lead_to = f"{PHYSICAL_PREFIX}."
     starter = """\
 # routing: accounts         # hidden accounts, in which clients can create consumers too: docs/routing.md
 """

@@ -39,8 +39,14 @@ class Profile(ABC):
     has_write_beside_read: ClassVar[bool] = False
     """Whether a region's write stream shares an account with its read stream: rules lead publishes away from the latter."""
 
+    rules_lead_to: ClassVar[str]
+    """What the destinations of its mapping rules begin with."""
     since: ClassVar[tuple[int, int] | None] = None
-    """The oldest server version that takes its accounts, None for every supported one."""
+    """
+    The oldest server version that takes its accounts, None for every supported one.
+
+    2.10 refuses two imports of one subject from different accounts, which flow control needs.
+    """
     operator_since: ClassVar[tuple[int, int] | None] = None
     """The same in operator mode."""
     starter: ClassVar[str]

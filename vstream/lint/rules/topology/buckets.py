@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.topology.buckets import key_value_stream, objects_stream
-from vstream.topology.model import Consistency, Routing
+from vstream.topology.model import Consistency
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def _has_several_regions(subject: TopologySubject, bucket: BucketDocument) -> bo
 
 def _alternative(subject: TopologySubject) -> str:
     """The models in which all writes of a bucket go to one stream, as far as the topology can have them."""
-    if subject.topology.routing is Routing.DOMAINS:
+    if profile_of(subject.topology).has_domains:
         return "keep the bucket in a topology with `routing: accounts`, as `stretch` or `homed`"
     stretch = (
         "`consistency: stretch`" if subject.document.stretch else "`consistency: stretch` (and a `stretch` cluster)"
@@ -94,7 +95,7 @@ def bucket_out_of_reach(subject: TopologySubject) -> Iterator[Violation]:
     stores are read by consumers: `put` works, `get`, `list`, `watch` and `delete` do not. Of a key-value bucket,
     `keys`, `watch`, `history` and `purge_deletes` do not work.
     """
-    if subject.topology.routing is not Routing.MAPPED:
+    if not profile_of(subject.topology).has_physical_names:
         return
     by_name = {stream.name: stream for stream in subject.topology.streams}
     for at, what, _, model in _buckets(subject):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.topology.decode import levels
-from vstream.topology.model import Consistency, Naming, Role, Routing
+from vstream.topology.model import Consistency, Naming, Role
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def model_needs_stretch(subject: TopologySubject) -> Iterator[Violation]:
     an `ordered` stream its order. No region's cluster can take their place: it is
     lost with its region.
     """
-    if subject.document.stretch is not None or subject.topology.routing is Routing.DOMAINS:
+    if subject.document.stretch is not None or profile_of(subject.topology).has_domains:
         return  # a domain could not have one (VS136)
     for stream in subject.topology.streams:
         if stream.consistency.needs_stretch:
@@ -141,7 +142,7 @@ def order_not_named(subject: TopologySubject) -> Iterator[Violation]:
     for name, stream in subject.document.streams.items():
         if stream.virtual_name != "order" or stream.consistency != Consistency.ORDERED.value:
             continue  # of another model, it has no effect (VS123)
-        if topology.routing is not Routing.MAPPED:
+        if not profile_of(topology).has_physical_names:
             message = (
                 f"with `routing: {topology.routing.value}`, the ordering stream of `{name}` is not where clients look"
             )

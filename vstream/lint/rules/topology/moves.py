@@ -8,6 +8,7 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.syntax.quoting import quote_value
 from vstream.topology.model import Consistency, Naming, Routing, Security
+from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _account(topology: Topology, account: str) -> Iterator[Violation]:
             hint="remove `account`: tokens say what it is called",
             on_key=True,
         )
-    if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
+    if profile_of(topology).has_physical_names and topology.naming is Naming.BLOG:
         yield Violation(
             at=at,
             message="with `naming: blog`, vstream does not write the account: who may publish where cannot be told from its subjects",

@@ -10,7 +10,8 @@ from vstream.lint.rules.topology.subjects import subject_problem
 from vstream.subjects import algebra as subject_algebra
 from vstream.syntax.quoting import quote_value
 from vstream.topology.accounts import VSTREAM_USER, regional_user
-from vstream.topology.model import Consistency, Naming, Routing, Security
+from vstream.topology.model import Consistency, Naming, Security
+from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
-
-_ACCOUNTS_SINCE = (2, 11)
-"""2.10 refuses two imports of one subject from different accounts, which flow control needs."""
 
 
 @rule("VS136", "routing-unfit", Severity.ERROR)
@@ -38,13 +36,14 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
     decide on an order, and publishes do not cross to the region of an origin.
     """
     topology = subject.topology
-    if topology.routing is Routing.DOMAINS:
+    profile = profile_of(topology)
+    if profile.has_domains:
         yield from _unfit_for_domains(topology)
     elif subject.document.hubs.model_fields_set:
         yield Violation(
             at=("hubs",), message="there are no hubs without `routing: domains`", hint="remove them", on_key=True
         )
-    if topology.routing is Routing.MAPPED:
+    if profile.has_physical_names:
         return
     if topology.naming is Naming.BLOG:
         yield Violation(
@@ -52,7 +51,7 @@ def routing_unfit(subject: TopologySubject) -> Iterator[Violation]:
             message=f"`naming: blog` has no meaning with `routing: {topology.routing.value}`",
             hint="leave `naming` out, or use `routing: mapped`",
         )
-    if topology.routing is not Routing.DOMAINS and topology.server_version < _ACCOUNTS_SINCE:
+    if profile.since is not None and topology.server_version < profile.since:
         yield Violation(
             at=("server_version",),
             message=f"servers before 2.11 refuse the accounts of `routing: {topology.routing.value}`",
@@ -99,7 +98,7 @@ def region_users_shared(subject: TopologySubject) -> Iterator[Violation]:
     A user belongs to one account, and each region has an account of its own: whoever connects to the east as a user of the
     west publishes and reads in the west, and everything would be compared with the streams of the wrong region.
     """
-    if subject.topology.routing is not Routing.REGIONAL:
+    if not profile_of(subject.topology).has_region_accounts:
         return
     seen: dict[tuple[str, str], str] = {}
     own = {
@@ -143,7 +142,7 @@ def root_unfit(subject: TopologySubject) -> Iterator[Violation]:
         problem = subject_problem(root)
         if problem is not None:
             yield Violation(at=at, message=f"{quote_value(root)} {problem[0]}", hint=problem[1] or "name another root")
-        elif subject.topology.routing is Routing.MAPPED and subject.topology.moves_to is None:
+        elif profile_of(subject.topology).has_physical_names and subject.topology.moves_to is None:
             yield Violation(
                 at=at,
                 message=f"{quote_value(root)} is a root without `routing: accounts`, `domains` or `regional`",

@@ -8,15 +8,14 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.render import account_view
 from vstream.syntax.quoting import quote_value
-from vstream.topology.model import Naming, Routing, Security
+from vstream.topology.model import Naming, Security
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.lint.rules.topology.context import TopologySubject
     from vstream.topology.model import Topology
-
-_SINCE = (2, 12)
 
 
 @rule("VS160", "security-unfit", Severity.ERROR)
@@ -45,13 +44,14 @@ def security_unfit(subject: TopologySubject) -> Iterator[Violation]:
         )
     if topology.security is not Security.OPERATOR:
         return
-    if topology.routing is Routing.MAPPED and topology.naming is Naming.BLOG:
+    if profile_of(topology).has_physical_names and topology.naming is Naming.BLOG:
         yield Violation(
             at=("security", "mode"),
             message="with `naming: blog` who may publish where cannot be told from its subjects, and users have to be told",
             hint="use `naming: isolated`, or leave `security` out and put the mappings into your account's token yourself",
         )
-    if topology.routing in {Routing.ACCOUNTS, Routing.REGIONAL} and topology.server_version < _SINCE:
+    since = profile_of(topology).operator_since
+    if since is not None and topology.server_version < since:
         yield Violation(
             at=("server_version",),
             message=f"servers before 2.12 refuse the tokens of `mode: operator` with `routing: {topology.routing.value}`",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.topology import physical
-from vstream.topology.model import Routing
+from vstream.topology.profiles import profile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def takeover_cannot(subject: TopologySubject) -> Iterator[Violation]:
                 hint="write `consistency: virtual`, or remove `takes_over`",
                 on_key=True,
             )
-        elif subject.topology.routing is not Routing.MAPPED:
+        elif not profile_of(subject.topology).has_physical_names:
             yield Violation(
                 at=at,
                 message=f"with `routing: {subject.topology.routing.value}`, read streams do not reach a plain stream",

@@ -1,0 +1,52 @@
+"""Every routing profile is complete: what is missing of a new one is named here."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tests.support.paths import ROOT
+from vstream.cli.init import STARTER
+from vstream.lint.load_topology import load
+from vstream.topology.model import Routing
+from vstream.topology.profiles import PROFILES, profile_named
+from vstream.topology.profiles.profile import Profile
+
+DECLARED = sorted(name for name in Profile.__annotations__ if not hasattr(Profile, name))
+
+
+def test_every_routing_has_a_profile() -> None:
+    assert {routing: PROFILES[routing].routing for routing in Routing} == {routing: routing for routing in Routing}
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.routing.value)
+class TestEveryProfile:
+    def test_says_what_has_no_default(self, profile: Profile) -> None:
+        assert [name for name in DECLARED if not hasattr(profile, name)] == []
+
+    def test_is_in_a_module_called_like_it(self, profile: Profile) -> None:
+        assert inspect.getmodule(type(profile)).__name__ == f"vstream.topology.profiles.{profile.routing.value}"  # type: ignore[union-attr]
+
+    def test_is_found_by_what_the_metadata_of_streams_say(self, profile: Profile) -> None:
+        assert profile_named(profile.routing.value) is profile
+
+    def test_has_a_starter_that_is_valid(self, profile: Profile) -> None:
+        text = STARTER.format(name="acme", routing=profile.starter, root=profile.starter_root, pad=" ", gap=" ")
+        loaded = load(text.encode(), "topology.yaml")
+        assert loaded.diagnostics == ()
+        assert loaded.topology is not None
+        assert loaded.topology.routing is profile.routing
+
+    def test_is_described(self, profile: Profile) -> None:
+        assert f"`{profile.routing.value}`" in (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+
+    def test_has_a_golden_bundle(self, profile: Profile) -> None:
+        topologies = (ROOT / "tests" / "golden").glob("**/*.yaml")
+        wanted = f"routing: {profile.routing.value}"
+        assert profile.has_physical_names or any(wanted in path.read_text(encoding="utf-8") for path in topologies)
+
+
+def test_an_unknown_profile_is_none() -> None:
+    assert profile_named("of-the-future") is None
+    assert profile_named(None) is PROFILES[Routing.MAPPED]
