@@ -49,7 +49,7 @@ class CandidateOutput(TypedDict):
     file: str | None
     line: int | None
     column: int | None
-    only_if_first: bool
+    only_if_first: bool | None
     overrides_lines: list[int]
     outcomes: list[Plain]
 
@@ -75,7 +75,7 @@ class MapOutput(Output):
 
     subject: str
     cluster: str | None
-    account: str
+    account: str | None
     accepted: bool
     refusals: list[RefusalOutput]
     ambiguous: bool
@@ -249,10 +249,12 @@ class StatusOutput(Output):
     topology: str
     at: float
     took_s: float
+    verdict: str
     is_well: bool
     meta_leader: str | None
     margin: PairOutput | None
     problems: list[Plain]
+    unknown: list[Plain]
     regions: list[Plain]
     servers: list[Plain]
     matrix: list[Plain]

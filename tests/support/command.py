@@ -10,12 +10,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import jsonschema
 
 from tests.support.paths import ROOT
+from vstream.cli.schema import output_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,30 @@ def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", ti
         code = _run(request, timeout)
         ran = Ran(code, _text(streams / "1"), _text(streams / "2"))
     assert "Traceback" not in ran.err, ran.err
+    if ran.out.startswith("{"):
+        for document in read_json_documents(ran.out):
+            check_output(document)
     return ran
+
+
+def read_json_documents(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that a command printed one after another."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        document, end = decoder.raw_decode(text)
+        yield document
+        text = text[end:]
+
+
+def check_output(document: Mapping[str, Any]) -> None:
+    """A JSON output is as its schema says, and the schema names each of its keys."""
+    if "$schema" in document or "schema" not in document:
+        return  # a JSON Schema, SARIF, or a file's content
+    name = str(document["schema"]).removeprefix("vstream.").partition("/")[0]
+    schema = output_schema(name)
+    jsonschema.validate(document, schema)
+    undocumented = document.keys() - schema["properties"].keys()
+    assert not undocumented, f"add to the type of `{name}` in vstream/outputs.py: {sorted(undocumented)}"
 
 
 def _text(file: Path) -> str:

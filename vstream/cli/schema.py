@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
 
+from vstream.errors import UnknownNameError
+from vstream.outputs import OUTPUTS, schema_id
 from vstream.scenario import document as scenario_document
 from vstream.topology import document as topology_document
 
@@ -20,12 +23,40 @@ class Language(StrEnum):
 
 
 def command(
-    language: Annotated[Language, typer.Argument(help="Which kind of file.")] = Language.TOPOLOGY,
+    language: Annotated[Language, typer.Argument(help="The kind of file.")] = Language.TOPOLOGY,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", help="Print the schema of this JSON output instead, such as `status`.", metavar="NAME"
+        ),
+    ] = None,
 ) -> None:
     """
-    Print the JSON Schema of topology or scenario files, for completion and checks in editors.
+    Print the JSON Schema of topology or scenario files, or of what a command prints as JSON.
 
-    Examples: `vstream schema > topology.schema.json`, `vstream schema scenario > scenario.schema.json`
+    Editors use the schema of a file for completion and checks.
+
+    Examples: `vstream schema > topology.schema.json`, `vstream schema scenario > scenario.schema.json`,
+    `vstream schema --output status`
     """
     document = scenario_document if language is Language.SCENARIO else topology_document
-    typer.echo(json.dumps(document.json_schema(), indent=2, ensure_ascii=False))
+    schema = document.json_schema() if output is None else output_schema(output)
+    typer.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+
+
+def output_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of the output *name*. Raises UnknownNameError."""
+    if name not in OUTPUTS:
+        raise UnknownNameError(f"no command has the output `{name}`", hint=f"choose one of {', '.join(OUTPUTS)}")
+    schema = TypeAdapter(OUTPUTS[name]).json_schema()
+    schema["properties"]["schema"] = {"const": schema_id(name)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": schema_id(name), **_untitled(schema)}
+
+
+def _untitled(schema: Any) -> Any:
+    """*schema* without the titles that only repeat the names of keys."""
+    if isinstance(schema, list):
+        return [_untitled(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}

@@ -1,0 +1,112 @@
+"""JSON outputs: each command that prints JSON has a schema, and prints what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer.main
+
+from tests.support.command import vstream
+from vstream.cli.app import app
+from vstream.cli.lazy_group import LazyCommand
+from vstream.cli.schema import output_schema
+from vstream.cli.views.json_output import JsonLayout, format_json
+from vstream.outputs import OUTPUTS
+
+_TOPOLOGY = """\
+version: 1
+name: acme
+server_version: "2.12"
+regions: {west: {servers: 1}, east: {servers: 1}}
+streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}
+"""
+_NAMES = {
+    "lint": "findings",
+    "validate": "findings",
+    "scenario validate": "findings",
+    "scenario run": "scenario-verdict",
+    "keys show": "keys",
+    "chaos resync": "resync",
+}
+"""Commands whose output is not called as they are."""
+_FAULTS = "chaos "
+"""Commands of faults share an output, except for those that have their own."""
+_NO_JSON = {"graph"}
+"""Commands whose formats are pictures."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command by its path, such as `lab up`."""
+
+    def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+        loaded = command.load() if isinstance(command, LazyCommand) else command
+        if hasattr(loaded, "commands"):
+            for name, part in loaded.commands.items():
+                yield from walk(f"{path} {name}".strip(), part)
+        else:
+            yield path, loaded
+
+    yield from walk("", typer.main.get_command(app))
+
+
+def test_every_command_with_formats_has_a_schema() -> None:
+    lacking = []
+    for path, command in commands():
+        if path in _NO_JSON or not any("--format" in parameter.opts for parameter in command.params):
+            continue
+        name = _NAMES.get(path, path.replace(" ", "-"))
+        if name not in OUTPUTS and not (path.startswith(_FAULTS) and "chaos-fault" in OUTPUTS):
+            lacking.append(path)
+    assert lacking == []
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_every_schema_is_one(name: str) -> None:
+    schema = output_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["schema"] == {"const": f"vstream.{name}/1"}
+    assert "schema" in schema["required"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("findings", ["validate", "topology.yaml"]),
+        ("findings", ["lint", "topology.yaml"]),
+        ("resolve", ["resolve", "foo", "topology.yaml"]),
+        ("size", ["size", "topology.yaml"]),
+        ("map", ["map", "foo.1", "topology.yaml"]),
+        ("lab-status", ["lab", "status"]),
+        ("lab-doctor", ["lab", "doctor"]),
+        ("scenario-list", ["scenario", "list"]),
+    ],
+    ids=str,
+)
+def test_outputs_that_need_no_servers(
+    name: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that need servers are checked wherever a test runs them: `vstream()` in tests/support/command.py does."""
+    monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "topology.yaml").write_text(_TOPOLOGY)
+    ran = vstream(*arguments, "--format", "json", cwd=tmp_path)
+    assert json.loads(ran.out)["schema"] == f"vstream.{name}/1", ran.err
+
+
+def test_the_schema_of_an_output_is_printed() -> None:
+    ran = vstream("schema", "--output", "status")
+    assert json.loads(ran.out) == output_schema("status")
+    assert vstream("schema", "--output", "weather").code == 2
+
+
+@pytest.mark.parametrize("layout", JsonLayout)
+def test_json_holds_nothing_that_a_terminal_obeys(layout: JsonLayout) -> None:
+    hostile = "a\x1b[31m\x9b31m\u202eb\u2028c\udcffé"
+    text = format_json("lab-status", {"labs": [{"name": hostile}]}, layout=layout)
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert "é" in text
+    assert json.loads(text)["labs"] == [{"name": hostile}]
