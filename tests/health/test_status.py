@@ -15,7 +15,7 @@ from vstream.health.report import Share, Status, Verdict
 from vstream.health.snapshot import RegionSnapshot, ServerSnapshot, Snapshot
 from vstream.health.status import assess
 from vstream.lint import load_topology
-from vstream.plan.diff import spell_destinations
+from vstream.plan.rules import spell_destinations
 
 
 def with_server(snapshot: Snapshot, name: str, **changes: object) -> Snapshot:

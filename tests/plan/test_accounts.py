@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered, topology
+from tests.support.plans import FakeServers, make_plan, rendered, topology
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.lint.load_topology import render_bundle
-from vstream.plan import account_entries
 from vstream.plan.apply import apply
-from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.context import Observed
+from vstream.plan.live.loaded_rules import read_account
 from vstream.plan.plan import Phase, Plan
+from vstream.plan.rules import account_entries, rule_entries
 from vstream.plan.stages import stages
 from vstream.topology.accounts import ShareKind
 from vstream.topology.bundle import Bundle
@@ -31,10 +32,7 @@ def accounts(streams: dict[str, Any], regions: dict[str, Any], **over: Any) -> B
 
 
 def entries(of: Bundle) -> dict[str, tuple[str, ...]]:
-    return {
-        **{mapping.source: spell_destinations(mapping) for mapping in of.mappings},
-        **account_entries.entries(of.accounts),
-    }
+    return {**rule_entries(of.mappings), **account_entries(of.accounts)}
 
 
 async def planned(before: Bundle, after: Bundle) -> Plan:
@@ -44,7 +42,7 @@ async def planned(before: Bundle, after: Bundle) -> Plan:
         await servers.create(stream.config)
     rules = {address.server.name: entries(before) for address in before.servers}
     observed = Observed(streams=servers.streams_by_name, rules=rules)
-    return diff("acme", after.streams, after.mappings, observed, accounts=after.accounts, server_version=(2, 12))
+    return make_plan("acme", after, observed, server_version=(2, 12))
 
 
 async def test_what_is_loaded_as_it_should_be_needs_nothing() -> None:
@@ -126,8 +124,8 @@ def test_what_a_server_tells_is_spelled_as_what_is_rendered() -> None:
              "local_subject": "_vs.to.W_west.R_east.>"},
         ],
     }  # fmt: skip
-    told = account_entries.entries([account_entries.read_account("R_east", detail, CLIENTS)])
-    wanted = account_entries.entries(accounts(FOO, TWO).accounts)
+    told = account_entries([read_account("R_east", detail, CLIENTS)])
+    wanted = account_entries(accounts(FOO, TWO).accounts)
     assert set(told) == {
         "account R_east",
         "export R_east $JS.API.DIRECT.GET.>",
@@ -161,7 +159,7 @@ async def test_a_new_region_begins_with_what_write_streams_hold_and_the_plan_say
     for stream in before.streams:
         await servers.create(stream.config)
     servers.hold("R_west/foo", 7)
-    plan = diff("acme", after.streams, after.mappings, servers.observed(), accounts=after.accounts)
+    plan = make_plan("acme", after, servers.observed())
     (note,) = plan.notes
     assert note.name == "R_south/foo"
     assert "does not reach another's" in note.text

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.plans import FakeServers, no_answer, refused, rendered
+from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
 from vstream.jetstream import error_codes
 from vstream.plan import apply as module
 from vstream.plan.apply import ApplyResult, apply
-from vstream.plan.diff import diff
 from vstream.topology.bundle import Bundle
 
 
@@ -20,7 +19,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def run(servers: FakeServers, wanted: Bundle, *, can_load: bool = True) -> ApplyResult:
-    plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
+    plan = make_plan("acme", wanted, servers.observed())
     return await apply(plan, servers, servers.loader(wanted) if can_load else None, servers)
 
 
@@ -43,7 +42,7 @@ async def test_writes_then_reads_then_mappings() -> None:
     assert applied.mappings_loaded
     kinds = ["write" if "-write-" in call else "read" if "-read-" in call else call for call in servers.calls]
     assert kinds == ["write"] * 3 + ["read"] * 3 + ["load mappings"]
-    assert diff("acme", wanted.streams, wanted.mappings, servers.observed()).is_empty
+    assert make_plan("acme", wanted, servers.observed()).is_empty
 
 
 async def test_removal_goes_the_other_way_round() -> None:
@@ -99,7 +98,7 @@ async def test_a_create_that_had_its_effect_without_an_answer_is_done_by_the_nex
     servers = FakeServers()
     wanted = rendered()
     stream = next(one for one in wanted.streams if one.config.name == "foo-write-east")
-    plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
+    plan = make_plan("acme", wanted, servers.observed())
     await servers.create(stream.config)
     servers.failures["create foo-write-east"] = [no_answer()]
     applied = await apply(plan, servers, servers.loader(wanted), servers)
@@ -166,7 +165,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
         servers.rules[server.server.name] = {}
     assert (await run(servers, old)).is_complete
     created = {name: one.created for name, one in servers.streams_by_name.items()}
-    plan = diff("acme", new.streams, new.mappings, servers.observed())
+    plan = make_plan("acme", new, servers.observed())
     for number, change in enumerate(plan.changes):
         if number in silent:
             for verb in ("create", "update", "delete"):
@@ -174,7 +173,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
     await apply(plan, servers, servers.loader(new), servers)
     servers.failures.clear()
     assert (await run(servers, new)).is_complete
-    assert diff("acme", new.streams, new.mappings, servers.observed()).is_empty
+    assert make_plan("acme", new, servers.observed()).is_empty
     kept = servers.streams_by_name.keys() & created.keys()
     survivors = {stream.config.name for stream in new.streams} & {stream.config.name for stream in old.streams}
     assert kept == survivors
@@ -184,7 +183,7 @@ async def test_from_any_world_two_rounds_lead_to_any_other(
 async def test_a_plan_is_carried_out_and_nothing_else() -> None:
     servers = FakeServers()
     wanted = rendered()
-    plan = diff("acme", wanted.streams, wanted.mappings, servers.observed())
+    plan = make_plan("acme", wanted, servers.observed())
     half = replace(plan, changes=plan.changes[:2])
     await apply(half, servers, servers.loader(wanted), servers)
     assert servers.calls == [f"create {change.config.name}" for change in plan.changes[:2]]
@@ -196,7 +195,7 @@ async def test_nothing_is_deleted_while_a_servers_mappings_are_unknown() -> None
     # The servers that were read have loaded the new rules already; of east-1 nobody knows.
     servers.rules = {"west-1": {}, "central-1": {}}
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    plan = make_plan("acme", wanted, observed)
     assert not plan.rules
     applied = await apply(plan, servers, None, servers)
     assert applied.unread_servers == ("east-1",)
@@ -209,7 +208,7 @@ async def test_what_is_created_does_not_wait_for_unknown_mappings() -> None:
     servers = FakeServers()
     wanted = rendered()
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    plan = make_plan("acme", wanted, observed)
     applied = await apply(plan, servers, None, servers)
     assert applied.is_complete
     assert len(applied.done) == 6
@@ -219,7 +218,7 @@ async def test_mappings_that_were_just_loaded_everywhere_are_known() -> None:
     servers = await servers_with(rendered())
     wanted = rendered({})
     observed = replace(servers.observed(), unread_servers=("east-1",))
-    plan = diff("acme", wanted.streams, wanted.mappings, observed)
+    plan = make_plan("acme", wanted, observed)
     applied = await apply(plan, servers, servers.loader(wanted), servers)
     assert applied.is_complete
     assert servers.streams_by_name == {}

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
+from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
 
@@ -154,7 +155,7 @@ async def test_what_is_created_is_no_drift(own_state: Path, version: str, naming
     wanted = render_bundle(topology, addresses=lab.addresses("oracle"))
     observed = await listed(wanted)
     assert len(observed.streams) == len(wanted.streams) > 2 * STREAMS
-    plan = diff("oracle", wanted.streams, wanted.mappings, observed)
+    plan = make_plan("oracle", wanted, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert plan.blocked == ()
     assert plan.notes == ()
@@ -174,6 +175,6 @@ async def test_what_is_mirrored_is_no_drift(own_state: Path, version: str) -> No
     wanted = render_bundle(checked(content), addresses=lab.addresses("oracle"))
     observed = await listed(wanted)
     assert sum(bool(one.config.mirror_name) for one in observed.streams.values()) == 5 * MIRRORED
-    plan = diff("oracle", wanted.streams, wanted.mappings, observed)
+    plan = make_plan("oracle", wanted, observed)
     assert [(change.config.name, getattr(change, "fields", ())) for change in plan.changes] == []
     assert (plan.blocked, plan.notes) == ((), ())

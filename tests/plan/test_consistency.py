@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from tests.plan.test_diff import plan, world
-from tests.support.plans import rendered, topology
+from tests.support.plans import make_plan, rendered, topology
 from vstream.chaos import select
-from vstream.plan.diff import diff
-from vstream.plan.gates import GateKind
-from vstream.plan.plan import Create, Delete, Phase, Update, phase_of, risk_of
+from vstream.plan.plan import Create, Delete, GateKind, Phase, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
 from vstream.subjects.algebra import overlaps
 from vstream.topology import physical
@@ -187,7 +185,7 @@ async def test_in_accounts_of_vstream_no_model_changes(routing: str) -> None:
     worlds = {name: (await world(made)).observed() for name, made in bundles.items()}
     for before, after in permutations(MODELS, 2):
         wanted = bundles[after]
-        found = diff("acme", wanted.streams, wanted.mappings, worlds[before], accounts=wanted.accounts)
+        found = make_plan("acme", wanted, worlds[before])
         assert found.blocked, f"{before} → {after}"
         assert not [one for one in found.blocked if "takes_over" in one.hint]
 
@@ -211,7 +209,7 @@ async def test_what_mirrored_the_order_sources_from_where_it_is() -> None:
         (GateKind.FED, ("foo-write-west", "foo-write-central", "foo-write-east")),
     }
     wanted = streams("virtual")
-    old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+    old = make_plan("acme", wanted, observed, server_version=(2, 11))
     assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
 
 
@@ -221,7 +219,7 @@ async def test_servers_that_cannot_turn_a_mirror_are_to_be_updated(name: str) ->
     wanted = streams("virtual")
     for before in (streams("ordered", virtual_name=name), streams("stretch")):
         observed = (await world(before)).observed()
-        old = diff("acme", wanted.streams, wanted.mappings, observed, server_version=(2, 11))
+        old = make_plan("acme", wanted, observed, server_version=(2, 11))
         assert {one.name for one in old.blocked} == {"foo-read-west", "foo-read-central", "foo-read-east"}
         assert all("servers of 2.12" in one.hint and "takes_over" not in one.hint for one in old.blocked)
 
@@ -328,13 +326,7 @@ async def test_the_name_of_an_order_stays(is_named: bool) -> None:
 
 
 async def test_what_mirrored_an_order_of_the_name_becomes_virtual_like_any_other() -> None:
-    made = diff(
-        "acme",
-        (virtual := streams("virtual")).streams,
-        virtual.mappings,
-        (await world(named())).observed(),
-        server_version=(2, 12),
-    )
+    made = make_plan("acme", streams("virtual"), (await world(named())).observed(), server_version=(2, 12))
     assert made.blocked == ()
     deleted = [one for one in made.changes if isinstance(one, Delete)]
     assert [(one.config.name, phase_of(one)) for one in deleted] == [("foo", Phase.DELETED_ORDER_STREAMS)]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered
+from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.plan import saved
 from vstream.plan.apply import apply
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
 from vstream.plan.plan import CreateConsumer, DeleteConsumer, Phase, Plan, UpdateConsumer
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
@@ -23,7 +23,7 @@ def wanted(**settings: Any) -> Bundle:
 
 
 def plan(of: Bundle, observed: Observed, *adopt: str) -> Plan:
-    return diff("acme", of.streams, of.mappings, observed, adopt=frozenset(adopt), durables=of.consumers)
+    return make_plan("acme", of, observed, adopt=frozenset(adopt))
 
 
 async def world(of: Bundle) -> FakeServers:

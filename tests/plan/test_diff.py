@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered, topology
+from tests.support.plans import FakeServers, make_plan, rendered, topology
 from vstream.lint.load_topology import render_bundle
-from vstream.plan.diff import Observed, diff, spell_destinations
-from vstream.plan.gates import GateKind
-from vstream.plan.plan import Create, Delete, Handover, Phase, Plan, Update, phase_of, risk_of
+from vstream.plan.context import Observed
+from vstream.plan.plan import Create, Delete, GateKind, Handover, Phase, Plan, Update, phase_of, risk_of
 from vstream.plan.risk import Risk
+from vstream.plan.rules import spell_destinations
 from vstream.plan.transitions.seed_region import with_recorded_positions
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
 def plan(wanted: Bundle, observed: Observed, *adopt: str) -> Plan:
-    return diff("acme", wanted.streams, wanted.mappings, observed, adopt=frozenset(adopt))
+    return make_plan("acme", wanted, observed, adopt=frozenset(adopt))
 
 
 async def world(of: Bundle) -> FakeServers:
@@ -305,7 +305,7 @@ async def test_a_region_that_comes_again_begins_after_what_others_took_of_it_whe
     for name in ("foo-read-west", "foo-read-central", "foo-write-west"):
         servers.hold(name, 5)
     wanted = rendered()
-    made = diff("acme", wanted.streams, wanted.mappings, servers.observed(), server_version=oldest)
+    made = make_plan("acme", wanted, servers.observed(), server_version=oldest)
     creates = {change.config.name: change.readers for change in made.changes if isinstance(change, Create)}
     assert creates["foo-write-east"] == asked
     assert creates["foo-read-east"] == ()

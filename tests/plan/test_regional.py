@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.plan.test_accounts import entries, planned
-from tests.support.plans import FakeServers, rendered, topology
+from tests.support.plans import FakeServers, make_plan, rendered, topology
 from vstream.cli.servers import Servers, endpoints_as_user
 from vstream.lab import passwords
-from vstream.plan import account_entries
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
 from vstream.plan.live import loaded_rules as told
 from vstream.plan.plan import Create, CreateConsumer, Phase, phase_of
 from vstream.subjects.algebra import overlaps
@@ -79,7 +78,7 @@ def test_each_region_has_users_of_its_own_and_none_that_is_twice() -> None:
 
 async def test_what_lists_the_subjects_of_clients_waits_for_the_rules_and_a_mirror_does_not() -> None:
     bundle = models()
-    plan = diff("acme", bundle.streams, bundle.mappings, Observed(streams={}), durables=bundle.consumers)
+    plan = make_plan("acme", bundle, Observed(streams={}))
     phases = {one.config.name: phase_of(one) for one in plan.changes if isinstance(one, Create)}
     consumers = {one.config.stream: phase_of(one) for one in plan.changes if isinstance(one, CreateConsumer)}
     assert phases["APP_west/foo"] is Phase.NAMED_STREAMS
@@ -113,7 +112,7 @@ async def test_a_rule_that_one_account_lacks_is_not_loaded() -> None:
     for stream in bundle.streams:
         await servers.create(stream.config)
     observed = Observed(streams=servers.streams_by_name, rules={"west-1": {**entries(bundle), **partial}})
-    plan = diff("acme", bundle.streams, bundle.mappings, observed, accounts=bundle.accounts)
+    plan = make_plan("acme", bundle, observed)
     assert [rule.source for rule in plan.rules] == ["v.>"]
 
 
@@ -127,7 +126,7 @@ def test_what_the_owner_of_an_account_exports_besides_is_left_alone() -> None:
         ],
         "imports": [],
     }
-    account = account_entries.read_account("APP_east", detail, ours)
+    account = told.read_account("APP_east", detail, ours)
     assert [one.subject for one in account.exports] == ["$JS.FC.>"]
 
 

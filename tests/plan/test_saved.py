@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tests.support.plans import rendered
+from tests.support.plans import make_plan, rendered
 from vstream.errors import PlanError
 from vstream.plan import saved
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
 from vstream.plan.plan import Plan
 from vstream.syntax.json_types import Json
 from vstream.topology.stream_config import ObservedStream, StreamConfig
@@ -34,7 +34,7 @@ def rich_plan() -> Plan:
         rules={"west-1": {}},
         unread_servers=("east-1",),
     )
-    return diff("acme", wanted.streams, wanted.mappings, world)
+    return make_plan("acme", wanted, world)
 
 
 def dumped() -> str:

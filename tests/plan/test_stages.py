@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered
+from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.views import applied as outcome
 from vstream.cli.views import plan as view
 from vstream.plan import apply as module
 from vstream.plan import saved
 from vstream.plan.apply import ApplyResult, apply
-from vstream.plan.diff import diff
 from vstream.plan.plan import Plan
 from vstream.plan.stages import as_dict, stages
 from vstream.topology.bundle import Bundle
@@ -36,7 +35,7 @@ def regions(names: list[str], **over: Any) -> Bundle:
 
 
 def planned(servers: FakeServers, wanted: Bundle, version: tuple[int, int] = (2, 12)) -> Plan:
-    return diff("acme", wanted.streams, wanted.mappings, servers.observed(), server_version=version)
+    return make_plan("acme", wanted, servers.observed(), server_version=version)
 
 
 async def run(servers: FakeServers, wanted: Bundle, patience: float = 5.0) -> ApplyResult:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vstream.cli.plan import compare
-from vstream.cli.servers import build_bundle, find_servers
+from vstream.cli.plan import build_request
+from vstream.cli.servers import find_servers
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab.mappings import LabMappings
 from vstream.lab.remove_servers import LabServerAdmin
 from vstream.plan import apply as module
 from vstream.plan.live.gate_checks import LiveGateChecker
 from vstream.plan.live.observe import any_connection, connect_all
+from vstream.plan.pipeline import make_plan
 from vstream.plan.plan import Plan
 from vstream.topology.consumer_config import ConsumerConfig
 from vstream.topology.model import Topology
@@ -80,7 +81,7 @@ async def planned(
 ) -> Plan:
     """What is left to do on lab *lab*."""
     where = find_servers(wanted, lab)
-    return await compare(wanted, where, build_bundle(wanted, where, None), adopt, lost)
+    return await make_plan(build_request(wanted, where, None, adopt=adopt, lost=lost))
 
 
 async def run(
@@ -93,12 +94,12 @@ async def run(
 ) -> Plan:
     """One run of `apply`, which dies after its first request, added to *done*, if that is given. The plan that it had."""
     where = find_servers(wanted, lab)
-    rendered = build_bundle(wanted, where, None)
-    plan = await compare(wanted, where, rendered, adopt, lost)
+    request = build_request(wanted, where, None, adopt=adopt, lost=lost)
+    plan = await make_plan(request)
     assert not plan.blocked, plan.blocked
     async with connect_all(wanted, where.endpoints) as connections:
         connection = any_connection(connections)
-        admin, mappings = JetStreamAdmin(connection), LabMappings(lab, rendered, lost=lost)
+        admin, mappings = JetStreamAdmin(connection), LabMappings(lab, request.bundle, lost=lost)
         servers = LabServerAdmin(lab)
         mortal = None if done is None else Mortal(admin, mappings, servers, done)
         applied = await module.apply(

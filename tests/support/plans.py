@@ -10,12 +10,14 @@ from typing import Any
 from vstream.errors import NotReachableError, ServerError
 from vstream.lint.load_topology import load, render_bundle
 from vstream.plan.canonical import canonical
-from vstream.plan.diff import Observed, spell_destinations
-from vstream.plan.gates import Gate
+from vstream.plan.context import Observed
+from vstream.plan.diff import diff
+from vstream.plan.plan import Gate, Plan
+from vstream.plan.rules import spell_destinations
 from vstream.plan.transitions.seed_region import positions
 from vstream.topology.bundle import Bundle
 from vstream.topology.consumer_config import ConsumerConfig, ObservedConsumer
-from vstream.topology.model import Topology
+from vstream.topology.model import Routing, Topology
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
 
@@ -31,6 +33,27 @@ def topology(streams: Mapping[str, Any] | None = None, **over: Any) -> Topology:
         **over,
     }
     return load(json.dumps(document).encode(), "topology.yaml").require()
+
+
+def make_plan(
+    name: str,
+    bundle: Bundle,
+    observed: Observed,
+    *,
+    adopt: frozenset[str] = frozenset(),
+    server_version: tuple[int, int] = (2, 12),
+    domains: Sequence[str] = (),
+) -> Plan:
+    """
+    The plan of a topology called *name* that renders to *bundle*, with servers of *server_version* or later.
+
+    *domains* are its regions where each is a JetStream domain.
+    """
+    of = replace(topology(), name=name, server_version=server_version)
+    if domains:
+        regions = tuple(region for region in of.regions if region.name in domains)
+        of = replace(of, routing=Routing.DOMAINS, regions=regions)
+    return diff(of, bundle, observed, adopt=adopt)
 
 
 def rendered(streams: Mapping[str, Any] | None = None, **over: Any) -> Bundle:

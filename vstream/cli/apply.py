@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import FAILED, NO
-from vstream.cli.plan import Adopt, Lost, Planned, compare, make
+from vstream.cli.plan import Adopt, Lost, Planned, Verbose, plan_servers
 from vstream.cli.servers import find_servers, find_signer
+from vstream.cli.views import applied as outcome
+from vstream.cli.views import console
+from vstream.cli.views import plan as view
+from vstream.lab import mappings
+from vstream.lab.remove_servers import LabServerAdmin
+from vstream.lint.load_topology import load
+from vstream.plan import saved
+from vstream.plan.apply import ApplyResult
+from vstream.plan.live.push_accounts import account_admin, with_system_login
+from vstream.plan.pipeline import apply_plan, make_plan, require_same
+from vstream.plan.plan import Delete, Plan
+from vstream.plan.port import MappingAdmin
 from vstream.topology.accounts import SYSTEM_USER
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
 from vstream.topology.profiles import profile_of
-
-if TYPE_CHECKING:
-    from vstream.plan.apply import ApplyResult
-    from vstream.plan.plan import Plan
-    from vstream.plan.port import MappingAdmin
 
 
 def command(
@@ -41,6 +49,7 @@ def command(
     ] = 300,
     adopt: Adopt = None,
     lost: Lost = None,
+    verbose: Verbose = False,
     lab: options.LabName = None,
     templates: options.TemplatesDirectory = None,
 ) -> None:
@@ -55,27 +64,24 @@ def command(
 
     Examples: `vstream apply`, `vstream apply --yes`, `vstream apply plan.json`
     """
-    from vstream.cli.views import applied as outcome  # noqa: PLC0415
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import plan as view  # noqa: PLC0415
-
-    planned = run(_planned(what, lab, frozenset(adopt or ()), templates, tuple(sorted(lost or ()))))
-    plan = planned.plan
-    console.print_note(f"{planned.topology.name} on {planned.where.description}")
-    for line in view.text(plan):
+    planned = run(_plan(what, lab, templates, adopt=frozenset(adopt or ()), lost=tuple(sorted(lost or ()))))
+    plan, file = planned.plan, loaded_path(planned.request.topology)
+    console.print_note(f"{planned.request.topology.name} on {planned.where.description}")
+    for line in view.text(plan, is_verbose=verbose):
         console.stdout().print(line)
     if plan.blocked:
         console.print_note("Nothing was changed: resolve what is blocked first.", style="bold red")
         raise typer.Exit(NO)
     if plan.is_empty:
+        _exit_if_unknown(plan, file)
         return
     _check_allowed(plan, allow_destructive=allow_destructive, allow_many=allow_many)
     if not yes:
         _ask()
-        # Nobody knows how long the question stood there.
-        run(_require_unchanged(planned, frozenset(adopt or ())))
+        # Nobody knows how long the question was on the screen.
+        require_same(run(make_plan(planned.request)), plan)
     applied, left = run(_carry_out(planned, gate_timeout))
-    for line in outcome.text(applied, loaded_path(planned.topology)):
+    for line in outcome.text(applied, file):
         console.stdout().print(line)
     if applied.gate_timeouts:
         raise typer.Exit(NO)
@@ -83,149 +89,118 @@ def command(
         console.print_error(applied.failure)
         console.print_note("Run `vstream apply` again: it goes on where this one stopped.")
         raise typer.Exit(FAILED)
-    _say_emptied(planned, applied)
+    _print_emptied_regions(planned, applied)
     if left is not None and not left.is_empty:
-        is_known = applied.mappings_pending or applied.unread_servers
-        console.print_note("Still open:" if is_known else "The servers still differ from the topology:")
-        for line in view.text(left):
+        is_expected = applied.mappings_pending or applied.unread_servers
+        console.print_note("Still open:" if is_expected else "The servers still differ from the topology:")
+        for line in view.text(left, is_verbose=verbose):
             console.stdout().print(line)
         raise typer.Exit(NO)
+    _exit_if_unknown(left or plan, file)
 
 
-async def _require_unchanged(planned: Planned, adopt: frozenset[str]) -> None:
-    """Raises StalePlanError if the plan would be another one by now."""
-    fresh = await compare(planned.topology, planned.where, planned.bundle, adopt, planned.lost)
-    _require_same(fresh, planned.plan)
-
-
-def _require_same(fresh: Plan, reviewed: Plan) -> None:
-    """The servers must be as they were, and this vstream must come to the same conclusion. Raises StalePlanError."""
-    from vstream.errors import StalePlanError  # noqa: PLC0415
-
-    if fresh != reviewed:
-        raise StalePlanError(
-            "the servers have changed since the plan was made"
-            if fresh.observed != reviewed.observed
-            else "this vstream plans other changes than the one that wrote the file",
-            hint="run `vstream plan` again and review what is different"
-            + ("" if fresh.observed != reviewed.observed else "; `--templates` must be the same for both"),
-        )
-
-
-async def _planned(
-    what: Path, lab: str | None, adopt: frozenset[str], templates: Path | None, lost: tuple[str, ...]
+async def _plan(
+    what: Path, lab: str | None, templates: Path | None, *, adopt: frozenset[str], lost: tuple[str, ...]
 ) -> Planned:
+    """The plan of the topology file *what*, or the saved plan *what* if it still holds."""
     if what.suffix != ".json":
-        return await make(options.load_topology(what).require(), lab, adopt, templates, lost)
-    from vstream.lint.load_topology import load  # noqa: PLC0415
-    from vstream.plan import saved  # noqa: PLC0415
-
+        return await plan_servers(options.load_topology(what).require(), lab, templates, adopt=adopt, lost=lost)
     if lab or adopt or lost:
         raise typer.BadParameter("a saved plan says itself what it is for: drop --lab, --adopt and --lost")
     file = saved.load(options.read_bytes(what, limit=-1).decode("utf-8", "replace"), str(what))
     topology = load(file.topology_text.encode(), file.topology_file).require()
-    fresh = await make(topology, file.lab, frozenset(file.adopt), templates, file.lost)
-    _require_same(fresh.plan, file.plan)
+    fresh = await plan_servers(topology, file.lab, templates, adopt=frozenset(file.adopt), lost=file.lost)
+    require_same(fresh.plan, file.plan)
     return fresh
 
 
 def _check_allowed(plan: Plan, *, allow_destructive: bool, allow_many: bool) -> None:
-    from vstream.cli.views import console  # noqa: PLC0415
-
-    needed = []
-    if plan.is_destructive and not allow_destructive:
-        needed.append("--allow-destructive (messages would be lost or doubled)")
-    if plan.touches_many and not allow_many:
-        needed.append("--allow-many (more than 30 % of the streams that exist would change)")
+    allowed = {"--allow-destructive": allow_destructive, "--allow-many": allow_many}
+    needed = [f"{demand.option} ({demand.reason})" for demand in plan.demands if not allowed[demand.option]]
     if needed:
         console.print_note(f"Nothing was changed: this plan needs {' and '.join(needed)}.", style="bold red")
         raise typer.Exit(NO)
 
 
 def _ask() -> None:
-    from vstream.cli.views import console  # noqa: PLC0415
-
     if not sys.stdin.isatty():
-        console.print_note("Nothing was changed: nobody to ask, and no --yes.", style="bold red")
+        console.print_note(
+            "Nothing was changed: not a terminal; pass `--yes` to apply without confirmation.", style="bold red"
+        )
         raise typer.Exit(NO)
     if not typer.confirm("Apply this plan?", err=True):
         console.print_note("Nothing was changed.")
         raise typer.Exit(NO)
 
 
+def _exit_if_unknown(plan: Plan, file: str) -> None:
+    """Say what nobody could check, and end with 3: it may be that nothing works."""
+    if not plan.unknown_servers:
+        return
+    for line in outcome.unknown_rules(plan, file):
+        console.stdout().print(line)
+    raise typer.Exit(FAILED)
+
+
 async def _carry_out(planned: Planned, gate_timeout: float) -> tuple[ApplyResult, Plan | None]:
     """Apply, then plan again: what is left is what counts."""
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.jetstream.admin import JetStreamAdmin  # noqa: PLC0415
-    from vstream.lab.remove_servers import LabServerAdmin  # noqa: PLC0415
-    from vstream.plan.apply import apply  # noqa: PLC0415
-    from vstream.plan.live.gate_checks import LiveGateChecker  # noqa: PLC0415
-    from vstream.plan.live.observe import any_connection, connect_all  # noqa: PLC0415
-
-    where = planned.where
-    async with connect_all(planned.topology, where.endpoints) as connections:
-        connection = any_connection(connections)
-        with console.progress_bar() as progress:
-            task = progress.add_task("applying", total=len(planned.plan.changes))
-            applied = await apply(
-                planned.plan,
-                JetStreamAdmin(connection),
-                _mapping_admin(planned),
-                LiveGateChecker(connection),
-                servers=LabServerAdmin(where.lab) if where.lab is not None else None,
-                on_done=lambda _change: progress.update(task, description="applying", advance=1),
-                on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
-                patience=gate_timeout,
-            )
-    if applied.gate_timeouts:
-        return applied, None
-    if applied.failure is not None:
+    request, where = planned.request, planned.where
+    with console.progress_bar() as progress:
+        task = progress.add_task("applying", total=len(planned.plan.changes))
+        applied = await apply_plan(
+            request,
+            planned.plan,
+            _mapping_admin(planned),
+            servers=LabServerAdmin(where.lab) if where.lab is not None else None,
+            on_done=lambda _change: progress.update(task, description="applying", advance=1),
+            on_wait=lambda _gate, missing: progress.update(task, description=f"waiting: {missing}"),
+            patience=gate_timeout,
+        )
+    if applied.gate_timeouts or applied.failure is not None:
         return applied, None
     if applied.retired:
-        where = find_servers(planned.topology, where.lab)  # there are fewer servers now
-    return applied, await compare(planned.topology, where, planned.bundle, frozenset(), planned.lost)
+        where = find_servers(request.topology, where.lab)  # there are fewer servers now
+    # What was adopted is vstream's own by now.
+    return applied, await make_plan(
+        replace(request, endpoints=where.endpoints, leaving=where.leaving, adopt=frozenset())
+    )
 
 
 def _mapping_admin(planned: Planned) -> MappingAdmin | None:
     """How servers come to load what is planned; None where only whoever runs them can make them."""
-    from vstream.lab import mappings  # noqa: PLC0415 - loads psutil
-
-    where, topology = planned.where, planned.topology
+    where, request = planned.where, planned.request
+    topology, lost = request.topology, request.lost
     if where.lab is not None:
-        return mappings.mapping_admin(where.lab, planned.bundle, lost=planned.lost)
+        return mappings.mapping_admin(where.lab, request.bundle, lost=lost)
     ring = find_signer(topology, None)
     if ring is None or topology.security is not Security.OPERATOR:
         return None
-    from vstream.plan.live.push_accounts import account_admin, with_system_login  # noqa: PLC0415
-
-    there = {region: one for region, one in where.endpoints.items() if region not in planned.lost}
+    endpoints = {region: endpoint for region, endpoint in where.endpoints.items() if region not in lost}
     credentials = str(ring.credentials(SYSTEM_USER))
     return account_admin(
-        planned.bundle.claims,
+        request.bundle.claims,
         ring,
-        system={region: with_system_login(one, credentials) for region, one in there.items()},
-        servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in planned.lost],
-        monitors={region: one.monitor for region, one in there.items()},
+        system={region: with_system_login(endpoint, credentials) for region, endpoint in endpoints.items()},
+        servers=[(seat.region, seat.server.name) for seat in topology.seats if seat.region not in lost],
+        monitors={region: endpoint.monitor for region, endpoint in endpoints.items()},
         in_domains=profile_of(topology).has_domains,
     )
 
 
-def _say_emptied(planned: Planned, applied: ApplyResult) -> None:
+def _print_emptied_regions(planned: Planned, applied: ApplyResult) -> None:
     """What to do with the servers of a region that holds nothing of the topology any more."""
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.plan.plan import Delete  # noqa: PLC0415
-
-    held = {stream.region for stream in planned.bundle.streams}
-    left = {change.region for change in applied.done if isinstance(change, Delete)} - held
-    for region in planned.topology.regions:
-        if region.name not in left:
+    topology = planned.request.topology
+    used = {stream.region for stream in planned.request.bundle.streams}
+    emptied = {change.region for change in applied.done if isinstance(change, Delete)} - used
+    for region in topology.regions:
+        if region.name not in emptied:
             continue
-        console.print_note(f"Region {region.name} holds no stream of {planned.topology.name} any more.")
+        console.print_note(f"Region {region.name} holds no stream of {topology.name} any more.")
         if planned.where.lab is not None:
             console.print_note("Take it out of the topology and apply again to stop its servers.")
-        else:
-            names = ", ".join(server.name for server in region.servers)
-            console.print_note(
-                f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
-            )
-            console.print_note("nats server cluster peer-remove SERVER, with the system account.")
+            continue
+        names = ", ".join(server.name for server in region.servers)
+        console.print_note(
+            f"To give it up, take it out of the topology, stop {names}, and have the meta group forget each:"
+        )
+        console.print_note("nats server cluster peer-remove SERVER, with the system account.")

@@ -82,7 +82,7 @@ def command(
         many = "" if examined.configs == 1 else "s"
         with_files = f", {examined.configs} configuration file{many} with what was loaded" if examined.configs else ""
         out.print(
-            f"{verdict}: {len(planned.bundle.streams):,} streams and the rules of {examined.servers} servers compared{with_files}",
+            f"{verdict}: {len(planned.request.bundle.streams):,} streams and the rules of {examined.servers} servers compared{with_files}",
             soft_wrap=True,
         )
     if is_drift:
@@ -108,7 +108,7 @@ async def _compare(
     where = find_servers(topology, lab)
     known = configs.read(topology, where, files)
     planned, facts = await asyncio.gather(
-        plan.make(topology, lab, frozenset(), templates),
+        plan.plan_servers(topology, lab, templates),
         collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True),
     )
-    return planned, examine(topology, planned.bundle, facts, known)
+    return planned, examine(topology, planned.request.bundle, facts, known)

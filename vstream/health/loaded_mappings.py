@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from vstream.plan.account_entries import ACCOUNT, RULE, USERS, kind_of
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
+from vstream.plan.diff import diff
+from vstream.plan.plan import ACCOUNT, RULE, USERS, kind_of
 from vstream.subjects.algebra import overlaps
 from vstream.topology.naming import REGION_PREFIX
 
@@ -133,7 +134,7 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
         return LoadedMappings(problem=bundle)
     loaded = {server.name: server.rules for server in snapshot.servers if server.rules is not None}
     observed = Observed(streams={}, rules=loaded)
-    plan = diff(topology.name, bundle.streams, bundle.mappings, observed, accounts=bundle.accounts)
+    plan = diff(topology, bundle, observed)
     return LoadedMappings(changes=plan.rules, known=frozenset(loaded))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import NotReachableError, ServerError, VstreamError
@@ -220,14 +221,26 @@ def _observed(info: dict[str, Any], account: str | None) -> ObservedStream:
     config = info.get("config")
     if not isinstance(config, dict) or "name" not in config:
         raise VstreamError("the servers listed a stream without a configuration")
-    cluster = info.get("cluster")
+    cluster, state = info.get("cluster"), info.get("state") or {}
     return ObservedStream(
         config=StreamConfig(name=naming.qualified_name(account, str(config["name"])), fields=config),
         created=str(info.get("created", "")),
         cluster=str(cluster["name"]) if isinstance(cluster, dict) and cluster.get("name") else None,
-        messages=int((info.get("state") or {}).get("messages", 0)),
-        consumers=int((info.get("state") or {}).get("consumer_count", 0)),
+        messages=int(state.get("messages", 0)),
+        consumers=int(state.get("consumer_count", 0)),
+        bytes=int(state.get("bytes", 0)),
+        first_at=_read_time(state.get("first_ts")),
+        subject_count=int(state["num_subjects"]) if "num_subjects" in state else None,
     )
+
+
+def _read_time(text: object) -> datetime | None:
+    """The moment that *text* says (RFC 3339), None if it says none."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
 
 
 def _observed_consumer(info: dict[str, Any], stream: str) -> ObservedConsumer:

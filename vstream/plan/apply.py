@@ -25,8 +25,7 @@ from vstream.topology.consumer_config import ConsumerConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vstream.plan.gates import Gate
-    from vstream.plan.plan import Change, Plan
+    from vstream.plan.plan import Change, Gate, Plan
     from vstream.plan.port import GateChecker, MappingAdmin, ServerAdmin, StreamAdmin
     from vstream.topology.stream_config import StreamConfig
 

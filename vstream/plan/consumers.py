@@ -11,11 +11,11 @@ from vstream.topology.consumer_config import FAILOVER_KEY, ConsumerConfig
 from vstream.topology.stream_config import REGION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from vstream.plan.context import DiffContext, Outcome
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import RenderedConsumer
-    from vstream.topology.consumer_config import ObservedConsumer
 
 _HALF_A_MINUTE = 30 * 10**9
 _DEFAULTS: Mapping[str, Json] = {
@@ -82,8 +82,8 @@ _WHY: Mapping[str, tuple[Risk, str]] = {
 
 def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     """*fields* with defaults filled in and sets in order, without its names. What vstream does not know is kept."""
-    said = {key: value for key, value in fields.items() if value is not None and key not in _NOT_COMPARED}
-    form: dict[str, Any] = {**_DEFAULTS, **said}
+    stated = {key: value for key, value in fields.items() if value is not None and key not in _NOT_COMPARED}
+    form: dict[str, Any] = {**_DEFAULTS, **stated}
     single = form.pop("filter_subject", "")
     form["filter_subjects"] = sorted([single] if single else form["filter_subjects"])
     form["metadata"] = {key: value for key, value in sorted(form["metadata"].items()) if not key.startswith("_nats.")}
@@ -95,115 +95,88 @@ def canonical(fields: Mapping[str, Json]) -> dict[str, Json]:
     return dict(sorted(form.items()))
 
 
-def diff_consumers(
-    topology: str,
-    desired: Sequence[RenderedConsumer],
-    found: Mapping[str, Mapping[str, ObservedConsumer]],
-    *,
-    silent: Collection[str],
-    stays: Collection[str],
-    adopt: frozenset[str],
-) -> tuple[list[CreateConsumer | UpdateConsumer | DeleteConsumer], list[Blocked]]:
+def diff_consumers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
-    What brings the durables in *found*, by stream and name, to *desired*, and what cannot be brought there.
+    Add what brings the durables that exist to those of the topology, and which of them cannot be brought there.
 
-    *silent* are those that exist and did not answer, and streams that did not; *stays* are the streams
-    that will exist: with others their consumers go anyhow.
+    Durables of streams that go are not deleted by themselves: they go with their stream.
     """
-    changes: list[CreateConsumer | UpdateConsumer | DeleteConsumer] = []
-    blocked: list[Blocked] = []
-    for one in _compared(topology, desired, found, silent=silent, stays=stays, adopt=adopt):
-        if isinstance(one, Blocked):
-            blocked.append(one)
-        else:
-            changes.append(one)
-    return changes, blocked
-
-
-def _compared(
-    topology: str,
-    desired: Sequence[RenderedConsumer],
-    found: Mapping[str, Mapping[str, ObservedConsumer]],
-    *,
-    silent: Collection[str],
-    stays: Collection[str],
-    adopt: frozenset[str],
-) -> Iterator[CreateConsumer | UpdateConsumer | DeleteConsumer | Blocked]:
-    wanted = {one.config.name for one in desired}
-    for one in desired:
-        if one.config.stream in silent:
-            continue  # the stream is blocked, which says it
-        seen = found.get(one.config.stream, {}).get(one.config.durable)
-        if one.config.name in silent:
-            yield Blocked(
-                name=one.config.name,
-                region=one.region,
-                reason="it exists, but no server answered for it",
-                hint=f"is `{one.region}` down? plan again when it is back",
-            )
-        elif seen is None:
-            yield CreateConsumer(config=one.config, region=one.region)
-        else:
-            change = _update(topology, one, seen.config, adopt)
-            if change is not None:
-                yield change
-    for stream, durables in sorted(found.items()):
-        for consumer in durables.values():
-            config = consumer.config
-            if config.owner == topology and config.name not in wanted and stream in stays:
+    yield from outcomes
+    silent = {*context.observed.missing, *context.observed.silent_consumers}
+    for consumer in context.bundle.consumers:
+        if consumer.config.stream not in silent:  # else the stream is blocked, which says it
+            yield from _compare_consumer(consumer, context, is_silent=consumer.config.name in silent)
+    desired = {consumer.config.name for consumer in context.bundle.consumers}
+    wanted = context.wanted
+    for stream, durables in sorted(context.observed.consumers.items()):
+        for observed in durables.values():
+            config = observed.config
+            if config.owner == context.topology.name and config.name not in desired and stream in wanted:
                 yield DeleteConsumer(config=config, region=config.metadata.get(REGION_KEY))
 
 
-def _update(
-    topology: str, one: RenderedConsumer, found: ConsumerConfig, adopt: frozenset[str]
-) -> UpdateConsumer | Blocked | None:
-    is_adopted = found.owner != topology
-    if is_adopted and not adopt & {found.name, "all"}:
-        owner = found.owner
-        return Blocked(
-            name=found.name,
-            region=one.region,
-            reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
-            hint=f"rename one of the two, or take it over with `--adopt '{found.name}'`",
+def _compare_consumer(consumer: RenderedConsumer, context: DiffContext, *, is_silent: bool) -> Iterable[Outcome]:
+    observed = context.observed.consumers.get(consumer.config.stream, {}).get(consumer.config.durable)
+    if is_silent:
+        yield Blocked(
+            name=consumer.config.name,
+            region=consumer.region,
+            reason="it exists, but no server answered for it",
+            hint=f"is `{consumer.region}` down? plan again when it is back",
         )
-    before, after = canonical(found.fields), canonical(_kept(one.config, found).fields)
-    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    elif observed is None:
+        yield CreateConsumer(config=consumer.config, region=consumer.region)
+    else:
+        yield from _update(consumer, observed.config, context)
+
+
+def _update(consumer: RenderedConsumer, observed: ConsumerConfig, context: DiffContext) -> Iterable[Outcome]:
+    is_adopted = observed.owner != context.topology.name
+    if is_adopted and not context.adopt & {observed.name, "all"}:
+        owner = observed.owner
+        yield Blocked(
+            name=observed.name,
+            region=consumer.region,
+            reason=f"it belongs to the topology `{owner}`" if owner else "it exists, and vstream did not create it",
+            hint=f"rename one of the two, or take it over with `--adopt '{observed.name}'`",
+        )
+        return
+    desired = _preserve_failover_start(consumer.config, observed)
+    before, after = canonical(observed.fields), canonical(desired.fields)
     # What only the server knows is left as it is.
-    different = [name for name in names if name in after]
-    if not different:
-        return None
-    for name in different:
-        if name in _FIXED:
-            return Blocked(
-                name=found.name,
-                region=one.region,
-                reason=f"`{name}` is {_shown(before.get(name))}, the topology says {_shown(after[name])}: {_FIXED[name]}",
-                hint="change the topology back, or give the consumer another name and move its clients over",
-            )
-    changes = []
-    for name in different:
-        risk, why = _WHY.get(name, (Risk.DISRUPTIVE, "vstream does not know what this change does to clients"))
-        changes.append(FieldChange(field=name, before=before.get(name), after=after[name], risk=risk, why=why))
-    kept = {key: value for key, value in found.fields.items() if key not in after and key != "filter_subject"}
-    fields = {**kept, **_kept(one.config, found).fields}
-    return UpdateConsumer(
-        config=ConsumerConfig(stream=found.stream, durable=found.durable, fields=fields),
-        region=one.region,
-        fields=tuple(changes),
-        adopts=is_adopted,
-    )
+    different = [field for field in after if before.get(field) != after[field]]
+    fixed = next((field for field in different if field in _FIXED), None)
+    if fixed is not None:
+        old, new = json.dumps(before.get(fixed), ensure_ascii=False), json.dumps(after[fixed], ensure_ascii=False)
+        yield Blocked(
+            name=observed.name,
+            region=consumer.region,
+            reason=f"`{fixed}` is {old}, the topology says {new}: {_FIXED[fixed]}",
+            hint="change the topology back, or give the consumer another name and move its clients over",
+        )
+    elif different:
+        unknown = {key: value for key, value in observed.fields.items() if key not in after and key != "filter_subject"}
+        yield UpdateConsumer(
+            config=ConsumerConfig(
+                stream=observed.stream, durable=observed.durable, fields={**unknown, **desired.fields}
+            ),
+            region=consumer.region,
+            fields=tuple(_field_change(field, before.get(field), after[field]) for field in different),
+            adopts=is_adopted,
+        )
 
 
-def _kept(desired: ConsumerConfig, found: ConsumerConfig) -> ConsumerConfig:
-    """*desired*, beginning where *found* began if that was given another's position: it is no drift."""
-    if FAILOVER_KEY not in found.metadata:
+def _field_change(field: str, before: Json, after: Json) -> FieldChange:
+    risk, why = _WHY.get(field, (Risk.DISRUPTIVE, "vstream does not know what this change does to clients"))
+    return FieldChange(field=field, before=before, after=after, risk=risk, why=why)
+
+
+def _preserve_failover_start(desired: ConsumerConfig, observed: ConsumerConfig) -> ConsumerConfig:
+    """*desired*, beginning where *observed* began if that was given another's position: it is no drift."""
+    if FAILOVER_KEY not in observed.metadata:
         return desired
-    start = {key: found.fields[key] for key in _START if key in found.fields}
-    metadata: dict[str, Json] = {**desired.metadata, FAILOVER_KEY: found.metadata[FAILOVER_KEY]}
+    start = {key: observed.fields[key] for key in _START if key in observed.fields}
+    metadata: dict[str, Json] = {**desired.metadata, FAILOVER_KEY: observed.metadata[FAILOVER_KEY]}
     return ConsumerConfig(
         stream=desired.stream, durable=desired.durable, fields={**desired.fields, **start, "metadata": metadata}
     )
-
-
-def _shown(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from vstream.plan.account_entries import RULE, USERS, kind_of
-from vstream.plan.risk import Risk
+from vstream.plan.risk import Removal, Risk
 from vstream.topology.model import Role
 from vstream.topology.naming import api_prefix
 from vstream.topology.profiles import profile_named
@@ -16,10 +16,20 @@ from vstream.topology.stream_config import FORMER_PREFIX, ROUTING_KEY, account_i
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vstream.plan.gates import Gate
     from vstream.syntax.json_types import Json
     from vstream.topology.consumer_config import ConsumerConfig
     from vstream.topology.stream_config import StreamConfig
+
+RULE = "mapping"
+"""The kind of a key without a space."""
+ACCOUNT = "account"
+USERS = "users"
+
+
+def kind_of(key: str) -> str:
+    """What the loaded rule or account entry at *key* is: `mapping`, `import`, `export`, `account` or `users`."""
+    first, space, _ = key.partition(" ")
+    return first if space or key == USERS else RULE
 
 
 class Phase(IntEnum):
@@ -68,6 +78,62 @@ class Handover(Enum):
     """It takes no more from clients, so that others can take all of it before it goes."""
 
 
+class GateKind(Enum):
+    """What a gate asks."""
+
+    COPIED = "copied"
+    """*stream* holds all that the one of *others*, which it mirrors, holds, and it is known where each source goes on."""
+    AT_REST = "at rest"
+    """*stream*, which takes from nobody, has stored all that was on its way."""
+    FED = "fed"
+    """*stream* has taken everything of *others*."""
+    PASSED_ON = "passed on"
+    """Each of *others*, which go like *stream* and are to hand on what it has, has taken everything of it, and nothing more comes."""
+    DRAINED = "drained"
+    """Each of *others* has taken everything of *stream*, and nothing more comes into it."""
+    UNCHANGED = "unchanged"
+    """Nothing has come into *stream* since *others* had taken everything of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One condition on one physical stream. *others* are physical streams too."""
+
+    kind: GateKind
+    stream: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> Phase:
+        """The phase that waits for it."""
+        return _BEFORE[self.kind]
+
+    def __str__(self) -> str:
+        """What must hold, as a clause that follows `until`."""
+        others = ", ".join(f"`{one}`" for one in self.others)
+        match self.kind:
+            case GateKind.COPIED:
+                return f"`{self.stream}` holds all that {others} holds"
+            case GateKind.AT_REST:
+                return f"`{self.stream}` has stored what was on its way"
+            case GateKind.FED:
+                return f"`{self.stream}` has everything of {others}"
+            case GateKind.DRAINED | GateKind.PASSED_ON:
+                return f"{others} {'has' if len(self.others) == 1 else 'have'} everything of `{self.stream}`, and nothing more comes into it"
+            case GateKind.UNCHANGED:
+                return f"nothing has come into `{self.stream}` since {others} had everything of it"
+
+
+_BEFORE = {
+    GateKind.COPIED: Phase.STOPPED_COPIES,
+    GateKind.AT_REST: Phase.SOURCED_COPIES,
+    GateKind.FED: Phase.MAPPINGS,
+    GateKind.PASSED_ON: Phase.FORMER_STREAMS,
+    GateKind.DRAINED: Phase.DROPPED_SOURCES,
+    GateKind.UNCHANGED: Phase.DELETED_READ_STREAMS,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldChange:
     """One field of an update. *field* is dotted for parts of a field: `metadata.owner`, `sources.foo-write-west`."""
@@ -77,6 +143,13 @@ class FieldChange:
     after: Json
     risk: Risk
     why: str
+    removal: Removal | None = dataclass_field(default=None, compare=False)
+    """What a tighter limit removes now. Clients publish meanwhile: it does not count when plans are compared."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is one source of a stream."""
+        return self.field.startswith("sources.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +184,7 @@ class Delete:
     config: StreamConfig
     region: str | None
     role: Role | None
-    messages: int = field(compare=False)
+    messages: int = dataclass_field(compare=False)
     """How many there were when the plan was made: clients may still publish."""
     is_dead: bool = False
     """Whether no server answers for it any more: then carrying it out waits until the others have forgotten it."""
@@ -163,11 +236,19 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreachableRegion:
+    """A region that could not be connected to, and why."""
+
+    region: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
     """
     What some servers have not loaded as the topology says. None means that there is nothing of the kind.
 
-    *source* is that of a mapping rule, or the key of an entry of accounts (`vstream.plan.account_entries`).
+    *source* is that of a mapping rule, or the key of an entry of accounts (`vstream.plan.rules`).
     """
 
     source: str
@@ -191,8 +272,17 @@ class RuleChange:
         return self.kind == USERS or {*(self.after or ())} <= {*(self.before or ())}
 
 
-StreamChange: TypeAlias = "Create | Update | Delete"
-Change: TypeAlias = "StreamChange | CreateConsumer | UpdateConsumer | DeleteConsumer"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """An option without which `apply` does not carry out a plan, and why it is needed."""
+
+    option: str
+    reason: str
+
+
+StreamChange: TypeAlias = Create | Update | Delete
+ConsumerChange: TypeAlias = CreateConsumer | UpdateConsumer | DeleteConsumer
+Change: TypeAlias = StreamChange | ConsumerChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +297,10 @@ class Plan:
     rules: tuple[RuleChange, ...] = ()
     unread_servers: tuple[str, ...] = ()
     """Servers of which it could not be read what they have loaded."""
+    unreachable: tuple[UnreachableRegion, ...] = dataclass_field(default=(), compare=False)
+    """Regions that could not be asked themselves: another region answered for them."""
+    asked: str | None = dataclass_field(default=None, compare=False)
+    """The region that answered."""
     leaving: tuple[str, ...] = ()
     """Servers that run, or vote in the meta group, and that the topology does not have."""
     gates: tuple[Gate, ...] = ()
@@ -216,10 +310,17 @@ class Plan:
     """What is lost for good with the regions that are given up."""
     owned: int = 0
     """How many streams of this topology exist."""
+    rule_count: int = dataclass_field(default=0, compare=False)
+    """How many mapping rules and account entries every server is to have loaded."""
+
+    @property
+    def unknown_servers(self) -> tuple[str, ...]:
+        """Servers of which nobody knows whether they have loaded the rules that clients need."""
+        return self.unread_servers if self.rule_count else ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether the servers are as the topology says."""
+        """Whether the servers are as the topology says, as far as they could be read."""
         return not (self.changes or self.blocked or self.rules or self.leaving)
 
     @property
@@ -232,6 +333,21 @@ class Plan:
         """Whether it changes or deletes more than 30 % of the streams that exist, if those are more than ten."""
         touched = sum(isinstance(change, Update | Delete) for change in self.changes)
         return self.owned > _FEW and touched > self.owned * _MANY
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The options that `apply` must be given to carry it out."""
+        demands = []
+        if self.is_destructive:
+            number = sum(risk_of(change).is_destructive for change in self.changes)
+            reason = f"{number:,} {'change' if number == 1 else 'changes'} can lose or duplicate messages"
+            if self.leaving:
+                reason = "servers leave, and take along what is stored only there"
+            demands.append(Demand(option="--allow-destructive", reason=reason))
+        if self.touches_many:
+            reason = f"more than {_MANY:.0%} of the streams that exist would change"
+            demands.append(Demand(option="--allow-many", reason=reason))
+        return tuple(demands)
 
     @property
     def loaded_in(self) -> Phase:
@@ -249,7 +365,7 @@ class Plan:
     def leaves_former(self) -> bool:
         """Whether streams go that are of a layout which the topology has moved away from, or will not move to."""
         unreached = {rule.source.rpartition(" ")[2] for rule in self.rules if rule.after is None}
-        gone = [one.config.name for one in self.changes if isinstance(one, Delete)]
+        gone = [change.config.name for change in self.changes if isinstance(change, Delete)]
         return any(name.startswith(FORMER_PREFIX) or f"{api_prefix(account_in(name))}.>" in unreached for name in gone)
 
     def in_phase(self, phase: Phase) -> tuple[Change, ...]:
@@ -308,8 +424,8 @@ def _is_named(change: Create | Update) -> bool:
 def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
     """Whether a stream of *role* lists subjects of clients, that mappings have to lead away from it."""
     if role is Role.ORDER:
-        return bool(config.fields.get("subjects"))
-    if role is not Role.READ or not isinstance(config.fields.get("sources"), list):
+        return bool(config.subjects)
+    if role is not Role.READ or "sources" not in config.fields:
         return False  # a mirror lists none
     profile = profile_named(config.metadata.get(ROUTING_KEY))
     return profile is not None and profile.has_write_beside_read
@@ -318,7 +434,7 @@ def names_clients_subjects(config: StreamConfig, role: Role | None) -> bool:
 def lists_more(before: Json, after: Json) -> bool:
     """Whether the list *after* has what *before* has not."""
     known = before if isinstance(before, list) else []
-    return any(one not in known for one in (after if isinstance(after, list) else []))
+    return any(item not in known for item in (after if isinstance(after, list) else []))
 
 
 _STEPS: Mapping[Handover, Phase] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.plan.gates import Gate
+    from vstream.plan.plan import Gate
     from vstream.topology.consumer_config import ConsumerConfig
     from vstream.topology.stream_config import StreamConfig
 

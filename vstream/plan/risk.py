@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from vstream.topology.model import Role
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from vstream.syntax.json_types import Json
+    from vstream.topology.stream_config import ObservedStream
 
 
 _PUBLISHED_TO = frozenset({Role.WRITE, Role.ORIGIN})
@@ -116,6 +121,42 @@ def classify_source(before: Json, after: Json) -> tuple[Risk, str]:
     if after is None:
         return Risk.DATA_LOSS, "what has not been sourced yet will never arrive"
     return Risk.RESOURCING, "all messages that it still holds arrive a second time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """How many messages a tighter limit removes if it applies now: at most *at_most* of *held*."""
+
+    at_most: int
+    held: int
+
+    def __str__(self) -> str:
+        """As a clause: `removes up to 3 of 9 messages now`."""
+        if not self.at_most:
+            return "removes nothing now"
+        return f"removes up to {self.at_most:,} of {self.held:,} messages now"
+
+
+def estimate_removal(field: str, limit: Json, stream: ObservedStream, at: datetime | None) -> Removal | None:
+    """What the *limit* removes of *stream*, as it was *at* that moment; None where that is not known."""
+    if field not in _LIMITS or not isinstance(limit, int) or limit <= 0:
+        return None
+    held, removed = stream.messages, stream.messages
+    if field == "max_msgs":
+        removed = max(0, held - limit)
+    elif field == "max_bytes":
+        removed = held if stream.bytes > limit else 0
+    elif field == "max_msgs_per_subject":
+        # Each subject keeps at least one message.
+        removed = max(0, held - (stream.subject_count or 0))
+    elif held and (at is None or stream.first_at is None):
+        return None
+    elif held and at is not None and stream.first_at is not None:
+        removed = held if at - stream.first_at > timedelta(microseconds=limit / 1_000) else 0
+    return Removal(at_most=removed, held=held)
+
+
+_LIMITS = frozenset({"max_age", "max_bytes", "max_msgs", "max_msgs_per_subject"})
 
 
 def _is_tighter(before: Json, after: Json) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vstream.errors import PlanError
-from vstream.plan.gates import Gate, GateKind
 from vstream.plan.plan import (
     Blocked,
     Create,
@@ -16,6 +15,8 @@ from vstream.plan.plan import (
     Delete,
     DeleteConsumer,
     FieldChange,
+    Gate,
+    GateKind,
     Handover,
     Note,
     Plan,

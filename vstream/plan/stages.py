@@ -1,16 +1,31 @@
-"""The stages of a plan: what is done together, and what must hold before."""
+"""The stages of a plan: what is done together, and the gates that must hold on the servers before."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vstream.plan.plan import Create, CreateConsumer, Delete, DeleteConsumer, Phase, Update, UpdateConsumer
+from vstream.plan.plan import (
+    Create,
+    CreateConsumer,
+    Delete,
+    DeleteConsumer,
+    Gate,
+    GateKind,
+    Handover,
+    Phase,
+    Update,
+    UpdateConsumer,
+)
+from vstream.plan.transitions.seed_region import is_copy
+from vstream.topology.model import Role
+from vstream.topology.stream_config import FORMER_PREFIX, STREAM_KEY, source_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from vstream.plan.gates import Gate
+    from vstream.plan.context import DiffContext
     from vstream.plan.plan import Change, Plan, RuleChange
 
 _TITLES = {
@@ -34,6 +49,107 @@ _TITLES = {
     Phase.FORMER_ACCOUNTS: "former accounts go",
     Phase.RETIRED_SERVERS: "servers go",
 }
+
+
+def gates_of(changes: Sequence[Change], context: DiffContext) -> tuple[Gate, ...]:
+    """What *changes* must wait for, in the order of the phases."""
+    gates = [
+        *_copy_gates(changes, context),
+        *_drain_gates(changes),
+        *_unchanged_gates(changes, context),
+        *_former_gates(changes, context),
+    ]
+    gates.sort(key=lambda gate: (gate.before, gate.stream))
+    gates.extend(_takeover_gates(context))
+    # A stream that does not exist any more needs no draining.
+    known = {*context.streams, *context.observed.missing}
+    return tuple(gate for gate in gates if gate.kind is not GateKind.DRAINED or gate.stream in known)
+
+
+def _copy_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    for change in changes:
+        if not isinstance(change, Update):
+            continue
+        name = change.config.name
+        if change.handover is Handover.STOP:
+            for field in change.fields:
+                if field.field == "mirror" and isinstance(field.before, dict):
+                    yield Gate(kind=GateKind.COPIED, stream=name, others=(str(field.before["name"]),))
+        elif change.handover is Handover.SOURCE:
+            yield Gate(kind=GateKind.AT_REST, stream=name)
+            observed = context.streams.get(name)
+            if observed is None or is_copy(observed) or observed.config.mirror_name is not None:
+                yield Gate(kind=GateKind.FED, stream=name, others=change.config.source_names)
+
+
+def _drain_gates(changes: Sequence[Change]) -> Iterator[Gate]:
+    """A write stream is drained before its readers drop it as a source."""
+    readers: defaultdict[str, list[str]] = defaultdict(list)
+    for change in changes:
+        if not isinstance(change, Update) or change.handover is not None:
+            continue
+        for field in change.fields:
+            if field.is_source and isinstance(field.before, dict) and field.after is None:
+                readers[source_name(field.before, change.config.name)].append(change.config.name)
+    for origin, names in readers.items():
+        yield Gate(kind=GateKind.DRAINED, stream=origin, others=tuple(dict.fromkeys(names)))
+
+
+def _unchanged_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """Nothing came into a write stream after its readers had dropped it."""
+    for change in changes:
+        if not isinstance(change, Delete) or change.role is not Role.WRITE:
+            continue
+        if change.config.name.startswith(FORMER_PREFIX):
+            continue
+        readers = tuple(
+            reader.config.name
+            for reader in context.siblings.get(change.config.metadata.get(STREAM_KEY, ""), ())
+            if reader.config.source_names and reader.config.name in context.streams
+        )
+        if readers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=change.config.name, others=readers)
+
+
+def _former_gates(changes: Sequence[Change], context: DiffContext) -> Iterator[Gate]:
+    """
+    A layout that the topology has moved away from is read to the end before it goes.
+
+    First its own read streams take what its write streams have. Then the new read stream of each region takes what the
+    former one of that region has.
+    """
+    going = [
+        change for change in changes if isinstance(change, Delete) and change.config.name.startswith(FORMER_PREFIX)
+    ]
+    # Once nobody follows them any more, it only counts that nothing has come since.
+    followed = {gate.stream for gate in _drain_gates(changes)}
+    for change in going:
+        name, virtual = change.config.name, change.config.metadata.get(STREAM_KEY)
+        if change.role is Role.WRITE:
+            between = tuple(
+                other.config.name
+                for other in going
+                if other.role is Role.READ and other.config.metadata.get(STREAM_KEY) == virtual
+            )
+            if not followed.isdisjoint(between):
+                yield Gate(kind=GateKind.PASSED_ON, stream=name, others=between)
+            if between:
+                yield Gate(kind=GateKind.UNCHANGED, stream=name, others=between)
+            continue
+        followers = tuple(
+            stream.config.name
+            for stream in context.siblings.get(virtual or "", ())
+            if stream.role is Role.READ and stream.region == change.region and stream.config.name in context.streams
+        )
+        if followers:
+            yield Gate(kind=GateKind.UNCHANGED, stream=name, others=followers)
+
+
+def _takeover_gates(context: DiffContext) -> Iterator[Gate]:
+    """Before clients are sent to the read streams, these hold what the plain stream holds."""
+    for stream in context.desired if context.rules else ():
+        if stream.takes_over is not None and stream.takes_over in context.streams:
+            yield Gate(kind=GateKind.FED, stream=stream.config.name, others=(stream.takes_over,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vstream.errors import UnsupportedError, VstreamError
-from vstream.jetstream.admin import JetStreamAdmin
 from vstream.lab import keys, lab, versions
 from vstream.lab.links.state import Backend
 from vstream.lab.mappings import mapping_admin
 from vstream.lab.state import lab_directory
 from vstream.lint.load_topology import load
 from vstream.lint.load_topology import render_bundle as rendered
-from vstream.plan.apply import apply
-from vstream.plan.diff import diff
-from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.plan.live.observe import connect_all
+from vstream.plan.pipeline import PlanRequest, apply_plan, make_plan
 from vstream.probe import checks
 from vstream.probe.report import CheckStatus
 from vstream.topology import physical
@@ -112,26 +109,12 @@ def _backend(name: str) -> Backend:
 
 
 async def _apply(stage: Environment) -> None:
-    topology, bundle = stage.topology, stage.bundle
-    async with connect_all(topology, stage.endpoints) as connections:
-        observed = await observe(topology, connections, stage.endpoints)
-        plan = diff(
-            topology.name,
-            bundle.streams,
-            bundle.mappings,
-            observed,
-            accounts=bundle.accounts,
-            server_version=topology.server_version,
-        )
-        if plan.blocked:
-            first = plan.blocked[0]
-            raise VstreamError(
-                f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint
-            )
-        connection = any_connection(connections)
-        applied = await apply(
-            plan, JetStreamAdmin(connection), mapping_admin(stage.lab, bundle), LiveGateChecker(connection)
-        )
+    request = PlanRequest(topology=stage.topology, bundle=stage.bundle, endpoints=stage.endpoints)
+    plan = await make_plan(request)
+    if plan.blocked:
+        first = plan.blocked[0]
+        raise VstreamError(f"the topology cannot be applied: stream `{first.name}`: {first.reason}", hint=first.hint)
+    applied = await apply_plan(request, plan, mapping_admin(stage.lab, stage.bundle))
     if not applied.is_complete:
         reason = applied.failure.message if applied.failure is not None else "some changes were not made"
         raise VstreamError(f"the topology was not applied: {reason}")

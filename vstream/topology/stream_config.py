@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from vstream.syntax.json_types import Json
 
@@ -235,3 +236,8 @@ class ObservedStream:
     messages: int = 0
     consumers: int = 0
     """How many consumers clients have made on it."""
+    bytes: int = 0
+    first_at: datetime | None = None
+    """When the oldest message was stored. None if nobody says so."""
+    subject_count: int | None = None
+    """How many subjects its messages have. None if nobody says so."""

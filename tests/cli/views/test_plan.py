@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.plans import FakeServers, rendered
+from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.views import plan as view
-from vstream.plan.diff import diff
 from vstream.plan.plan import Plan
 
 MANY = [f"s{number}" for number in range(50)]
@@ -18,7 +17,7 @@ async def plan(max_age: str, after: str) -> Plan:
     servers = FakeServers()
     for stream in before.streams:
         await servers.create(stream.config)
-    return diff("acme", wanted.streams, wanted.mappings, servers.observed())
+    return make_plan("acme", wanted, servers.observed())
 
 
 async def test_many_changes_of_one_kind_are_counted_by_what_they_do() -> None:

@@ -22,7 +22,7 @@ from vstream.health.snapshot import (
     WriteError,
 )
 from vstream.lint import load_topology
-from vstream.plan.diff import spell_destinations
+from vstream.plan.rules import spell_destinations
 from vstream.topology.model import Topology
 from vstream.topology.replication import all_physical_streams, replication_pairs
 

@@ -20,11 +20,11 @@ from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
 from vstream.lab import binaries
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.account_entries import USERS, entries
-from vstream.plan.diff import spell_destinations
 from vstream.plan.live import push_accounts
 from vstream.plan.live.loaded_rules import read_loaded_rules
 from vstream.plan.live.push_accounts import SignedAccounts, loaded_claims
+from vstream.plan.plan import USERS
+from vstream.plan.rules import account_entries, spell_destinations
 from vstream.render.claims import mark_of
 from vstream.topology.bundle import Bundle, ServerAddress
 from vstream.topology.model import Endpoint, Topology
@@ -124,7 +124,7 @@ async def test_what_a_server_has_loaded_is_compared_with_the_topology(running: R
     wanted = running.bundle
     desired = {
         **{one.source: spell_destinations(one) for one in wanted.mappings},
-        **entries(wanted.accounts),
+        **account_entries(wanted.accounts),
     }
     clients = running.ring.public(account_key("APP"))
     assert await read_loaded_rules(running.monitor, clients, (), 5) == desired

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
-from tests.support.plans import FakeServers, rendered
+from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.cli.views import plan as view
-from vstream.plan import account_entries
 from vstream.plan.apply import apply
-from vstream.plan.diff import Observed, diff, spell_destinations
-from vstream.plan.gates import GateKind
-from vstream.plan.plan import Create, Delete, Phase, Plan, phase_of
+from vstream.plan.context import Observed
+from vstream.plan.plan import Create, Delete, GateKind, Phase, Plan, phase_of
+from vstream.plan.rules import account_entries, rule_entries
 from vstream.plan.stages import stages
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import StreamConfig
@@ -47,13 +46,10 @@ async def servers_with(before: Bundle, *, as_former: bool) -> FakeServers:
 
 
 def planned(before: Bundle, after: Bundle, servers: FakeServers) -> Plan:
-    entries = {
-        **{mapping.source: spell_destinations(mapping) for mapping in before.mappings},
-        **account_entries.entries(before.accounts),
-    }
+    entries = {**rule_entries(before.mappings), **account_entries(before.accounts)}
     rules = {address.server.name: entries for address in before.servers}
     observed = Observed(streams=servers.streams_by_name, rules=rules)
-    return diff("acme", after.streams, after.mappings, observed, accounts=after.accounts, server_version=(2, 12))
+    return make_plan("acme", after, observed, server_version=(2, 12))
 
 
 def shown(plan: Plan) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered
+from tests.support.plans import FakeServers, make_plan, rendered
 from vstream.plan import saved
 from vstream.plan.apply import ApplyResult, apply
-from vstream.plan.diff import diff
 from vstream.plan.plan import Handover, Plan, Update
 from vstream.plan.stages import stages
 from vstream.topology.bundle import Bundle
@@ -27,14 +26,8 @@ def regions(routing: str, names: list[str], known: list[str] = ALL) -> Bundle:
 
 def planned(servers: FakeServers, wanted: Bundle, known: list[str] = ALL) -> Plan:
     is_apart = any("/" in stream.config.name and "_" not in stream.config.name for stream in wanted.streams)
-    return diff(
-        "acme",
-        wanted.streams,
-        wanted.mappings,
-        replace(servers.observed(), rules={}),
-        accounts=wanted.accounts,
-        domains=frozenset(known) if is_apart else frozenset(),
-    )
+    observed = replace(servers.observed(), rules={})
+    return make_plan("acme", wanted, observed, domains=known if is_apart else ())
 
 
 async def run(servers: FakeServers, wanted: Bundle) -> ApplyResult:

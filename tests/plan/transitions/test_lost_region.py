@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.plans import FakeServers, rendered, topology
+from tests.support.plans import FakeServers, make_plan, rendered, topology
 from vstream.plan.apply import apply
-from vstream.plan.diff import Observed, diff
-from vstream.plan.gates import GateKind
-from vstream.plan.plan import Delete, Plan
+from vstream.plan.context import Observed
+from vstream.plan.plan import Delete, GateKind, Plan
 from vstream.plan.saved import SavedPlan, dump, load
-from vstream.plan.transitions.lost_region import DeadStream, RegionLoss, dead_streams, give_up
+from vstream.plan.transitions.remove_region import DeadStream, RegionLoss, dead_streams, give_up
 from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role
 
@@ -31,13 +30,13 @@ async def orphaned() -> tuple[FakeServers, Observed]:
 
 
 def planned(of: Bundle, observed: Observed, *losses: RegionLoss) -> Plan:
-    plan = diff("acme", of.streams, of.mappings, observed)
+    plan = make_plan("acme", of, observed)
     return give_up(plan, dead_streams(topology(TWO), ["east"], observed.missing), losses, {"http://east"})
 
 
 async def test_nothing_waits_for_the_region_and_its_streams_are_forgotten_last() -> None:
     servers, observed = await orphaned()
-    waiting = diff("acme", rendered(TWO).streams, rendered(TWO).mappings, observed)
+    waiting = make_plan("acme", rendered(TWO), observed)
     assert [gate.kind for gate in waiting.gates] == [GateKind.DRAINED]
     plan = planned(rendered(TWO), replace(observed, unread_servers=("http://east",)))
     assert plan.gates == ()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.plans import FakeServers, rendered
-from vstream.plan.diff import Observed, diff
-from vstream.plan.gates import GateKind
-from vstream.plan.plan import Phase, Plan
+from tests.support.plans import FakeServers, make_plan, rendered
+from vstream.plan.context import Observed
+from vstream.plan.plan import GateKind, Phase, Plan
 from vstream.topology.bundle import Bundle
 from vstream.topology.stream_config import ObservedStream, StreamConfig
 
@@ -23,7 +22,7 @@ def plain(**fields: Any) -> ObservedStream:
 
 
 def plan(of: Bundle, observed: Observed) -> Plan:
-    return diff("acme", of.streams, of.mappings, observed)
+    return make_plan("acme", of, observed)
 
 
 async def test_read_streams_source_it_and_have_everything_before_clients_are_sent_to_them() -> None:

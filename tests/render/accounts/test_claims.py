@@ -13,12 +13,14 @@ import pytest
 
 from tests.support.golden import Golden
 from tests.support.paths import TESTS
+from tests.support.plans import make_plan
 from vstream.errors import InvalidInputError, VstreamError
 from vstream.jetstream.keyring import Keyring
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.account_entries import USERS, entries
-from vstream.plan.diff import Observed, diff, spell_destinations
+from vstream.plan.context import Observed
 from vstream.plan.live.push_accounts import push_stages
+from vstream.plan.plan import USERS
+from vstream.plan.rules import account_entries, spell_destinations
 from vstream.render import jwt
 from vstream.render.claims import mark_of, with_single_verbs
 from vstream.subjects import algebra
@@ -81,12 +83,14 @@ def test_claims_are_exactly_these(golden: Golden) -> None:
 def test_every_account_says_what_it_says_in_configuration_files() -> None:
     wanted = topology()
     files = render_bundle(replace(wanted, security=Security.PASSWORDS))
-    said, signed = entries(with_single_verbs(accounts(wanted))), entries(rendered().accounts)
+    said, signed = account_entries(with_single_verbs(accounts(wanted))), account_entries(rendered().accounts)
     assert {*said} == {*signed} - {USERS}
     assert [key for key in said if key.startswith("import") and said[key] != signed[key]] == []
     # But for the API, which is shared verb by verb, the keys are those of the files.
-    apart = {key for key in {*entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key}
-    assert apart == {USERS} - {*entries(files.accounts)}
+    apart = {
+        key for key in {*account_entries(files.accounts)} ^ {*signed} if "API." not in key and "_vs.api." not in key
+    }
+    assert apart == {USERS} - {*account_entries(files.accounts)}
     assert [spell_destinations(one) for one in rendered().mappings] == [
         spell_destinations(one) for one in files.mappings
     ]
@@ -142,7 +146,7 @@ def test_other_profiles_say_what_they_say_in_configuration_files(routing: str) -
     wanted = topology(of_profile(routing))
     said, signed = render_bundle(replace(wanted, security=Security.PASSWORDS)), render_bundle(wanted)
     assert [*map(spell_destinations, signed.mappings)] == [*map(spell_destinations, said.mappings)] != []
-    held = {key for key in {*entries(said.accounts)} ^ {*entries(signed.accounts)} if "API." not in key}
+    held = {key for key in {*account_entries(said.accounts)} ^ {*account_entries(signed.accounts)} if "API." not in key}
     assert held <= {USERS, *(key for key in held if "_vs.api." in key)}
     found = {one["name"]: one for one in signed.claims}
     clients = {"regional": {"APP_west", "APP_central", "APP_east"}}.get(routing, {"APP"})
@@ -240,11 +244,11 @@ def test_a_rotation_that_was_cut_off_is_finished(ring: Keyring) -> None:
 def test_what_is_loaded_of_somebody_else_is_a_difference(ring: Keyring) -> None:
     wanted = rendered(ring=ring)
     rules = {one.source: spell_destinations(one) for one in wanted.mappings}
-    loaded = {**rules, **entries(wanted.accounts)}
+    loaded = {**rules, **account_entries(wanted.accounts)}
 
     def changed(over: dict[str, tuple[str, ...]]) -> list[str]:
         observed = Observed(streams={}, rules={"west-1": {**loaded, **over}})
-        plan = diff("signed", wanted.streams, wanted.mappings, observed, accounts=wanted.accounts)
+        plan = make_plan("signed", wanted, observed)
         return [one.source for one in plan.rules]
 
     assert changed({}) == []

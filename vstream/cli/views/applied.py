@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vstream.plan.apply import ApplyResult
+    from vstream.plan.plan import Plan
 
 
 def text(result: ApplyResult, file: str) -> Iterator[Text]:
@@ -48,6 +49,17 @@ def text(result: ApplyResult, file: str) -> Iterator[Text]:
             "Nothing was removed: it is not known whether the mappings of "
             f"{', '.join(result.unread_servers)} still lead there."
         )
+
+
+def unknown_rules(plan: Plan, file: str) -> Iterator[Text]:
+    """What nobody knows of the rules that servers have loaded, and how to find out. *file* is what servers load."""
+    servers = ", ".join(plan.unknown_servers)
+    yield Text(f"Not known: whether {file} is loaded on {servers}.", style="bold yellow")
+    if file != OPERATOR_PATH:
+        yield Text(f"{file} is yours to load: ship it (`vstream render`) to every server and reload each.")
+    yield Text(
+        "To check, run `vstream probe`. With every server's `monitor` under `connect`, `vstream plan` checks it too."
+    )
 
 
 def _yours(file: str) -> Iterator[Text]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from vstream.plan.account_entries import RULE, USERS
+from vstream.plan.plan import RULE, USERS
+from vstream.topology.naming import PHYSICAL_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,38 +16,80 @@ if TYPE_CHECKING:
     from vstream.plan.plan import Plan, RuleChange
 
 _FEW = 20
-"""How many are shown before the rest is counted."""
+"""How many lines are shown before the rest is counted."""
+_FEW_SERVERS = 3
+_OF_STREAM = re.compile(
+    rf"(?:^|[. ]){re.escape(PHYSICAL_PREFIX)}\.([^.]+)\.|(?:^|\.)([^. ]+?)-(?:read|write|order)(?:-|\.|$)"
+)
+"""The virtual stream in the destination of a rule: `_vs.foo.west.foo.>`, `$JS.API.STREAM.INFO.foo-read-west`."""
+_SIGNS = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def counted(plan: Plan) -> str:
+def count_rules(plan: Plan) -> str:
     """How much there is to load: `1 mapping rule and 18 entries of accounts`."""
     sources = {rule.source: rule.kind == RULE for rule in plan.rules}
     rules = sum(sources.values())
     entries = len(sources) - rules
-    return " and ".join(
-        ([f"{rules:,} mapping rule{'' if rules == 1 else 's'}"] if rules else [])
-        + ([f"{entries:,} {'entry' if entries == 1 else 'entries'} of accounts"] if entries else [])
-    )
+    parts = []
+    if rules:
+        parts.append(f"{rules:,} mapping rule{'' if rules == 1 else 's'}")
+    if entries:
+        parts.append(f"{entries:,} {'entry' if entries == 1 else 'entries'} of accounts")
+    return " and ".join(parts)
 
 
-def lines(plan: Plan) -> Iterator[Text]:
-    """Each rule and each entry, with the servers and what changes there."""
-    for rule in plan.rules[:_FEW]:
-        sign, style = ("+", "green") if rule.before is None else ("-", "red") if rule.after is None else ("~", "yellow")
-        yield Text.assemble((f"  {sign} ", style), *named(rule), f"  on {_servers(rule)}")
-        if rule.kind == USERS:
-            continue  # two digests, which say nothing to anybody
-        for before in rule.before or ():
-            if rule.after is not None and before not in rule.after:
-                yield Text(f"      - {before}", style="dim")
-        for after in rule.after or ():
-            if rule.before is not None and after not in rule.before:
-                yield Text(f"      + {after}", style="dim")
-    if len(plan.rules) > _FEW:
-        yield Text(f"    … and {len(plan.rules) - _FEW:,} more of them", style="dim")
+def lines(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
+    """What servers load: folded by stream and account, or each rule and entry with what changes there."""
+    if is_verbose:
+        for rule in plan.rules:
+            yield from _rule_lines(rule)
+        return
+    groups: dict[tuple[str, str, tuple[str, ...]], list[RuleChange]] = {}
+    for rule in plan.rules:
+        groups.setdefault((_sign(rule), _subject_of(rule), rule.servers), []).append(rule)
+    for number, ((sign, about, servers), rules) in enumerate(groups.items()):
+        if number == _FEW:
+            yield Text(f"    … and {len(groups) - _FEW:,} more groups of rules (`--verbose` shows all)", style="dim")
+            return
+        if len(rules) == 1:
+            yield from _rule_lines(rules[0])
+            continue
+        noun = "rules" if rules[0].kind == RULE else "entries"
+        yield Text.assemble(
+            (f"  {sign} ", _SIGNS[sign]), (about, "bold"), f": {len(rules):,} {noun} on {_servers(servers)}"
+        )
 
 
-def named(rule: RuleChange) -> tuple[str, tuple[str, str]]:
+def _subject_of(rule: RuleChange) -> str:
+    """What a rule is grouped by: the virtual stream that it leads to, or its account."""
+    if rule.kind != RULE:
+        return "accounts" if rule.kind == USERS else f"account {rule.source.split(' ')[1]}"
+    for destination in (*(rule.after or ()), *(rule.before or ())):
+        if match := _OF_STREAM.search(destination):
+            return f"mappings of {match[1] or match[2]}"
+    return "mappings"
+
+
+def _rule_lines(rule: RuleChange) -> Iterator[Text]:
+    sign = _sign(rule)
+    yield Text.assemble((f"  {sign} ", _SIGNS[sign]), *name_rule(rule), f"  on {_servers(rule.servers)}")
+    if rule.kind == USERS:
+        return  # two digests, which mean nothing to a reader
+    for before in rule.before or ():
+        if rule.after is not None and before not in rule.after:
+            yield Text(f"      - {before}", style="dim")
+    for after in rule.after or ():
+        if rule.before is not None and after not in rule.before:
+            yield Text(f"      + {after}", style="dim")
+
+
+def _sign(rule: RuleChange) -> str:
+    if rule.before is None:
+        return "+"
+    return "-" if rule.after is None else "~"
+
+
+def name_rule(rule: RuleChange) -> tuple[str, tuple[str, str]]:
     """What is loaded: `mapping foo.>`, `import APP prices.>`, `users, and how long answers may take`."""
     if rule.kind == RULE:
         return "mapping ", (rule.source, "bold")
@@ -55,5 +99,5 @@ def named(rule: RuleChange) -> tuple[str, tuple[str, str]]:
     return f"{kind} ", (about, "bold")
 
 
-def _servers(rule: RuleChange) -> str:
-    return ", ".join(rule.servers) if len(rule.servers) <= 3 else f"{len(rule.servers):,} servers"  # noqa: PLR2004
+def _servers(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) < _FEW_SERVERS else f"{len(names):,} servers"

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from vstream.cli.views import loaded
 from vstream.health.sizing import publish_cost_s
-from vstream.plan.account_entries import RULE
 from vstream.plan.plan import (
+    RULE,
     Create,
     CreateConsumer,
     Delete,
@@ -100,7 +100,7 @@ def summary(plan: Plan) -> str:
     text = f"Plan: {', '.join(parts)}"
     if plan.rules:
         servers = {server for rule in plan.rules for server in rule.servers}
-        text += f"; {loaded.counted(plan)} to load on {_count(len(servers), 'server')}"
+        text += f"; {loaded.count_rules(plan)} to load on {_count(len(servers), 'server')}"
     if plan.leaving:
         text += f"; {_count(len(plan.leaving), 'server')} to stop"
     return text + "."
@@ -133,7 +133,7 @@ def routing_as_dict(topology: Topology, bundle: Bundle) -> dict[str, Json]:
     }
 
 
-def text(plan: Plan) -> Iterator[Text]:
+def text(plan: Plan, *, is_verbose: bool = False) -> Iterator[Text]:
     """
     The whole plan for a terminal: streams in the order of their change, field by field, then mappings.
 
@@ -156,7 +156,7 @@ def text(plan: Plan) -> Iterator[Text]:
     for blocked in plan.blocked:
         yield Text.assemble(("  ! ", "bold red"), (blocked.name, "bold"), f" is blocked: {blocked.reason}")
         yield Text.assemble(("      hint: ", "cyan"), blocked.hint)
-    yield from loaded.lines(plan)
+    yield from loaded.lines(plan, is_verbose=is_verbose)
     yield from (Text.assemble(("  ✗ ", "bold red"), loss) for loss in plan.losses)
     for note in plan.notes[:_FEW]:
         yield Text.assemble(("  · ", "blue"), (note.name, "bold"), f" {note.text}")
@@ -293,7 +293,7 @@ def markdown(plan: Plan, routing: str) -> str:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
         for rule in plan.rules:
             sign = "+" if rule.before is None else "-" if rule.after is None else "~"
-            kind, (about, _) = loaded.named(rule)
+            kind, (about, _) = loaded.name_rule(rule)
             lines.append(
                 f"| {sign} | {kind if rule.kind != RULE else ''}`{_cell(about)}` | {', '.join(rule.servers)} |"
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vstream.health.doctor.finding import diagnose
 from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.units import list_names
-from vstream.plan.account_entries import USERS
+from vstream.plan.plan import USERS
 from vstream.topology.bundle import loaded_path
 from vstream.topology.model import Security
 

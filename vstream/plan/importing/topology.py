@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lint.load_topology import load, render_bundle
-from vstream.plan.account_entries import RULE, kind_of
-from vstream.plan.diff import Observed, diff
+from vstream.plan.context import Observed
+from vstream.plan.diff import diff
 from vstream.plan.importing.document import topology_document
 from vstream.plan.importing.found import Leftover
 from vstream.plan.importing.places import servers_in
 from vstream.plan.importing.recognise import recognise
 from vstream.plan.importing.text import leftover_lines, write_yaml
+from vstream.plan.plan import RULE, kind_of
 from vstream.topology.model import Role, Routing
 from vstream.topology.profiles import PROFILES
 from vstream.topology.stream_config import ROUTING_KEY
@@ -145,17 +146,10 @@ def _owner(found: Discovered) -> str:
 
 
 def _plan(topology: Topology, wanted: Bundle, found: Discovered) -> Plan:
-    return diff(
-        topology.name,
-        wanted.streams,
-        wanted.mappings,
-        Observed(
-            streams=found.streams, rules=found.rules, consumers=found.consumers, unread_servers=_unread(topology, found)
-        ),
-        adopt=frozenset({"all"}),
-        server_version=topology.server_version,
-        durables=wanted.consumers,
+    observed = Observed(
+        streams=found.streams, rules=found.rules, consumers=found.consumers, unread_servers=_unread(topology, found)
     )
+    return diff(topology, wanted, observed, adopt=frozenset({"all"}))
 
 
 def _unread(topology: Topology, found: Discovered) -> tuple[str, ...]:

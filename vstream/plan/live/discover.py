@@ -12,11 +12,11 @@ from vstream.errors import NotReachableError, ServerError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
-from vstream.plan.account_entries import RULE, kind_of
 from vstream.plan.importing.found import ClusterEndpoint, Discovered, DiscoveredServer
 from vstream.plan.importing.topology import unsupported_routing
 from vstream.plan.live.loaded_rules import leads_elsewhere, read_loaded_rules
 from vstream.plan.live.observe import account_name
+from vstream.plan.plan import RULE, kind_of
 from vstream.topology.model import Routing
 from vstream.topology.stream_config import REGION_ACCOUNT_PREFIX
 

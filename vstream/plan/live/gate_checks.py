@@ -17,7 +17,7 @@ from vstream.errors import NoRespondersError, NotReachableError, ServerError, Vs
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.source_header import origin_of
-from vstream.plan.gates import GateKind
+from vstream.plan.plan import GateKind
 from vstream.plan.transitions import seed_region
 from vstream.subjects.transform import SubjectTransform
 from vstream.topology import naming
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vstream.jetstream.connection import Connection
-    from vstream.plan.gates import Gate
+    from vstream.plan.plan import Gate
 
 STEADY = 2.0
 """Seconds that what a gate asks for must have held: what servers have accepted is stored by then."""

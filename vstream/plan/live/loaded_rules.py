@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from vstream.errors import ServerError
 from vstream.jetstream import monitoring
-from vstream.plan.account_entries import Entries, entries, read_account, read_signed_account
-from vstream.plan.diff import spell
+from vstream.plan.rules import Entries, account_entries, spell
+from vstream.render import jwt
+from vstream.render.claims import WITH_TOKEN, mark_of
 from vstream.topology import naming, physical
-from vstream.topology.accounts import ShareKind
+from vstream.topology.accounts import Account, Export, Import, ShareKind
+from vstream.topology.naming import DIGEST_PREFIX, PHYSICAL_PREFIX
 from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import HIDDEN_PREFIXES, REGION_ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.topology.accounts import Account
     from vstream.topology.model import Topology
 
 PUBLIC_KEY = re.compile(r"A[A-Z2-7]{55}")
 """How accounts are called in operator mode."""
+_STREAMED = "Streamed"
+"""How servers call services that may answer more than once."""
 _OF_DOMAIN = re.compile(r"\$JS\.[^.]+\.API\.")
 
 
@@ -92,7 +95,7 @@ async def read_loaded_rules(url: str, account: str, hidden: Sequence[str], timeo
                 **{name: one for name, one in zip(apart, others, strict=True) if one and _is_regional(name)},
             }
         ),
-        **entries([_without_services(one) if one.name in dead else one for one in loaded]),
+        **account_entries([_without_services(one) if one.name in dead else one for one in loaded]),
     }
 
 
@@ -117,7 +120,7 @@ async def _signed_on(url: str, account: str, timeout: float) -> Entries:
     mapped = {names[key]: one for key, one in details.items() if key == account or _is_regional(names[key])}
     return {
         **_rules(mapped),
-        **entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
+        **account_entries([_without_services(one) if key in dead else one for key, one in loaded.items()]),
     }
 
 
@@ -188,3 +191,69 @@ def _dollar(source: str) -> str:
         number += token == "*"
         tokens.append(f"${number}" if token == "*" else token)
     return ".".join(tokens)
+
+
+def read_account(name: str, detail: Mapping[str, Any], ours: frozenset[str]) -> Account:
+    """
+    The account *name* as a server tells it in `account_detail` of `/accountz?acc=NAME` (server/monitor.go, AccountInfo).
+
+    Of what it imports, that from the accounts *ours*, and all under vstream's own prefix. Of what an account of
+    clients exports, the mark and what *ours* may import: the rest is its owner's.
+    """
+    is_clients = name.startswith(REGION_ACCOUNT_PREFIX) or not name.startswith(HIDDEN_PREFIXES)
+    return Account(
+        name=name,
+        purpose="",
+        has_jetstream=bool(detail.get("jetstream_enabled")),
+        exports=tuple(
+            Export(
+                kind=ShareKind(one["type"]),
+                subject=one["subject"],
+                accounts=tuple(one.get("approved_accounts") or ()),
+                threshold="" if one.get("response_type") == _STREAMED else None,
+            )
+            for one in detail.get("exports") or ()
+            if not is_clients
+            or one["subject"].startswith(f"{DIGEST_PREFIX}.")
+            or not ours.isdisjoint(one.get("approved_accounts") or ())
+        ),
+        imports=tuple(
+            Import(
+                kind=ShareKind(one["type"]), account=one["account"], subject=one["subject"], to=one.get("local_subject")
+            )
+            for one in detail.get("imports") or ()
+            if one.get("account") in ours or str(one.get("local_subject")).startswith(f"{PHYSICAL_PREFIX}.")
+        ),
+    )
+
+
+def read_signed_account(name: str, detail: Mapping[str, Any], names: Mapping[str, str]) -> Account:
+    """The account *name* as a server tells it in operator mode; *names* are those of the public keys of accounts."""
+    token = detail.get("jwt")
+    return Account(
+        name=name,
+        purpose="",
+        has_jetstream=bool(detail.get("jetstream_enabled")),
+        exports=(
+            *(
+                Export(
+                    kind=ShareKind(one["type"]),
+                    subject=one["subject"],
+                    accounts=(WITH_TOKEN,) if one.get("token_req") else (),
+                    threshold="" if one.get("response_type") == _STREAMED else None,
+                )
+                for one in detail.get("exports") or ()
+            ),
+            *((mark_of(jwt.decode(token)),) if token else ()),
+        ),
+        imports=tuple(
+            Import(
+                kind=ShareKind(one["type"]),
+                account=names[one["account"]],
+                subject=one["subject"],
+                to=one.get("local_subject"),
+            )
+            for one in detail.get("imports") or ()
+            if one.get("account") in names and not one.get("invalid")
+        ),
+    )

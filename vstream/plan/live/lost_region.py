@@ -9,7 +9,7 @@ from vstream.errors import RefusedError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import Connection
 from vstream.plan.live.gate_checks import LiveGateChecker
-from vstream.plan.transitions.lost_region import RegionLoss
+from vstream.plan.transitions.remove_region import RegionLoss
 from vstream.topology import physical
 from vstream.topology.model import Role
 from vstream.topology.profiles import profile_of
@@ -17,7 +17,7 @@ from vstream.topology.profiles import profile_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vstream.plan.diff import Observed
+    from vstream.plan.context import Observed
     from vstream.topology.model import Endpoint, Topology
 
 _HINT = "without `--lost`, `apply` waits until the others have everything of it"

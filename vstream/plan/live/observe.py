@@ -12,7 +12,7 @@ from vstream.jetstream import monitoring
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import CONNECT_TIMEOUT, Connection, open_connection
 from vstream.jetstream.domain_router import DomainRoutingConnection
-from vstream.plan.diff import Observed
+from vstream.plan.context import Observed
 from vstream.plan.live.loaded_rules import (
     PUBLIC_KEY,
     hidden_accounts,

@@ -1,67 +1,60 @@
 """
-Read streams that mirror, and are to source the write streams: a topology leaves `ordered`, `homed` or `stretch` for `virtual`.
+Change the consistency model of a stream, or take over a plain stream.
 
-It goes as with a copy (`vstream.plan.transitions.seed_region`): the mirror takes no more, and once what was on its way is stored, it sources from
-there. What it mirrored is the stream that decided on the order, whose sources are the write streams; or an origin, which
-goes on as a plain stream that is taken over (`vstream.plan.transitions.takeover`). Servers cannot turn a stream into a mirror,
-so there is no way back.
+Read streams that mirror are to source the write streams when a topology leaves `ordered`, `homed` or `stretch` for
+`virtual`. It goes as with a copy (`vstream.plan.transitions.seed_region`): the mirror stops, and once everything on its
+way is stored, it sources from there. What it mirrored is the ordering stream, whose sources are the write streams; or an
+origin, which continues as a plain stream that is taken over. Servers cannot turn a stream into a mirror, so there is no
+way back.
+
+A plain stream is taken over while clients publish. The read streams source it too, until they have everything of it.
+Then the mappings send publishes to the write streams, one server after the other. Each publish goes to exactly one of
+the two, and both are sourced: nothing is lost, nothing is duplicated.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.plan.plan import Blocked
+from vstream.plan.plan import Blocked, Create, FieldChange, Update
+from vstream.plan.risk import Risk
 from vstream.plan.transitions.seed_region import SINCE
+from vstream.subjects.algebra import is_subset
 from vstream.topology.model import Role
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY
+from vstream.topology.stream_config import FORMER_PREFIX, REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from vstream.plan.plan import FieldChange
+    from vstream.plan.context import DiffContext, Outcome
     from vstream.topology.bundle import RenderedStream
-    from vstream.topology.model import ServerVersion
     from vstream.topology.stream_config import ObservedStream
 
+_TAKES_PUBLISHES = frozenset({Role.WRITE.value, Role.ORIGIN.value})
 
-def can_become_sourced(
-    stream: RenderedStream, found: ObservedStream, observed: Mapping[str, ObservedStream], oldest: ServerVersion
-) -> bool:
-    """Whether *found*, a mirror, can become *stream*, which sources, without losing its place."""
-    mirrored = observed.get(found.config.mirror_name or "")
-    if mirrored is None or not stream.config.source_names or stream.account is not None or oldest < SINCE:
+
+def can_become_sourced(stream: RenderedStream, observed: ObservedStream, context: DiffContext) -> bool:
+    """Whether *observed*, a mirror, can become *stream*, which sources, without losing its place."""
+    mirrored = context.streams.get(observed.config.mirror_name or "")
+    if mirrored is None or not stream.config.source_names or stream.account is not None:
         return False
-    if found.config.owner != stream.config.owner or mirrored.config.owner != stream.config.owner:
+    if context.topology.server_version < SINCE:
+        return False
+    if observed.config.owner != stream.config.owner or mirrored.config.owner != stream.config.owner:
         return False
     decided = mirrored.config.source_names
     return mirrored.config.name == stream.takes_over or bool(decided and {*decided} <= {*stream.config.source_names})
 
 
-def is_own_origin(stream: RenderedStream, plain: ObservedStream) -> bool:
-    """Whether *plain*, which *stream* takes over, is the origin that its virtual stream had until now."""
-    metadata = plain.config.metadata
-    return (
-        plain.config.owner == stream.config.owner
-        and metadata.get(STREAM_KEY) == stream.virtual
-        and metadata.get(ROLE_KEY) == Role.ORIGIN.value
-    )
-
-
-def hint_for_mirror(
-    stream: RenderedStream,
-    fields: Sequence[FieldChange],
-    observed: Mapping[str, ObservedStream],
-    oldest: ServerVersion,
-) -> str | None:
-    """What to do about a read stream that mirrors an order or an origin, and is to do so no more; None for others."""
-    mirror = next((one for one in fields if one.field == "mirror"), None)
+def hint_for_mirror(stream: RenderedStream, fields: Sequence[FieldChange], context: DiffContext) -> str | None:
+    """What to do about a read stream that mirrors an order or an origin, and no longer should; None for others."""
+    mirror = next((change for change in fields if change.field == "mirror"), None)
     if mirror is None or mirror.after is not None or stream.account is not None:
         return None  # in hidden accounts a plain stream is out of reach
     name = mirror.before.get("name") if isinstance(mirror.before, dict) else None
-    mirrored = observed.get(str(name))
+    mirrored = context.streams.get(str(name))
     is_order = mirrored is not None and bool(mirrored.config.source_names)
-    if oldest < SINCE and (is_order or name == stream.virtual):
+    if context.topology.server_version < SINCE and (is_order or name == stream.virtual):
         return (
             "servers of 2.12 and later can: update all of them, and say so in `server_version`; "
             "or give the virtual stream another name and move over"
@@ -71,23 +64,22 @@ def hint_for_mirror(
     return None
 
 
-def block_abandoned_streams(
-    gone: Mapping[str, ObservedStream], desired: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
-) -> Iterator[Blocked]:
+def block_abandoned_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
-    Streams that go because their virtual stream gets another model, in which nothing takes over what they hold.
+    Block the deletion of streams whose virtual stream gets another model, in which nothing takes over what they hold.
 
-    Where it has several regions, a mirror that would have to source says so, or the other way round; where it has one, nothing
-    of it stays.
+    Where the virtual stream has several regions, a mirror that would have to source says so, or the other way round.
+    Where it has one, nothing of it stays.
     """
-    wanted: dict[str, set[str]] = {}
-    for stream in desired:
-        wanted.setdefault(stream.virtual, set()).add(stream.role.value)
-    kept = {stream.virtual for stream in desired if stream.config.name in observed}
-    for name, one in sorted(gone.items()):
-        metadata = one.config.metadata
+    yield from outcomes
+    for name, stream in sorted(context.gone.items()):
+        metadata = stream.config.metadata
         virtual, role = metadata.get(STREAM_KEY, ""), metadata.get(ROLE_KEY)
-        if role in _TAKES_PUBLISHES and virtual in wanted.keys() - kept and role not in wanted[virtual]:
+        siblings = context.siblings.get(virtual, ())
+        if role not in _TAKES_PUBLISHES or not siblings:
+            continue
+        is_continued = any(sibling.config.name in context.streams for sibling in siblings)
+        if not is_continued and role not in {sibling.role.value for sibling in siblings}:
             yield Blocked(
                 name=name,
                 region=metadata.get(REGION_KEY),
@@ -96,4 +88,75 @@ def block_abandoned_streams(
             )
 
 
-_TAKES_PUBLISHES = frozenset({Role.WRITE.value, Role.ORIGIN.value})
+def create_ordering_stream(change: Create) -> Iterator[Create | Update]:
+    """
+    The steps that make the ordering stream of *change*: two if it carries the virtual name and lists subjects.
+
+    Whatever is published before a server maps it past would be stored in the order itself. So the stream is made without
+    subjects, as its mirrors need it. It gets them once every server has loaded the mappings: from then on clients find
+    it by subject.
+    """
+    subjects = change.config.fields.get("subjects")
+    if not subjects:
+        yield change
+        return
+    bare = {field: value for field, value in change.config.fields.items() if field != "subjects"}
+    yield Create(config=StreamConfig(name=change.config.name, fields=bare), region=change.region, role=change.role)
+    yield Update(
+        config=change.config,
+        region=change.region,
+        role=change.role,
+        fields=(
+            FieldChange(
+                field="subjects",
+                before=[],
+                after=subjects,
+                risk=Risk.SAFE,
+                why="clients find it by them; what they publish, every server maps to the write streams by now",
+            ),
+        ),
+    )
+
+
+def block_takeovers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block read streams whose plain stream does not exist, or holds what the virtual stream does not have."""
+    yield from outcomes
+    for stream in context.desired:
+        plain = stream.takes_over
+        if plain is None or plain.startswith(FORMER_PREFIX):
+            continue  # of the topology itself, in the layout that it moves away from
+        observed = context.streams.get(plain)
+        if observed is None:
+            yield Blocked(
+                name=stream.config.name,
+                region=stream.region,
+                reason=f"it takes over `{plain}`, which does not exist, or does not answer",
+                hint="take `takes_over` out of the topology if everything has been taken over",
+            )
+        elif reason := _misfit(stream, observed):
+            yield Blocked(
+                name=stream.config.name,
+                region=stream.region,
+                reason=f"it takes over `{plain}`, which {reason}",
+                hint="a plain stream is taken over as a whole, by a stream with all of its subjects",
+            )
+
+
+def _misfit(stream: RenderedStream, plain: ObservedStream) -> str | None:
+    """Why *stream* cannot take over *plain*; None if it can."""
+    for listed in plain.config.subjects:
+        if not any(is_subset(listed, subject) for subject in stream.subjects):
+            return f"listens on `{listed}`, too"
+    if plain.config.owner is None or _is_own_origin(stream, plain):
+        return None
+    return f"belongs to the topology `{plain.config.owner}`"
+
+
+def _is_own_origin(stream: RenderedStream, plain: ObservedStream) -> bool:
+    """Whether *plain*, which *stream* takes over, is the origin that its virtual stream had until now."""
+    metadata = plain.config.metadata
+    return (
+        plain.config.owner == stream.config.owner
+        and metadata.get(STREAM_KEY) == stream.virtual
+        and metadata.get(ROLE_KEY) == Role.ORIGIN.value
+    )

@@ -2,18 +2,18 @@
 What a routing profile does not allow a plan to do.
 
 A live topology stays in the profile that it was made with: the streams of another have other names and accounts.
-With `accounts` all of them are one text, which servers load at one moment of a plan: what is new must be loaded before
-its streams are made, what goes must stay until its streams are gone.
+With `accounts` all of them are one text, which servers load at one moment of a plan. So new accounts must be loaded
+before their streams are made, and old ones must stay until their streams are gone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.plan.account_entries import ACCOUNT, USERS
-from vstream.plan.plan import Blocked, Note, Update, lists_more, names_clients_subjects
+from vstream.plan.plan import ACCOUNT, USERS, Blocked, Note, Update, lists_more, names_clients_subjects
 from vstream.topology.model import Role, Routing
 from vstream.topology.naming import API, REGION_PREFIX
+from vstream.topology.profiles import profile_of
 from vstream.topology.stream_config import (
     ACCOUNT_SEPARATOR,
     FORMER_PREFIX,
@@ -27,34 +27,37 @@ from vstream.topology.stream_config import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from vstream.plan.plan import Change, FieldChange, RuleChange
-    from vstream.topology.accounts import Account
+    from vstream.plan.context import DiffContext, Outcome
+    from vstream.plan.plan import FieldChange
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream, StreamConfig
 
-_MAPPED, _ACCOUNTS = Routing.MAPPED.value, Routing.ACCOUNTS.value
+_MAPPED = Routing.MAPPED.value
+_ACCOUNTS = Routing.ACCOUNTS.value
 
 
-def block_profile_change(desired: Sequence[RenderedStream], owned: Mapping[str, ObservedStream]) -> tuple[Blocked, ...]:
+def block_profile_change(context: DiffContext) -> tuple[Blocked, ...]:
     """
-    Streams that the topology has in the layout of another `routing`: nothing may touch them.
+    Block a plan of a topology whose streams exist in the layout of another `routing`: nothing may touch them.
 
-    But those that it moves away from, which are asked for aside, and those that it would have moved to, while clients
-    are not there.
+    Two layouts may exist beside the current one: that from which the topology moves away, and that to which it would
+    have moved, while no client uses it.
     """
-    if not desired:
+    if not context.desired:
         return ()
-    layouts = [_layout(one.config.name, one.config) for one in desired]
-    said, _ = layouts[0]
-    here = {*layouts}
-    if said == _ACCOUNTS:
-        here.add((_MAPPED, True))
-    elif said == _MAPPED and _are_clients_here(owned):
-        here.add((_ACCOUNTS, False))
+    layouts = {_layout(stream.config.name, stream.config) for stream in context.desired}
+    first = context.desired[0].config
+    routing, _ = _layout(first.name, first)
+    if routing == _ACCOUNTS:
+        layouts.add((_MAPPED, True))
+    elif routing == _MAPPED and _are_clients_in_mapped(context.owned):
+        layouts.add((_ACCOUNTS, False))
     return tuple(
-        _of_another(name, one, said) for name, one in sorted(owned.items()) if _layout(name, one.config) not in here
+        _block_other_layout(name, stream, routing)
+        for name, stream in sorted(context.owned.items())
+        if _layout(name, stream.config) not in layouts
     )
 
 
@@ -63,29 +66,27 @@ def _layout(name: str, config: StreamConfig) -> tuple[str, bool]:
     return config.metadata.get(ROUTING_KEY, _MAPPED), name.startswith(FORMER_PREFIX)
 
 
-def _are_clients_here(owned: Mapping[str, ObservedStream]) -> bool:
+def _are_clients_in_mapped(owned: Mapping[str, ObservedStream]) -> bool:
     """Whether the account of clients answers for its own streams, and nothing was published into others beside."""
-    is_own = any(_layout(name, one.config) == (_MAPPED, False) for name, one in owned.items())
-    return is_own and not any(
-        one.messages and one.config.metadata.get(ROLE_KEY) == Role.WRITE.value
-        for name, one in owned.items()
-        if _layout(name, one.config) == (_ACCOUNTS, False)
+    has_mapped = any(_layout(name, stream.config) == (_MAPPED, False) for name, stream in owned.items())
+    return has_mapped and not any(
+        stream.messages and stream.config.metadata.get(ROLE_KEY) == Role.WRITE.value
+        for name, stream in owned.items()
+        if _layout(name, stream.config) == (_ACCOUNTS, False)
     )
 
 
-def _of_another(name: str, one: ObservedStream, said: str) -> Blocked:
-    was, is_former = _layout(name, one.config)
+def _block_other_layout(name: str, stream: ObservedStream, routing: str) -> Blocked:
+    former_routing, is_former = _layout(name, stream.config)
     if is_former:
         reason = "clients have left the layout that it is in"
         hint = "say `routing: accounts` and `moves_from: mapped` again: from there it goes forward only"
     else:
-        reason = f"it was made with `routing: {was}`, the topology says `{said}`"
-        hint = (
-            _MOVE
-            if (was, said) == (_MAPPED, _ACCOUNTS)
-            else "a live topology cannot move from one to the other: change it back, or begin with new servers"
-        )
-    return Blocked(name=name, region=one.config.metadata.get(REGION_KEY), reason=reason, hint=hint)
+        reason = f"it was made with `routing: {former_routing}`, the topology says `{routing}`"
+        hint = "a live topology cannot move from one to the other: change it back, or begin with new servers"
+        if (former_routing, routing) == (_MAPPED, _ACCOUNTS):
+            hint = _MOVE
+    return Blocked(name=name, region=stream.config.metadata.get(REGION_KEY), reason=reason, hint=hint)
 
 
 _MOVE = (
@@ -94,10 +95,11 @@ _MOVE = (
 )
 
 
-def block_stranded_streams(observed: Mapping[str, ObservedStream], topology: str) -> Iterator[Blocked]:
-    """Streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
-    for name, one in sorted(observed.items()):
-        if name.startswith(FORMER_PREFIX) and one.config.owner != topology:
+def block_stranded_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block streams of others in the account of clients, whose JetStream API is to lead elsewhere."""
+    yield from outcomes
+    for name, stream in sorted(context.streams.items()):
+        if name.startswith(FORMER_PREFIX) and stream.config.owner != context.topology.name:
             yield Blocked(
                 name=name,
                 region=None,
@@ -112,45 +114,58 @@ _STEPS = (
 )
 
 
-def block_unreachable_accounts(
-    gone: Mapping[str, ObservedStream], accounts: Sequence[Account], domains: Collection[str]
-) -> Iterator[Blocked]:
-    """Of the streams that go, those whose account, or domain, would go before them."""
-    kept = {*domains, *(account.name for account in accounts)}
-    if accounts and not domains and not any(name.startswith(HIDDEN_PREFIXES) for name in kept):
+def _domains(context: DiffContext) -> frozenset[str]:
+    """The regions that are JetStream domains."""
+    topology = context.topology
+    return frozenset(region.name for region in topology.regions if profile_of(topology).has_domains)
+
+
+def block_unreachable_accounts(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block streams that go, and whose account or domain would go before them."""
+    yield from outcomes
+    domains = _domains(context)
+    accounts = {account.name for account in context.bundle.accounts}
+    if accounts and not domains and not any(name.startswith(HIDDEN_PREFIXES) for name in accounts):
         return  # a topology that does not move after all: the accounts go last
-    for name, one in sorted(gone.items()):
+    for name, stream in sorted(context.gone.items()):
         account, separator, _ = name.rpartition(ACCOUNT_SEPARATOR)
-        if separator and account not in kept and not account.startswith(FORMER_PREFIX):
+        if separator and account not in accounts | domains and not account.startswith(FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=one.config.metadata.get(REGION_KEY),
+                region=stream.config.metadata.get(REGION_KEY),
                 reason=f"its account `{account}` would be gone before others have taken everything of it",
                 hint=_STEPS,
             )
 
 
-def block_unreachable_sources(changes: Sequence[Change], domains: Collection[str]) -> Iterator[Blocked]:
-    """Streams that would take no more from a domain that the topology does not have, so that nobody can ask it."""
-    for change in changes if domains else ():
-        for one in change.fields if isinstance(change, Update) else ():
-            if one.after is not None or not one.field.startswith("sources.") or not isinstance(one.before, dict):
+def block_unreachable_sources(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block streams that would drop a source in a domain that the topology does not have: nobody can ask there."""
+    yield from outcomes
+    domains = _domains(context)
+    if not domains:
+        return
+    for change in outcomes:
+        if not isinstance(change, Update):
+            continue
+        for field in change.fields:
+            if field.after is not None or not field.is_source or not isinstance(field.before, dict):
                 continue
-            origin = source_name(one.before, change.config.name)
+            origin = source_name(field.before, change.config.name)
             if is_in_domain(origin) and (account_in(origin) or "") not in domains:
                 yield Blocked(
                     name=change.config.name,
-                    region=change.region if isinstance(change, Update) else None,
+                    region=change.region,
                     reason=f"nobody can ask `{account_in(origin)}` whether everything of `{origin}` has been taken",
                     hint=_STEPS,
                 )
 
 
-def block_mixed_account_changes(rules: Sequence[RuleChange]) -> Iterator[Blocked]:
-    """Accounts that are new, where something else goes at the same time."""
-    if all(rule.only_adds for rule in rules):
+def block_mixed_account_changes(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block new accounts where something else goes at the same time: servers would load both in one moment."""
+    yield from outcomes
+    if all(rule.only_adds for rule in context.rules):
         return
-    for rule in rules:
+    for rule in context.rules:
         if rule.kind == ACCOUNT and rule.before is None:
             yield Blocked(
                 name=rule.source.partition(" ")[2],
@@ -161,15 +176,16 @@ def block_mixed_account_changes(rules: Sequence[RuleChange]) -> Iterator[Blocked
             )
 
 
-def block_half_moved_streams(rules: Sequence[RuleChange], gone: Mapping[str, ObservedStream]) -> Iterator[Blocked]:
-    """Streams of a layout that clients have not left yet, or that would be cut off by something else that changes."""
-    if all(rule.only_removes for rule in rules):
+def block_half_moved_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Block the deletion of a layout that other changes of what servers load would cut off."""
+    yield from outcomes
+    if all(rule.only_removes for rule in context.rules):
         return
-    for name, one in sorted(gone.items()):
+    for name, stream in sorted(context.gone.items()):
         if name.startswith(FORMER_PREFIX):
             yield Blocked(
                 name=name,
-                region=one.config.metadata.get(REGION_KEY),
+                region=stream.config.metadata.get(REGION_KEY),
                 reason="it still hands on what it has, and what servers load changes otherwise too",
                 hint="apply `moves_from: mapped` with everything else first, then take that alone out of the topology",
             )
@@ -179,24 +195,27 @@ def swaps_subjects(stream: RenderedStream, fields: Sequence[FieldChange]) -> boo
     """Whether *fields* add subjects to a stream that carries those of clients, and take others out."""
     if not names_clients_subjects(stream.config, stream.role):
         return False
-    changed = [one for one in fields if one.field == "subjects"]
-    return any(lists_more(one.before, one.after) and lists_more(one.after, one.before) for one in changed)
+    return any(
+        lists_more(change.before, change.after) and lists_more(change.after, change.before)
+        for change in fields
+        if change.field == "subjects"
+    )
 
 
-def note_duplicate_imports(unlike: Sequence[RuleChange], accounts: Sequence[Account]) -> Iterator[Note]:
+def note_duplicate_imports(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
-    What publishers notice of another token for an account whose publishes are imported by hidden ones.
+    Note what publishers notice of another token for an account whose publishes are imported by hidden ones.
 
     A server adds the imports of the new token before it drops those of the old one (server/accounts.go,
     updateAccountClaimsWithRefresh), and what is published in between takes both.
     """
-    tokens = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in unlike if rule.source == USERS]
-    for account in accounts:
-        # Of an account by token, what servers have loaded of it stands twice: as it was, and as it is to be.
-        changed = [[one for one in said if one.startswith(f"{account.name}.")] for said in tokens]
-        if any(len(one) > 1 for one in changed) and any(
-            (one.to or "").startswith(f"{REGION_PREFIX}.") for one in account.imports
-        ):
+    yield from outcomes
+    digests = [{*(rule.before or ())} ^ {*(rule.after or ())} for rule in context.rules if rule.source == USERS]
+    for account in context.bundle.accounts:
+        if not any((imported.to or "").startswith(f"{REGION_PREFIX}.") for imported in account.imports):
+            continue
+        # An account whose token changes has two digests: as it is loaded, and as it is to be.
+        if any(sum(digest.startswith(f"{account.name}.") for digest in both) > 1 for both in digests):
             yield Note(
                 name=account.name,
                 text="is pushed anew: for a moment on each server, what is published without `Nats-Msg-Id` is stored twice",
@@ -221,21 +240,24 @@ _TAKEN_OUT = (
 _BACK = "notice nothing of this step: they have not left the layout that stays"
 
 
-def note_profile_change(
-    desired: Sequence[RenderedStream], gone: Mapping[str, ObservedStream], unlike: Sequence[RuleChange]
-) -> Iterator[Note]:
-    """What clients notice of the step that is planned, where a topology moves to `accounts` (docs/changes.md)."""
-    here = {_layout(one.config.name, one.config) for one in desired}
-    going = {_layout(name, one.config) for name, one in gone.items()}
-    new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
-    text = None
-    if former in going:
-        text = _TAKEN_OUT
-    elif former in here and any(rule.source == _API_RULE for rule in unlike):
-        text = _LED_OVER
-    elif old in here and new in going:
-        text = _BACK
-    elif old in here and new in here and unlike:
-        text = _BESIDE
+def note_profile_change(outcomes: Sequence[Outcome], context: DiffContext) -> Iterator[Outcome]:
+    """Note what clients notice of the planned step, where a topology moves to `accounts` (docs/changes.md)."""
+    yield from outcomes
+    text = _profile_note(context)
     if text is not None:
         yield Note(name="clients", text=text)
+
+
+def _profile_note(context: DiffContext) -> str | None:
+    staying = {_layout(stream.config.name, stream.config) for stream in context.desired}
+    going = {_layout(name, stream.config) for name, stream in context.gone.items()}
+    new, old, former = (_ACCOUNTS, False), (_MAPPED, False), (_MAPPED, True)
+    if former in going:
+        return _TAKEN_OUT
+    if former in staying and any(rule.source == _API_RULE for rule in context.rules):
+        return _LED_OVER
+    if old in staying and new in going:
+        return _BACK
+    if old in staying and new in staying and context.rules:
+        return _BESIDE
+    return None

@@ -1,9 +1,9 @@
 """
-A source that changes: its filter or its transforms.
+Reconfigure a source: its filter or its transforms change.
 
-For servers that is another source, which begins with the first message that is still
-there: everything arrives again. So the reader first stops (STOP: the source goes, where it goes on is written
-down), and once what was on its way is stored, it sources as it shall from there (SOURCE, `opt_start_seq`).
+For servers that is another source, which begins with the first message that is still stored: everything would arrive
+again. So the reader first stops (STOP: the source goes, and where it continues is recorded). Once everything on its way
+is stored, it sources as it should from there (SOURCE, `opt_start_seq`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from vstream.plan.plan import FieldChange, Handover, Update
 from vstream.plan.risk import Risk
 from vstream.plan.transitions import seed_region
 from vstream.subjects.algebra import FULL_WILDCARD, is_subset, overlaps
-from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamConfig, source_name
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, TOPOLOGY_KEY, StreamSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from vstream.plan.context import DiffContext
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.stream_config import ObservedStream
 
 _OWNERSHIP = (TOPOLOGY_KEY, STREAM_KEY, REGION_KEY, ROLE_KEY)
-
-
 _BACK = (
     "somebody has changed it. If it was like this before, servers go on after the last message that it took so: "
     "what it has taken since arrives again, and `vstream repair --kind delete` removes it"
@@ -35,82 +34,73 @@ _BACK = (
 
 def reconfigured_sources(fields: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     """The sources among *fields* that change, in contrast to those that come or go."""
-    return tuple(one for one in fields if _is_source(one) and one.before is not None and one.after is not None)
+    return tuple(
+        change for change in fields if change.is_source and change.before is not None and change.after is not None
+    )
 
 
 def drops_source(fields: Sequence[FieldChange]) -> bool:
     """Whether a source goes with *fields*."""
-    return any(_is_source(one) and one.after is None for one in fields)
+    return any(change.is_source and change.after is None for change in fields)
 
 
-def is_stopped(found: ObservedStream) -> bool:
-    """Whether *found* has stopped for another source, and does not source again yet."""
-    return bool(seed_region.positions(found.config.metadata)) and not seed_region.is_copy(found)
+def is_stopped(observed: ObservedStream) -> bool:
+    """Whether *observed* has stopped to reconfigure a source, and does not source again yet."""
+    return bool(seed_region.positions(observed.config.metadata)) and not seed_region.is_copy(observed)
 
 
-def subject_left_out(
-    taker: str, fields: Sequence[FieldChange], observed: Mapping[str, ObservedStream]
-) -> tuple[str, str] | None:
-    """The write stream, and the subjects in it, that a source of *taker* takes and will not take any more."""
-    for one in reconfigured_sources(fields):
-        if not (isinstance(one.before, dict) and isinstance(one.after, dict)):
+def subject_left_out(reader: str, fields: Sequence[FieldChange], context: DiffContext) -> tuple[str, str] | None:
+    """The write stream, and the subject in it, that a source of *reader* takes and will not take any more."""
+    for change in reconfigured_sources(fields):
+        before, after = _source_of(reader, change.before), _source_of(reader, change.after)
+        if before is None or after is None:
             continue
-        origin = source_name(one.before, taker)
-        found = observed.get(origin)
-        listed = found.config.fields.get("subjects") if found is not None else None
-        wanted = _taken(one.after)
-        for subject in _taken(one.before):
-            is_stored = any(overlaps(subject, str(here)) for here in listed) if isinstance(listed, list) else True
+        origin = context.streams.get(before.stream)
+        wanted = _subjects_taken(after)
+        for subject in _subjects_taken(before):
+            is_stored = True
+            if origin is not None and "subjects" in origin.config.fields:
+                is_stored = any(overlaps(subject, listed) for listed in origin.config.subjects)
             if is_stored and not any(is_subset(subject, other) for other in wanted):
-                return origin, subject
+                return before.stream, subject
     return None
 
 
-def _taken(source: Mapping[str, Json]) -> tuple[str, ...]:
+def _source_of(reader: str, fields: Json) -> StreamSource | None:
+    return StreamSource(reader=reader, fields=fields) if isinstance(fields, dict) else None
+
+
+def _subjects_taken(source: StreamSource) -> tuple[str, ...]:
     """The subjects that *source* takes, as its stream stores them."""
-    if isinstance(subject := source.get("filter_subject"), str) and subject:
-        return (subject,)
-    transforms = source.get("subject_transforms")
-    said = tuple(str(one["src"]) for one in transforms if isinstance(one, dict)) if isinstance(transforms, list) else ()
-    return said or (FULL_WILDCARD,)
+    if source.filter is not None:
+        return (source.filter,)
+    return tuple(subject for subject, _ in source.transforms) or (FULL_WILDCARD,)
 
 
-def _is_extended(change: FieldChange) -> bool:
-    """Whether a source takes more subjects and is otherwise as it was: nobody has had it so before."""
-    if not (isinstance(change.before, dict) and isinstance(change.after, dict)):
+def _is_extended(reader: str, change: FieldChange) -> bool:
+    """Whether a source takes more subjects and is otherwise unchanged: nobody has had it so before."""
+    before, after = _source_of(reader, change.before), _source_of(reader, change.after)
+    if before is None or after is None:
         return False
-    before, after = change.before.get("subject_transforms"), change.after.get("subject_transforms")
-    if not (isinstance(before, list) and isinstance(after, list)):
-        return False
-    return len(after) > len(before) > 0 and all(one in after for one in before)
+    is_longer = len(after.transforms) > len(before.transforms) > 0
+    return is_longer and all(transform in after.transforms for transform in before.transforms)
 
 
 def stop_sources(
-    stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
+    stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange], *, adopts: bool
 ) -> Update:
-    """*found* without the sources that change. It becomes vstream's, so that whatever happens, the next run goes on."""
+    """*observed* without the sources that change. It becomes vstream's, so that the next run continues whatever happens."""
     going = reconfigured_sources(fields)
-    names = {source_name(one.before, found.config.name) for one in going if isinstance(one.before, dict)}
-    sources = found.config.fields.get("sources")
-    kept = (
-        [one for one in sources if isinstance(one, dict) and source_name(one, found.config.name) not in names]
-        if isinstance(sources, list)
-        else []
-    )
-    ours = {key: value for key, value in stream.config.metadata.items() if key in _OWNERSHIP}
+    reader = observed.config
+    names = {source.stream for change in going if (source := _source_of(reader.name, change.before)) is not None}
+    ownership = {key: value for key, value in stream.config.metadata.items() if key in _OWNERSHIP}
+    stopped = reader.with_sources(source for source in reader.sources if source.stream not in names)
+    why = "it stops, for seconds; where it goes on is written down"
     return Update(
-        config=StreamConfig(
-            name=found.config.name,
-            fields={**found.config.fields, "sources": kept, "metadata": {**found.config.metadata, **ours}},
-        ),
+        config=stopped.with_fields(metadata={**reader.metadata, **ownership}),
         region=stream.region,
         role=stream.role,
-        fields=tuple(
-            replace(
-                one, after=None, risk=Risk.DISRUPTIVE, why="it stops, for seconds; where it goes on is written down"
-            )
-            for one in going
-        ),
+        fields=tuple(replace(change, after=None, risk=Risk.DISRUPTIVE, why=why) for change in going),
         adopts=adopts,
         handover=Handover.STOP,
     )
@@ -120,22 +110,18 @@ def start_sources(update: Update) -> Update:
     """
     *update*, which changes sources of a stream that has stopped, or will have.
 
-    A stream that is vstream's already had the sources that it shall have, unless the topology takes more subjects now.
+    A stream that is vstream's already had the sources that it should have, unless the topology takes more subjects now.
     """
     fields = []
-    for one in update.fields:
-        if one.field.startswith(f"metadata.{seed_region.FROM_KEY}") or one.field == "subjects":
+    for change in update.fields:
+        if change.field.startswith(f"metadata.{seed_region.FROM_KEY}") or change.field == "subjects":
             continue  # the subject that servers give a stream without sources
-        if _is_source(one) and one.after is not None:
-            is_back = one.before is not None and not update.adopts and not _is_extended(one)
+        if change.is_source and change.after is not None:
+            is_back = change.before is not None and not update.adopts and not _is_extended(update.config.name, change)
             risk, why = (Risk.RESOURCING, _BACK) if is_back else (Risk.SAFE, "it goes on where it stopped")
-            fields.append(replace(one, before=None, risk=risk, why=why))
-        elif one.field == "subject_transform" and one.after is None:
-            fields.append(replace(one, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))
+            fields.append(replace(change, before=None, risk=risk, why=why))
+        elif change.field == "subject_transform" and change.after is None:
+            fields.append(replace(change, risk=Risk.DISRUPTIVE, why="each source has its own from now on"))
         else:
-            fields.append(one)
+            fields.append(change)
     return replace(update, fields=tuple(fields), adopts=False, handover=Handover.SOURCE)
-
-
-def _is_source(change: FieldChange) -> bool:
-    return change.field.startswith("sources.")

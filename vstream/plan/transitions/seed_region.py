@@ -1,11 +1,10 @@
 """
-A new region's read stream: a copy of one that has the whole history, which then sources for itself.
+Seed a new region's read stream: mirror an existing one, then switch it to sources.
 
-A stream that only sources gets what the write streams still hold. So the new one is a
-mirror of another region's first. Then it takes no more (STOP), and once what was on its
-way is stored, it sources (SOURCE): servers go on after the last message of each source that
-they find in it. In one step, messages on their way would be stored and then sourced again.
-Where a source has no message left in it, `opt_start_seq` says where to go on.
+A stream that only sources gets no more than what the write streams still hold. So the new stream first mirrors the read
+stream of another region. Then it stops (STOP), and once everything on its way is stored, it sources (SOURCE): servers
+continue after the last message of each source that they find in it. Switching in one step would store messages that are
+on their way and then source them again. `opt_start_seq` says where to continue a source that has no message left in it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create, FieldChange, Handover, Note, Update
 from vstream.plan.risk import Risk
-from vstream.topology.stream_config import StreamConfig, is_in_domain, source_name
+from vstream.topology.stream_config import StreamConfig, is_in_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from vstream.plan.context import DiffContext
     from vstream.syntax.json_types import Json
     from vstream.topology.bundle import RenderedStream
     from vstream.topology.model import ServerVersion
@@ -46,60 +46,56 @@ _NOT_FOR_COPIES = frozenset(
 """What a mirror cannot have, or what would tell clients of messages that are no news."""
 
 
-def donor_of(
-    stream: RenderedStream, siblings: Sequence[RenderedStream], observed: Mapping[str, ObservedStream]
-) -> str | None:
-    """The one of *siblings* that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
-    # Servers do not turn a stream into a counter. Nor need it be one's copy: write streams keep every counter (VS147).
+def donor_of(stream: RenderedStream, context: DiffContext) -> str | None:
+    """The read stream that a missing *stream* can be made a copy of: the first that has messages and sources for itself."""
+    # Servers do not turn a stream into a counter. Nor need it be a copy: write streams keep every counter (VS147).
     if not stream.config.source_names or stream.config.fields.get("allow_msg_counter"):
         return None
-    for other in siblings:
-        found = observed.get(other.config.name)
+    for sibling in context.siblings[stream.virtual]:
+        donor = context.streams.get(sibling.config.name)
         if (
-            other.role is stream.role
-            and found is not None
-            and found.messages
-            and found.config.source_names
-            and found.config.owner == stream.config.owner
+            sibling.role is stream.role
+            and donor is not None
+            and donor.messages
+            and donor.config.source_names
+            and donor.config.owner == stream.config.owner
         ):
-            return other.config.name
+            return donor.config.name
     return None
 
 
 def short_history(stream: RenderedStream) -> Note:
-    """What a new read stream lacks that no other can be copied for."""
-    reason = (
-        "servers before 2.12 cannot make it out of another read stream"
-        if stream.account is None
-        else "with `routing: domains` a domain does not reach another's read streams"
-        if is_in_domain(stream.config.name)
-        else "a read stream in an account does not reach another's read streams"
-    )
+    """Note what a new read stream lacks where no other can be copied."""
+    if stream.account is None:
+        reason = "servers before 2.12 cannot make it out of another read stream"
+    elif is_in_domain(stream.config.name):
+        reason = "with `routing: domains` a domain does not reach another's read streams"
+    else:
+        reason = "a read stream in an account does not reach another's read streams"
     return Note(name=stream.config.name, text=f"will begin with what the write streams still hold: {reason}")
 
 
-def is_copy(found: ObservedStream) -> bool:
-    """Whether *found* is one that does not source for itself yet."""
-    return COPY_KEY in found.config.metadata
+def is_copy(observed: ObservedStream) -> bool:
+    """Whether *observed* is a copy that does not source for itself yet."""
+    return COPY_KEY in observed.config.metadata
 
 
 def plan_copy(stream: RenderedStream, donor: str) -> Iterator[Create | Update]:
     """The changes that make *stream*, which does not exist, out of *donor*."""
-    copy = _copy_config(stream, donor)
-    yield Create(config=copy, region=stream.region, role=stream.role)
+    yield Create(config=_copy_config(stream, donor), region=stream.region, role=stream.role)
     yield _stop(stream, donor)
     yield _source(stream, ())
 
 
-def resume_copy(stream: RenderedStream, found: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
-    """What is left to do for a copy that exists; *fields* is how it differs from what *stream* shall be."""
-    if found.config.mirror_name is not None:
-        yield _stop(stream, found.config.mirror_name)
-    yield _source(stream, [one for one in fields if not _is_of_copies(one)])
+def resume_copy(stream: RenderedStream, observed: ObservedStream, fields: Sequence[FieldChange]) -> Iterator[Update]:
+    """What is left to do for a copy that exists; *fields* is how it differs from *stream*."""
+    if observed.config.mirror_name is not None:
+        yield _stop(stream, observed.config.mirror_name)
+    yield _source(stream, [change for change in fields if not _is_of_copies(change)])
 
 
 def positions(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Where each source goes on, as a stopped copy's *metadata* says."""
+    """Source → the sequence that it continues with, as the *metadata* of a stopped copy says."""
     return {
         key.removeprefix(FROM_KEY): int(value)
         for key, value in metadata.items()
@@ -108,21 +104,17 @@ def positions(metadata: Mapping[str, str]) -> Mapping[str, int]:
 
 
 def with_recorded_positions(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
-    """*config* of a copy that stops, with the sequences *starts* that each source goes on with."""
-    written = {f"{FROM_KEY}{name}": str(seq) for name, seq in sorted(starts.items())}
-    return StreamConfig(name=config.name, fields={**config.fields, "metadata": {**config.metadata, **written}})
+    """*config* of a copy that stops, with the sequences *starts* that its sources continue with in its metadata."""
+    recorded = {f"{FROM_KEY}{name}": str(seq) for name, seq in sorted(starts.items())}
+    return config.with_fields(metadata={**config.metadata, **recorded})
 
 
 def with_start_sequences(config: StreamConfig, starts: Mapping[str, int]) -> StreamConfig:
-    """*config* with each source that *starts* names beginning there, unless its first message is meant."""
-    sources = config.fields.get("sources")
-    assert isinstance(sources, list)
-    changed: list[Json] = []
-    for source in sources:
-        assert isinstance(source, dict)
-        start = starts.get(source_name(source, config.name), 0)
-        changed.append({**source, "opt_start_seq": start} if start > 1 else source)
-    return StreamConfig(name=config.name, fields={**config.fields, "sources": changed})
+    """*config* with each source that *starts* names beginning there, unless that is its first message."""
+    return config.with_sources(
+        source.with_start_seq(start if (start := starts.get(source.stream, 0)) > 1 else None)
+        for source in config.sources
+    )
 
 
 def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
@@ -133,10 +125,9 @@ def _copy_config(stream: RenderedStream, donor: str) -> StreamConfig:
 
 def _stop(stream: RenderedStream, donor: str) -> Update:
     copy = _copy_config(stream, donor)
+    fields = {key: value for key, value in copy.fields.items() if key != "mirror"}
     return Update(
-        config=StreamConfig(
-            name=copy.name, fields={key: value for key, value in copy.fields.items() if key != "mirror"}
-        ),
+        config=StreamConfig(name=copy.name, fields=fields),
         region=stream.region,
         role=stream.role,
         fields=(
@@ -153,30 +144,27 @@ def _stop(stream: RenderedStream, donor: str) -> Update:
 
 
 def _source(stream: RenderedStream, others: Sequence[FieldChange]) -> Update:
-    sources = stream.config.fields["sources"]
-    assert isinstance(sources, list)
-    fields = [
+    sources = [
         FieldChange(
-            field=f"sources.{source['name']}",
+            field=f"sources.{source.fields['name']}",
             before=None,
-            after=source,
+            after=dict(source.fields),
             risk=Risk.SAFE,
             why="it goes on where the copy ends",
         )
-        for source in sources
-        if isinstance(source, dict)
+        for source in stream.config.sources
     ]
     return Update(
         config=stream.config,
         region=stream.region,
         role=stream.role,
-        fields=(*fields, *others),
+        fields=(*sources, *others),
         handover=Handover.SOURCE,
     )
 
 
 def _is_of_copies(change: FieldChange) -> bool:
     name = change.field
-    return name in {"mirror", "mirror_direct", "subjects", *_NOT_FOR_COPIES} or name.startswith(
-        ("sources.", f"metadata.{COPY_KEY}", f"metadata.{FROM_KEY}")
-    )
+    if name in {"mirror", "mirror_direct", "subjects", *_NOT_FOR_COPIES}:
+        return True
+    return name.startswith(("sources.", f"metadata.{COPY_KEY}", f"metadata.{FROM_KEY}"))

@@ -1,10 +1,10 @@
 """
-Where streams and sources begin, if not with their first message: filled in once, and kept ever after.
+Start sequences (`first_seq`, `opt_start_seq`): computed when a stream is created, and preserved afterwards.
 
-A write stream that is gone and made again begins with sequence 1, and its readers ask for what
-comes after the last one that they took: until it gets there, they get nothing, and servers before 2.15 do not
-notice. So the new one begins after that (`first_seq`). So it is, too, where a region comes again that had left:
-the others still hold what they took of it.
+A write stream that is deleted and created again begins with sequence 1. Its readers ask for what comes after the last
+message that they took: until the stream gets there, they receive nothing, and servers before 2.15 do not notice. So the
+new stream begins after that (`first_seq`). The same holds for a region that comes back: the others still have what they
+took from it.
 """
 
 from __future__ import annotations
@@ -13,71 +13,55 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vstream.plan.plan import Create
-from vstream.topology.stream_config import StreamConfig, source_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from vstream.plan.plan import Change
-    from vstream.syntax.json_types import Json
-    from vstream.topology.bundle import RenderedStream
+    from vstream.plan.context import DiffContext, Outcome
     from vstream.topology.model import ServerVersion
-    from vstream.topology.stream_config import ObservedStream
-
+    from vstream.topology.stream_config import StreamConfig
 
 _NOTICE: ServerVersion = (2, 15)
 """From here on servers notice that a source is not the stream that it was."""
 
 
-def attach_readers(
-    changes: Sequence[Change],
-    desired: Sequence[RenderedStream],
-    observed: Mapping[str, ObservedStream],
-    oldest: ServerVersion,
-) -> list[Change]:
+def attach_readers(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
     """
-    *changes*; those that make a stream name the streams that may have taken something of an earlier one of its name.
+    Name in each creation of a stream the readers that may have taken from an earlier stream of that name.
 
-    Those that source it and, where a server can be as old as *oldest*, those that will.
+    These are the streams that source it and, where a server can be too old to notice, those that will.
     """
-    holding = [one for one in observed.values() if one.messages and one.config.source_names]
-    takes = {one.config.name: one.config.source_names for one in holding}
-    will = {one.config.name: one.config.source_names for one in desired if oldest < _NOTICE}
+    is_old = context.topology.server_version < _NOTICE
+    desired = {stream.config.name: stream.config.source_names for stream in context.desired if is_old}
     readers: dict[str, set[str]] = {}
-    for reader, sources in takes.items():
-        for source in {*sources, *will.get(reader, ())}:
-            readers.setdefault(source, set()).add(reader)
-    return [
-        replace(one, readers=tuple(sorted(readers.get(one.config.name, ())))) if isinstance(one, Create) else one
-        for one in changes
-    ]
+    for reader in context.streams.values():
+        name, sources = reader.config.name, reader.config.source_names
+        if reader.messages and sources:
+            for source in {*sources, *desired.get(name, ())}:
+                readers.setdefault(source, set()).add(name)
+    for outcome in outcomes:
+        if isinstance(outcome, Create):
+            yield replace(outcome, readers=tuple(sorted(readers.get(outcome.config.name, ()))))
+        else:
+            yield outcome
 
 
 def with_first_seq(config: StreamConfig, first_seq: int) -> StreamConfig:
     """*config* of a stream whose first message gets *first_seq*."""
-    return StreamConfig(name=config.name, fields={**config.fields, "first_seq": first_seq}) if first_seq > 1 else config
+    return config.with_first_seq(first_seq if first_seq > 1 else None)
 
 
-def preserve_start_sequences(desired: StreamConfig, before: Mapping[str, Json]) -> StreamConfig:
+def preserve_start_sequences(desired: StreamConfig, observed: StreamConfig) -> StreamConfig:
     """
-    *desired*, beginning where the stream *before* says that it began, itself and each source of that name.
+    *desired*, beginning where *observed* says that it began: the stream itself, and each source that it still has.
 
-    That was filled in once. For a source it counts only while the stream holds nothing of it.
+    A source's start counts only while the stream holds nothing of it.
     """
-    fields = dict(desired.fields)
-    if before.get("first_seq") and "first_seq" not in fields:
-        fields["first_seq"] = before["first_seq"]
-    found, wanted = before.get("sources"), fields.get("sources")
-    if isinstance(found, list) and isinstance(wanted, list):
-        starts = {
-            source_name(one, desired.name): one["opt_start_seq"]
-            for one in found
-            if isinstance(one, dict) and "opt_start_seq" in one
-        }
-        fields["sources"] = [
-            {"opt_start_seq": starts[source_name(one, desired.name)], **one}
-            if isinstance(one, dict) and source_name(one, desired.name) in starts
-            else one
-            for one in wanted
-        ]
-    return StreamConfig(name=desired.name, fields=fields)
+    starts = {source.stream: source.start_seq for source in observed.sources if source.start_seq is not None}
+    config = desired if desired.first_seq is not None else desired.with_first_seq(observed.first_seq)
+    if not starts or not desired.sources:
+        return config
+    return config.with_sources(
+        source if source.start_seq is not None else source.with_start_seq(starts.get(source.stream))
+        for source in desired.sources
+    )

@@ -1,0 +1,122 @@
+"""
+Desired × observed → plan → servers, with everything that this takes: connect, read the servers, compare, apply.
+
+The commands and a scenario's lab go through here, so that none of them leaves a part out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.errors import NotReachableError, StalePlanError, VstreamError
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.plan.apply import GATE_PATIENCE, apply
+from vstream.plan.diff import diff
+from vstream.plan.live.gate_checks import LiveGateChecker
+from vstream.plan.live.lost_region import measure_losses, require_dead
+from vstream.plan.live.observe import any_connection, connect_all, observe
+from vstream.plan.plan import UnreachableRegion
+from vstream.plan.transitions.remove_region import dead_streams, give_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vstream.plan.apply import ApplyResult
+    from vstream.plan.plan import Change, Gate, Plan
+    from vstream.plan.port import MappingAdmin, ServerAdmin
+    from vstream.topology.bundle import Bundle
+    from vstream.topology.model import Endpoint, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What a plan is made from: the desired state, how the servers are reached, and what is allowed."""
+
+    topology: Topology
+    bundle: Bundle
+    endpoints: Mapping[str, Endpoint]
+    leaving: tuple[str, ...] = ()
+    """Servers of a lab that the topology does not have."""
+    adopt: frozenset[str] = frozenset()
+    """Streams and consumers that vstream did not create and may take over; `all` means every one that is needed."""
+    lost: tuple[str, ...] = ()
+    """Regions that are given up."""
+
+
+async def make_plan(request: PlanRequest) -> Plan:
+    """
+    Read the servers and compare them with what they should be.
+
+    Raises VstreamError if the servers cannot be read, or *adopt* names something that the topology does not have.
+    """
+    topology, bundle, lost = request.topology, request.bundle, request.lost
+    _check_adopted(request)
+    async with connect_all(topology, request.endpoints) as connections:
+        connection = any_connection(connections)
+        observed = await observe(topology, connections, request.endpoints)
+        await require_dead(topology, lost, request.endpoints, connections, observed)
+        losses = await measure_losses(topology, lost, observed, connection) if lost else ()
+        unreachable = tuple(
+            UnreachableRegion(region=region, reason=failure.message)
+            for region, failure in connections.items()
+            if isinstance(failure, NotReachableError) and region not in lost
+        )
+        asked = connection.region
+    plan = diff(topology, bundle, replace(observed, leaving=request.leaving), adopt=request.adopt)
+    plan = replace(plan, unreachable=unreachable, asked=asked)
+    if not lost:
+        return plan
+    monitors = {url for region in lost if region in request.endpoints for url in request.endpoints[region].monitor}
+    servers = {seat.server.name for seat in topology.seats if seat.region in lost}
+    return give_up(plan, dead_streams(topology, lost, observed.missing), losses, monitors | servers)
+
+
+def _check_adopted(request: PlanRequest) -> None:
+    known = {stream.config.name for stream in request.bundle.streams}
+    known |= {consumer.config.name for consumer in request.bundle.consumers}
+    for name in sorted(request.adopt - known - {"all"}):
+        raise VstreamError(
+            f"there is no stream `{name}` to adopt in topology `{request.topology.name}`",
+            hint="name physical streams, such as " + ", ".join(sorted(known)[:2]) if known else None,
+        )
+
+
+def require_same(fresh: Plan, reviewed: Plan) -> None:
+    """The servers must be as they were, and this vstream must come to the same conclusion. Raises StalePlanError."""
+    if fresh == reviewed:
+        return
+    if fresh.observed != reviewed.observed:
+        raise StalePlanError(
+            "the servers have changed since the plan was made",
+            hint="run `vstream plan` again and review what is different",
+        )
+    raise StalePlanError(
+        "this vstream plans other changes than the one that wrote the file",
+        hint="run `vstream plan` again and review what is different; `--templates` must be the same for both",
+    )
+
+
+async def apply_plan(
+    request: PlanRequest,
+    plan: Plan,
+    mappings: MappingAdmin | None,
+    *,
+    servers: ServerAdmin | None = None,
+    on_done: Callable[[Change], None] = lambda _change: None,
+    on_wait: Callable[[Gate, str], None] = lambda _gate, _missing: None,
+    patience: float = GATE_PATIENCE,
+) -> ApplyResult:
+    """Carry out *plan*, which was made from *request*. Arguments as of `vstream.plan.apply.apply`."""
+    async with connect_all(request.topology, request.endpoints) as connections:
+        connection = any_connection(connections)
+        return await apply(
+            plan,
+            JetStreamAdmin(connection),
+            mappings,
+            LiveGateChecker(connection),
+            servers=servers,
+            on_done=on_done,
+            on_wait=on_wait,
+            patience=patience,
+        )

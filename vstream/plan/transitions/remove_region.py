@@ -1,0 +1,147 @@
+"""
+Remove streams of a region: one that leaves, or one that is dead for good.
+
+Write streams that clients can reach close before they are deleted, so that what they have can be taken. With
+`routing: mapped` other mappings lead clients away from a region's write stream. A rule for a root, and every rule of
+`domains`, is the same in all regions and stays: clients would publish into the stream until it is deleted. So it
+listens on nothing that anybody publishes on, and publishers are told that nobody does. An origin that was taken over
+closes too: once nobody sources it, it cannot be told what others have taken of it.
+
+Nothing waits for a region that is dead, and the plan says what is lost with it. What was acknowledged there and reached
+no other region is gone. Nobody knows how much that is, but it is known how far the others have come in its write streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vstream.plan.plan import Delete, FieldChange, Handover, Update, phase_of
+from vstream.plan.risk import Risk
+from vstream.topology import physical
+from vstream.topology.model import Role
+from vstream.topology.naming import PHYSICAL_PREFIX
+from vstream.topology.profiles import profile_named
+from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, ROUTING_KEY, STREAM_KEY, StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from vstream.plan.context import DiffContext, Outcome
+    from vstream.plan.plan import Plan
+    from vstream.topology.model import Topology
+
+CLOSED = f"{PHYSICAL_PREFIX}.closed"
+"""What a closed write stream listens on begins with this. Users may not publish there."""
+
+
+def delete_gone_streams(outcomes: Sequence[Outcome], context: DiffContext) -> Iterable[Outcome]:
+    """Delete the streams that the topology no longer has. Those that clients can reach close first."""
+    yield from outcomes
+    for _, stream in sorted(context.gone.items()):
+        metadata = stream.config.metadata
+        role = next((role for role in Role if role.value == metadata.get(ROLE_KEY)), None)
+        delete = Delete(config=stream.config, region=metadata.get(REGION_KEY), role=role, messages=stream.messages)
+        yield from _close_before_delete(delete, context)
+        yield delete
+
+
+def _close_before_delete(change: Delete, context: DiffContext) -> Iterator[Update]:
+    """Close the stream that *change* deletes if others read it, clients can reach it, and it is open."""
+    metadata = change.config.metadata
+    profile = profile_named(metadata.get(ROUTING_KEY))
+    is_mapped = profile is not None and profile.has_physical_names
+    is_reached = change.role is Role.ORIGIN or (change.role is Role.WRITE and not is_mapped)
+    if not is_reached or change.role is None or change.region is None:
+        return
+    virtual = metadata.get(STREAM_KEY, "")
+    is_read = any(
+        reader.config.source_names and reader.config.name in context.streams
+        for reader in context.siblings.get(virtual, ())
+    )
+    before, after = change.config.fields.get("subjects"), [f"{CLOSED}.{virtual}"]
+    if not is_read or before == after:
+        return
+    why = "what still comes past the mappings is refused from now on"
+    if change.role is Role.WRITE:
+        why = f"publishes in `{change.region}` are refused from now on"
+    yield Update(
+        config=change.config.with_fields(subjects=[*after]),
+        region=change.region,
+        role=change.role,
+        fields=(FieldChange(field="subjects", before=before, after=[*after], risk=Risk.DISRUPTIVE, why=why),),
+        handover=Handover.CLOSE,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadStream:
+    """A stream that was in a region which is given up. Its name is all that is left of it."""
+
+    name: str
+    region: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionLoss:
+    """A write stream that is given up, and how far each stream that sources it has come in it; None where that is not known."""
+
+    stream: str
+    region: str
+    readers: Mapping[str, int | None]
+    waiting: int = 0
+    """How many more messages a reader knew of when it last heard of it."""
+
+    def __str__(self) -> str:
+        """What is lost, as a sentence."""
+        known = {name: seq for name, seq in self.readers.items() if seq is not None}
+        most = max(known.values(), default=0)
+        held = ", ".join(f"`{name}` has {_share(seq, most)}" for name, seq in sorted(self.readers.items()))
+        text = f"what was acknowledged in `{self.region}` after sequence {most:,} of `{self.stream}`"
+        if self.waiting:
+            text += f", {self.waiting:,} messages at least,"
+        text += f" is lost; up to there {held}"
+        if behind := [name for name, seq in known.items() if seq < most]:
+            text += f": {', '.join(f'`{name}`' for name in sorted(behind))} will never get the rest"
+        return text
+
+
+def _share(seq: int | None, most: int) -> str:
+    if seq is None:
+        return "an unknown part of it"
+    return "it" if seq == most else f"it up to {seq:,} only"
+
+
+def dead_streams(topology: Topology, regions: Collection[str], missing: Collection[str]) -> tuple[DeadStream, ...]:
+    """Those of *missing*, which no server answers for, that streams of *topology* had in *regions*."""
+    return tuple(
+        DeadStream(name=name, region=region, role=role)
+        for stream in topology.streams
+        for region in sorted(regions)
+        for role in (Role.READ, Role.WRITE)
+        if (name := physical.physical_name(stream, role, region)) in missing
+    )
+
+
+def give_up(plan: Plan, dead: Sequence[DeadStream], losses: Sequence[RegionLoss], servers: Collection[str]) -> Plan:
+    """*plan*, which waits neither for streams in *dead* nor for *servers*, deletes the former, and says the *losses*."""
+    names = {stream.name for stream in dead} | {loss.stream for loss in losses}
+    deletes = [
+        Delete(
+            config=StreamConfig(name=stream.name, fields={}),
+            region=stream.region,
+            role=stream.role,
+            messages=0,
+            is_dead=True,
+        )
+        for stream in dead
+    ]
+    changes = sorted((*plan.changes, *deletes), key=lambda change: (phase_of(change), change.config.name))
+    return replace(
+        plan,
+        changes=tuple(changes),
+        gates=tuple(gate for gate in plan.gates if gate.stream not in names),
+        unread_servers=tuple(server for server in plan.unread_servers if server not in servers),
+        losses=tuple(map(str, losses)),
+    )
