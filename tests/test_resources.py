@@ -52,3 +52,17 @@ def test_an_installed_wheel_finds_its_own_templates(wheel: Path, tmp_path: Path)
     directory = Path(found.stdout.strip())
     assert directory == tmp_path / "vstream" / "_templates"
     assert (directory / "mappings.cfg.j2").read_bytes() == (TEMPLATES / "mappings.cfg.j2").read_bytes()
+
+
+def test_an_installed_wheel_explains_a_rule_with_its_example(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    command = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from vstream.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", command, "explain", "VS303"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "## Example" in done.stdout
+    assert "## Use instead" in done.stdout

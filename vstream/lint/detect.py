@@ -6,6 +6,7 @@ import base64
 import binascii
 import codecs
 import re
+from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
@@ -29,6 +30,11 @@ _OPTIONS: Final = re.compile(
     r"""leaf|leafnodes|listen|mappings|maps|max_control_line|max_payload|monitor_port|mqtt|no_auth_user|operator|permissions|"""
     r"""port|resolver|resolver_preload|server_name|server_tags|system_account|users|websocket|write_deadline)["']?(?:\s*[:={]|[ \t]+\S)"""
 )
+
+
+_TOP_OPTIONS: Final = ("mappings", "accounts", "authorization", "jetstream", "leafnodes", "permissions")
+"""What a file without any other option may begin with."""
+_ALIKE: Final = 0.8
 
 
 class Kind(Enum):
@@ -94,6 +100,18 @@ def detect(text: str, file: str, *, is_named: bool = True) -> Kind:
     if name.endswith(".json") or start in {"{", "["}:
         return Kind.JSON
     return Kind.TOPOLOGY if _TOPOLOGY.search(text) and _VERSION.search(text) else Kind.CONF
+
+
+def may_be_conf(text: str, file: str) -> bool:
+    """Whether a file is called like a NATS configuration. Other programs begin theirs with a section: `[metadata]`."""
+    return file.lower().endswith((".conf", ".cfg")) and not text.lstrip(_BLANKS).startswith(("[", "<"))
+
+
+def nearest_option(key: str) -> str | None:
+    """The option that a misspelt key at the top of a file was meant to be, if it is nearly one that stands there alone."""
+    if key.lower() in _TOP_OPTIONS:
+        return None
+    return next(iter(get_close_matches(key.lower(), _TOP_OPTIONS, n=1, cutoff=_ALIKE)), None)
 
 
 def looks_like_nats(text: str) -> bool:

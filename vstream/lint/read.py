@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.lint import detect
-from vstream.lint.detect import Kind
+from vstream.lint.detect import Kind, nearest_option
 from vstream.lint.reading import claims, servers, streams
 from vstream.lint.reading.mappings import BlockCache
 from vstream.lint.reading.nodes import table
-from vstream.lint.workspace import DEFAULT_SERVER_VERSION, Workspace
+from vstream.lint.workspace import DEFAULT_SERVER_VERSION, ConsumerFile, StreamFile, Workspace
 from vstream.syntax import json as jsontext
 from vstream.syntax import natsconf
 from vstream.syntax.natsconf import ConfScalar
@@ -26,7 +26,7 @@ from vstream.syntax.natsconf import ConfScalar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vstream.lint.workspace import MappingsBlock, ServerConf, StreamFile
+    from vstream.lint.workspace import MappingsBlock, ServerConf
     from vstream.syntax.json_types import Json
     from vstream.syntax.natsconf import Comment
     from vstream.syntax.yaml import Document
@@ -67,6 +67,7 @@ class Gathered:
     servers: list[ServerConf] = field(default_factory=list)
     claims: list[MappingsBlock] = field(default_factory=list)
     streams: list[StreamFile] = field(default_factory=list)
+    consumers: list[ConsumerFile] = field(default_factory=list)
     topologies: list[Source] = field(default_factory=list)
     scenarios: list[Source] = field(default_factory=list)
     diagnostics: list[Finding] = field(default_factory=list)
@@ -85,6 +86,7 @@ class Gathered:
             servers=tuple(self.servers),
             blocks=tuple(sorted(blocks, key=lambda block: block.key_span)),
             streams=tuple(self.streams),
+            consumers=tuple(self.consumers),
             topology=topology,
             server_version=server_version or known,
             is_version_stated=server_version is not None or topology is not None,
@@ -129,9 +131,20 @@ class _Gatherer:
                 self._json(text, source)
             case Kind.CONF:
                 self._conf(text, source)
+            case _ if detect.may_be_conf(text, source.name):
+                self._unknown_conf(text, source)
             case _:
                 self._nothing(source)
-                return
+
+    def _unknown_conf(self, text: str, source: Source) -> None:
+        """A file called like a configuration, without one option that servers know: broken, misspelt, or not ours."""
+        document = natsconf.parse(text, source.name)
+        is_broken = any(problem.code == "VS010" and problem.is_error for problem in document.diagnostics)
+        is_misspelt = not is_broken and any(nearest_option(entry.key) for entry in document.root.entries)
+        if is_misspelt or (is_broken and source.is_named):
+            self._conf(text, source)
+        else:
+            self._nothing(source)
 
     def _nothing(self, source: Source) -> None:
         if source.is_named:
@@ -157,10 +170,11 @@ class _Gatherer:
         elif claims.is_claims(data):
             self.gathered.checked.append(source.name)
             self._claims(document)
-        elif streams.is_stream(data):
+        elif found := (*streams.stream_files(data, document.source), *streams.consumer_files(data, document.source)):
             self.gathered.checked.append(source.name)
             self.gathered.diagnostics += document.diagnostics
-            self.gathered.streams += streams.stream_files(data, document.source)
+            self.gathered.streams += (one for one in found if isinstance(one, StreamFile))
+            self.gathered.consumers += (one for one in found if isinstance(one, ConsumerFile))
         elif isinstance(data, dict) and _OPTIONS_IN_JSON & {key.lower() for key in data}:
             self._conf(text, source)
         else:

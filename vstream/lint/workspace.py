@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vstream.diagnostics import Span
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping as MappingOf
+
     from vstream.subjects.mapping import Destination, Mapping
     from vstream.subjects.mapping_rules import MappingError
     from vstream.subjects.resolve import MappingTable
@@ -324,6 +326,26 @@ class StreamFile:
     source: SourceMap
     prefix: Path = ()
     """Where the configuration begins in the file: `("config",)` in what `nats stream info --json` prints."""
+    is_named: bool = True
+    """Whether the file says the name; else it is that of the file."""
+
+    def at(self, *path: str | int) -> Span:
+        """Where the value of a field was written: the nearest one above it, if it was not."""
+        return self.source.value((*self.prefix, *path))
+
+    def key_at(self, *path: str | int) -> Span:
+        """Where the name of a field was written."""
+        return self.source.key((*self.prefix, *path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerFile:
+    """One consumer configuration of a JSON file."""
+
+    file: str
+    fields: MappingOf[str, Json]
+    source: SourceMap
+    prefix: Path = ()
 
     def at(self, *path: str | int) -> Span:
         """Where the value of a field was written: the nearest one above it, if it was not."""
@@ -342,6 +364,7 @@ class Workspace:
     blocks: tuple[MappingsBlock, ...] = ()
     """Each mappings block once, whatever number of servers includes it; those of account claims too."""
     streams: tuple[StreamFile, ...] = ()
+    consumers: tuple[ConsumerFile, ...] = ()
     topology: Topology | None = None
     server_version: ServerVersion = DEFAULT_SERVER_VERSION
     """The oldest server that has to understand the files."""

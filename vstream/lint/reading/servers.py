@@ -204,12 +204,13 @@ def _listeners(root: ConfMap) -> Iterator[Listener]:
         block="client", host=(host.text or "") if host else "", port=None, span=_start(root)
     )
     yield client
-    for name in ("http", "https", "http_port", "https_port", "monitor_port"):
-        found = option(root, name)
+    for block, *names in (("http", "http", "http_port", "monitor_port"), ("https", "https", "https_port")):
+        # Several names of one option: one of them counts.
+        found = option(root, *names)
         if found is not None:
             address, port = _address(found)
             # The monitoring port listens where the clients do, if it names no host.
-            yield Listener(block=name.partition("_")[0], host=address or client.host, port=port, span=found.span)
+            yield Listener(block=block, host=address or client.host, port=port, span=found.span)
     for name in _BLOCKS:
         listener = _listener(name, table(root, name))
         if listener is not None:

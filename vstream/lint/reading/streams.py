@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
+from types import NoneType
 from typing import TYPE_CHECKING, Final
 
-from vstream.lint.workspace import StreamFile, StreamRole
+from vstream.lint.workspace import ConsumerFile, StreamFile, StreamRole
 from vstream.topology.stream_config import REGION_KEY, ROLE_KEY, STREAM_KEY, StreamConfig
 
 if TYPE_CHECKING:
@@ -16,34 +18,55 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(.+)-(write|read)-(.+)")
 _TELLING: Final = frozenset({"subjects", "sources", "mirror", "retention", "storage", "num_replicas", "max_age"})
+_ENOUGH: Final = 3
+_CONSUMER: Final = frozenset(
+    {"ack_policy", "ack_wait", "deliver_policy", "deliver_subject", "durable_name", "filter_subject", "max_deliver"}
+    | {"filter_subjects", "max_ack_pending", "replay_policy"}
+)
+_ENOUGH_OF_CONSUMER: Final = 2
 
 
 def stream_files(data: Json, source: SourceMap) -> tuple[StreamFile, ...]:
     """The stream configurations in *data*: one, or an array of them. Empty if there are none."""
+    streams = []
+    for prefix, fields in _configs(data):
+        name = fields.get("name")
+        if _is_stream(fields) and isinstance(name, (str, NoneType)):
+            streams.append(_stream_file(name, fields, prefix, source))
+    return tuple(streams)
+
+
+def consumer_files(data: Json, source: SourceMap) -> tuple[ConsumerFile, ...]:
+    """The consumer configurations in *data*: one, an array of them, or what `nats consumer info --json` prints."""
     return tuple(
-        _stream_file(name, fields, prefix, source)
+        ConsumerFile(file=source.file, fields=fields, source=source, prefix=prefix)
         for prefix, fields in _configs(data)
-        if isinstance(name := fields.get("name"), str)
+        if is_consumer(fields)
     )
 
 
-def is_stream(data: Json) -> bool:
-    """Whether *data* looks like a stream configuration rather than anything else in JSON."""
-    return any("name" in fields and _TELLING & fields.keys() for _, fields in _configs(data))
+def is_consumer(fields: dict[str, Json]) -> bool:
+    """Whether the fields are those of a consumer."""
+    return "durable_name" in fields or len(_CONSUMER & fields.keys()) >= _ENOUGH_OF_CONSUMER
+
+
+def _is_stream(fields: dict[str, Json]) -> bool:
+    """Without a name, as in a file for `nats stream add NAME --config`, more has to speak for it."""
+    telling = len(_TELLING & fields.keys())
+    return not is_consumer(fields) and telling >= (1 if "name" in fields else _ENOUGH)
 
 
 def _configs(data: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
     several = data if isinstance(data, list) else [data]
-    for index, one in enumerate(several):
-        if isinstance(one, dict):
+    for index, item in enumerate(several):
+        if isinstance(item, dict):
             path: Path = (index,) if isinstance(data, list) else ()
-            inner = one.get("config")
-            fields = inner if isinstance(inner, dict) else one
-            if "durable_name" not in fields:  # that is a consumer
-                yield (*path, "config") if isinstance(inner, dict) else path, fields
+            inner = item.get("config")
+            yield ((*path, "config"), inner) if isinstance(inner, dict) else (path, item)
 
 
-def _stream_file(name: str, fields: dict[str, Json], prefix: Path, source: SourceMap) -> StreamFile:
+def _stream_file(written: str | None, fields: dict[str, Json], prefix: Path, source: SourceMap) -> StreamFile:
+    name = PurePosixPath(source.file).stem if written is None else written
     config = StreamConfig(name=name, fields=fields)
     metadata = config.metadata
     match = _NAME.fullmatch(name)
@@ -61,6 +84,7 @@ def _stream_file(name: str, fields: dict[str, Json], prefix: Path, source: Sourc
         region=region,
         source=source,
         prefix=prefix,
+        is_named=written is not None,
     )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vstream.lint.rules.mappings.accounts import mappings_block_missing, mappings_of_nobody, second_mappings_block
-from vstream.lint.rules.mappings.clusters import region_left_out, stream_not_mapped, unknown_cluster
+from vstream.lint.rules.mappings.clusters import (
+    region_left_out,
+    servers_map_differently,
+    stream_not_mapped,
+    unknown_cluster,
+)
 from vstream.lint.rules.mappings.cost import many_rules, too_many_rules
 from vstream.lint.rules.mappings.coverage import (
     consumer_creation_not_mapped,
@@ -29,6 +34,7 @@ from vstream.lint.rules.mappings.requests import (
     request_becomes_another,
     request_not_in_every_version,
     stream_management_mapped,
+    system_subjects_mapped,
     unknown_api_subject,
 )
 from vstream.lint.rules.mappings.sources import (
@@ -69,6 +75,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     region_left_out,
     stream_not_mapped,
     origin_mapped,
+    servers_map_differently,
     unknown_api_subject,
     request_becomes_another,
     request_not_in_every_version,
@@ -76,6 +83,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     regions_diverge,
     dead_reply_rule,
     catches_other_streams,
+    system_subjects_mapped,
     direct_get_not_mapped,
     consumer_creation_not_mapped,
     request_not_mapped,

@@ -8,20 +8,25 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from vstream.diagnostics import Edit, Severity
+from vstream.diagnostics import Edit, Related, Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import has_default, sources, view
+from vstream.lint.rules.servers.values import are_copies, cluster, super_clusters, whole
 from vstream.subjects.algebra import is_subset
 from vstream.subjects.transform import effective_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vstream.lint.workspace import MappingEntry, MappingsBlock, Workspace
+    from vstream.lint.workspace import MappingEntry, MappingsBlock, ServerConf, Workspace
 
 _ENOUGH_RULES = 2
 """How many rules must agree before one that differs is the odd one out."""
+_PAIR = 2
+_MOST_NAMES = 10
+_MOST = 50
+"""How many differences between servers are listed."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -87,14 +92,24 @@ class _Names:
 def _odd_ones(block: MappingsBlock, used: Counter[str]) -> dict[str, str | None]:
     """Names that occur once, each with the one that it resembles and that every other rule has instead."""
     scoped = [entry.clusters for entry in view(block).entries if entry.clusters]
+    if len(scoped) == _PAIR:
+        return _swapped_letters(*scoped)
     usual = [name for name, count in used.items() if count == len(scoped) - 1 >= _ENOUGH_RULES]
-    owner = {name: one for one in scoped for name in one}
-    found: dict[str, str | None] = {}
+    rules = {name: clusters for clusters in scoped for name in clusters}
+    odd: dict[str, str | None] = {}
     for name, count in used.items():
         meant = _closest(name, usual) if count == 1 else None
-        if meant and meant not in owner[name] and _DIGITS.findall(name) == _DIGITS.findall(meant):
-            found[name] = meant
-    return found
+        if meant and meant not in rules[name] and _DIGITS.findall(name) == _DIGITS.findall(meant):
+            odd[name] = meant
+    return odd
+
+
+def _swapped_letters(first: frozenset[str], second: frozenset[str]) -> dict[str, str | None]:
+    """Of two rules that agree but for one name each: the second name, if it has the letters of the first."""
+    (rest, *more), (odd, *others) = sorted(first - second) or [""], sorted(second - first) or [""]
+    if more or others or not first & second or rest == odd:
+        return {}
+    return {odd: rest} if sorted(rest.lower()) == sorted(odd.lower()) else {}
 
 
 def _closest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
@@ -103,7 +118,8 @@ def _closest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more
 
 
 @rule("VS316", "region-left-out", Severity.WARNING)
@@ -128,6 +144,8 @@ def region_left_out(workspace: Workspace) -> Iterator[Violation]:
             if entry.clusters and not has_default(entry)
         }
         wanted = _by_others(block, scoped)
+        for source, clusters in _by_servers(workspace, block, scoped).items():
+            wanted[source] = wanted.get(source, frozenset()) | clusters
         wanted.update(_by_topology(workspace, block))
         for entry in view(block).entries:
             expected = wanted.get(entry.source)
@@ -148,10 +166,10 @@ def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozen
     topology = workspace.topology
     if topology is None:
         return {}
-    cluster = {region.name: region.cluster for region in topology.regions}
+    clusters = {region.name: region.cluster for region in topology.regions}
     # What has an origin is not mapped at all.
     mapped = [stream for stream in topology.streams if not stream.consistency.has_origin]
-    wanted = {stream.name: frozenset(cluster[region] for region in stream.regions) for stream in mapped}
+    wanted = {stream.name: frozenset(clusters[region] for region in stream.regions) for stream in mapped}
     found: dict[str, frozenset[str]] = {}
     for one in view(block).api:
         for name in one.request.streams & wanted.keys():
@@ -164,12 +182,47 @@ def _by_topology(workspace: Workspace, block: MappingsBlock) -> dict[str, frozen
     return found
 
 
+def _by_servers(
+    workspace: Workspace, block: MappingsBlock, scoped: Mapping[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """Each rule for several clusters that leaves out the one of a server which reads it: that cluster is wanted too."""
+    wanted: dict[str, frozenset[str]] = {}
+    if workspace.topology is not None:
+        return wanted
+    readers = {
+        name.text
+        for server in whole(workspace)
+        if any(read.key_span == block.key_span for read in server.mappings)
+        and (name := cluster(server)) is not None
+        and name.text
+    }
+    elsewhere = _mapped_elsewhere(workspace, block)
+    for source, own in scoped.items():
+        # A stream need not be in every region: the rules of other servers say whether this one is.
+        wanted[source] = own | (readers & elsewhere.get(source, set()))
+    return wanted
+
+
+def _mapped_elsewhere(workspace: Workspace, block: MappingsBlock) -> dict[str, set[str]]:
+    """The clusters for which the other blocks have a rule, by its source."""
+    clusters: dict[str, set[str]] = {}
+    for other in workspace.blocks:
+        if other is not block:
+            for entry in other.entries:
+                clusters.setdefault(entry.source, set()).update(entry.clusters)
+    return clusters
+
+
 def _by_others(block: MappingsBlock, scoped: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     """The clusters that the rules for the same virtual name have, and most rules where one stands alone."""
     found: dict[str, frozenset[str]] = {}
     how_many = Counter(scoped.values())
     usual = max(how_many, key=lambda one: (how_many[one], sorted(one)), default=frozenset[str]())
-    if how_many[usual] >= _ENOUGH_RULES:
+    if len(scoped) == _PAIR:
+        # Of two rules, the one with fewer clusters is the one where somebody forgot one.
+        usual = frozenset[str]().union(*scoped.values())
+        found.update({source: usual for source, own in scoped.items() if own < usual and usual in how_many})
+    elif how_many[usual] >= _ENOUGH_RULES:
         found.update({source: usual for source, own in scoped.items() if how_many[own] == 1 and own < usual})
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for one in view(block).api:
@@ -211,3 +264,70 @@ def stream_not_mapped(workspace: Workspace) -> Iterator[Violation]:
 
 def _covers(entry: MappingEntry, subject: str) -> bool:
     return is_subset(subject, effective_source(entry.source)) and not api.is_api(entry.source)
+
+
+@rule("VS319", "servers-map-differently", Severity.WARNING)
+def servers_map_differently(workspace: Workspace) -> Iterator[Violation]:
+    """
+    Two servers of one super-cluster have different rules for the same account.
+
+    ## Why is this bad?
+    A server maps what its own clients publish, by its own file (server/accounts.go, selectMappedSubject; all
+    versions). Where files differ, what happens to a message depends on the server that a client happens to
+    reach. Compared are the destinations for the same cluster, and rules that one of the servers does not have. Include
+    one file with mappings in all server configurations.
+    """
+    groups = {name: number for number, names in enumerate(super_clusters(workspace)) for name in names}
+    first: dict[tuple[int, str | None], tuple[ServerConf, MappingsBlock]] = {}
+    findings: list[Violation] = []
+    for server in whole(workspace):
+        own = cluster(server)
+        for block in server.mappings if own and own.text in groups else ():
+            assert own is not None
+            earlier, other = first.setdefault((groups[own.text or ""], block.account), (server, block))
+            if other.key_span != block.key_span and earlier is not server and not are_copies(earlier, server):
+                is_same = own.text == getattr(cluster(earlier), "text", None)
+                findings += _differences(block, other, is_same_cluster=is_same)
+    yield from {finding.at: finding for finding in findings[:_MOST]}.values()
+
+
+def _differences(block: MappingsBlock, other: MappingsBlock, *, is_same_cluster: bool) -> Iterator[Violation]:
+    here, there = ({entry.source: entry for entry in view(one).entries} for one in (block, other))
+    missing = [source for source in there if source not in here]
+    if missing:
+        yield Violation(
+            at=block.key_span,
+            message=f"{len(missing):,} rules of `{other.file}` are missing here, such as `{missing[0]}`"
+            if len(missing) > 1
+            else f"the rule `{missing[0]}` of `{other.file}` is missing here",
+            hint="let all servers include one file with mappings",
+            related=(Related(span=there[missing[0]].key_span, message="the rule"),),
+        )
+    for source, entry in here.items():
+        if source not in there:
+            yield Violation(
+                at=entry.key_span,
+                message=f"`{other.file}` has no rule for `{source}`",
+                hint="let all servers include one file with mappings",
+                related=(Related(span=other.key_span, message="the other rules"),),
+            )
+            continue
+        mine, theirs = _by_cluster(entry), _by_cluster(there[source])
+        shared = [name for name in mine.keys() & theirs.keys() if name or is_same_cluster]
+        name = next((name for name in sorted(shared) if mine[name] != theirs[name]), None)
+        if name is not None:
+            where = f" at cluster `{name}`" if name else ""
+            yield Violation(
+                at=entry.key_span,
+                message=f"`{source}` becomes something else{where} by the rule of `{other.file}`",
+                hint="let all servers include one file with mappings",
+                related=(Related(span=there[source].key_span, message="the other rule"),),
+            )
+
+
+def _by_cluster(entry: MappingEntry) -> Mapping[str, frozenset[tuple[str, int]]]:
+    """What a rule makes of a subject, by cluster; "" is any that it does not name."""
+    destinations: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
+    for destination in entry.destinations:
+        destinations[destination.model.cluster or ""].add((destination.model.subject, destination.model.weight))
+    return {name: frozenset(pairs) for name, pairs in destinations.items()}

@@ -8,14 +8,15 @@ from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.mappings import api
 from vstream.lint.rules.mappings.entries import ApiRule, place, view
-from vstream.subjects.algebra import SEPARATOR
+from vstream.lint.workspace import MappingForm
+from vstream.subjects.algebra import SEPARATOR, matches
 from vstream.subjects.transform import effective_source
 from vstream.topology.naming import RESERVED_NAMES, with_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vstream.lint.workspace import Workspace
+    from vstream.lint.workspace import MappingsBlock, Workspace
 
 NEVER = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.RESTORE")
 _DIVERGING = ("STREAM.PURGE", "STREAM.MSG.DELETE")
@@ -226,3 +227,50 @@ def catches_other_streams(workspace: Workspace) -> Iterator[Violation]:
                     if name in RESERVED_NAMES
                     else "name the requests that are meant instead of `*`",
                 )
+
+
+_PROBES = (
+    ("$JS.API.INFO", "every request of JetStream", "no client of the account can use JetStream"),
+    ("$JS.ACK.s.c.1.1.1.1.1", "every acknowledgement", "messages are delivered again and again"),
+    ("_INBOX.a", "every reply", "requests of clients time out"),
+    ("_INBOX.a.b", "every reply", "requests of clients time out"),
+)
+"""A subject that clients of any account use, what it stands for, and what happens without it."""
+
+
+@rule("VS337", "system-subjects-mapped", Severity.ERROR)
+def system_subjects_mapped(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A rule maps subjects that clients and servers need for themselves: all requests of JetStream, acknowledgements, or replies.
+
+    ## Why is this bad?
+    A rule takes everything that matches its source (server/client.go, selectMappedSubject; all versions). `_INBOX.>` are
+    the replies to all requests, `$JS.API.>` all requests of JetStream, and `>` is both. Only requests to the API of another
+    domain, over a leaf node, are sent elsewhere on purpose: `$JS.hub.API.>`.
+    """
+    for block in workspace.blocks:
+        is_handled_elsewhere = _reaches_other_accounts(workspace, block)
+        for entry in view(block).accepted:
+            source = effective_source(entry.source)
+            for probe, what, effect in _PROBES:
+                if probe.startswith("$JS") and is_handled_elsewhere:
+                    continue
+                if matches(probe, source) and any(one.model.subject != entry.source for one in entry.destinations):
+                    yield Violation(
+                        at=entry.key_span,
+                        message=f"`{entry.source}` maps {what}, which `{probe.partition('.')[0]}` subjects are: {effect}",
+                        hint="map only the subjects of your own streams, such as `orders.>`",
+                    )
+                    break
+
+
+def _reaches_other_accounts(workspace: Workspace, block: MappingsBlock) -> bool:
+    """Whether the account imports services or crosses leaf nodes, so that mapped requests may be answered elsewhere."""
+    for server in workspace.servers:
+        if any(own.key_span == block.key_span for own in server.mappings):
+            account = next((account for account in server.accounts if account.name == block.account), None)
+            if account is not None and account.conf.get_folded("imports") is not None:
+                return True
+            if any(server.root.get_folded(name) is not None for name in ("leafnodes", "leaf")):
+                return True
+    return block.form is MappingForm.CLAIMS

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 from vstream.lint.rules.servers.access import no_system_account, open_to_everyone, plain_password, port_clash
 from vstream.lint.rules.servers.gateways import incomplete_gateways, rejects_unknown
-from vstream.lint.rules.servers.identity import duplicate_server_name, names_differ, shared_store, unnamed_cluster
+from vstream.lint.rules.servers.identity import (
+    duplicate_server_name,
+    names_differ,
+    server_name_missing,
+    shared_store,
+    unnamed_cluster,
+)
 from vstream.lint.rules.servers.jetstream import jetstream_off, sync_interval, temporary_store, unlimited_storage
 from vstream.lint.rules.servers.meta_quorum import halves, region_holds_majority, two_regions
-from vstream.lint.rules.servers.versions import needs_newer_server
+from vstream.lint.rules.servers.option_rules import needs_newer_server, unknown_option
 
 if TYPE_CHECKING:
     from vstream.lint.registry import Rule
@@ -34,5 +40,7 @@ RULES: tuple[Rule[Workspace], ...] = (
     open_to_everyone,
     plain_password,
     needs_newer_server,
+    unknown_option,
+    server_name_missing,
 )
 """In the order of their codes."""

@@ -143,3 +143,21 @@ def _repeated(keyed: Iterable[tuple[Hashable, ServerConf]]) -> Iterator[tuple[Se
         if first is not None:
             yield first, server
         earlier.append(server)
+
+
+@rule("VS422", "server-name-missing", Severity.ERROR)
+def server_name_missing(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A server with JetStream in a cluster has no `server_name`.
+
+    ## Why is this bad?
+    The server does not start: `jetstream cluster requires server_name to be set`, while `nats-server -t` says
+    nothing (server/server.go, all versions). The option may also come from the command line, with `--name`.
+    """
+    for server in whole(workspace):
+        if server.server_name is None and has_jetstream(server) and is_clustered(server):
+            yield Violation(
+                at=server.jetstream.key_span if server.jetstream else place(server),
+                message="JetStream in a cluster needs a `server_name`: the server does not start",
+                hint="add `server_name` with a name that no other server has",
+            )

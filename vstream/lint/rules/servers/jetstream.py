@@ -73,7 +73,7 @@ def unlimited_storage(workspace: Workspace) -> Iterator[Violation]:
             )
 
 
-@rule("VS415", "temporary-store", Severity.ERROR)
+@rule("VS415", "temporary-store", Severity.WARNING)
 def temporary_store(workspace: Workspace) -> Iterator[Violation]:
     """
     JetStream does not say where to store.
@@ -81,7 +81,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Violation]:
     ## Why is this bad?
     It takes a directory for temporary files: `Temporary storage directory used, data
     could be lost on system reboot` (all versions; server/jetstream.go). Two such servers
-    on one host share it.
+    on one host share it. A directory may also come from the command line, with `-sd`.
     """
     for server in whole(workspace):
         jetstream = server.jetstream
@@ -91,7 +91,7 @@ def temporary_store(workspace: Workspace) -> Iterator[Violation]:
             yield Violation(
                 at=jetstream.key_span,
                 message="JetStream has no `store_dir`: it stores among temporary files",
-                hint="add `store_dir`",
+                hint="add `store_dir`, unless the command line has `-sd`",
             )
 
 

@@ -1,4 +1,4 @@
-"""VS202 to VS299: stream configurations, alone and beside each other."""
+"""VS202 to VS299: stream and consumer configurations, alone and beside each other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ from vstream.lint.rules.streams.dedupe import (
     windows_differ,
 )
 from vstream.lint.rules.streams.direct_get import asynchronous, direct_get_off, read_stream_refuses
-from vstream.lint.rules.streams.fields import invalid_name, needs_newer_server, unknown_field
+from vstream.lint.rules.streams.fields import (
+    invalid_name,
+    needs_newer_server,
+    refused_consumer,
+    unknown_consumer_field,
+    unknown_field,
+    wrong_consumer_value,
+    wrong_stream_value,
+)
 from vstream.lint.rules.streams.graph import (
     missing_source,
     sourcing_loop,
     uncovered_region,
     unknown_source,
 )
+from vstream.lint.rules.streams.overlaps import overlapping_streams
 from vstream.lint.rules.streams.placement import (
     even_replicas,
     placed_elsewhere,
@@ -80,5 +89,10 @@ RULES: tuple[Rule[Workspace], ...] = (
     direct_get_off,
     read_stream_refuses,
     asynchronous,
+    wrong_stream_value,
+    overlapping_streams,
+    unknown_consumer_field,
+    wrong_consumer_value,
+    refused_consumer,
 )
 """In the order of their codes."""

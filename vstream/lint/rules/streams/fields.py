@@ -3,84 +3,33 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
-from vstream.lint.rules.streams.values import mirror, sources, stated_version
+from vstream.lint.rules.streams.api_fields import (
+    CONSUMER_FIELDS,
+    FIRST,
+    STREAM_FIELDS,
+    quote_json,
+    written_fields,
+    wrong_values,
+)
+from vstream.lint.rules.streams.values import stated_version
 from vstream.lint.rules.wording import format_version
 from vstream.syntax.quoting import quote_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from vstream.lint.workspace import StreamFile, Workspace
+    from vstream.lint.rules.streams.api_fields import Field, FieldPath, Type, WrittenField
+    from vstream.lint.workspace import ConsumerFile, StreamFile, Workspace
     from vstream.topology.model import ServerVersion
 
 _FORBIDDEN = frozenset(" \t\r\n\f.*>\\/")
 _LONGEST_NAME = 255
-
-_FIRST: ServerVersion = (0, 0)
-_STREAM: Mapping[str, ServerVersion] = {
-    "allow_atomic": (2, 12),
-    "allow_batched": (2, 14),
-    "allow_direct": _FIRST,
-    "allow_msg_counter": (2, 12),
-    "allow_msg_schedules": (2, 12),
-    "allow_msg_ttl": (2, 11),
-    "allow_rollup_hdrs": _FIRST,
-    "compression": (2, 10),
-    "consumer_limits": (2, 10),
-    "deny_delete": _FIRST,
-    "deny_purge": _FIRST,
-    "description": _FIRST,
-    "discard": _FIRST,
-    "discard_new_per_subject": _FIRST,
-    "duplicate_window": _FIRST,
-    "first_seq": (2, 10),
-    "max_age": _FIRST,
-    "max_bytes": _FIRST,
-    "max_consumers": _FIRST,
-    "max_msg_size": _FIRST,
-    "max_msgs": _FIRST,
-    "max_msgs_per_subject": _FIRST,
-    "metadata": (2, 10),
-    "mirror": _FIRST,
-    "mirror_direct": _FIRST,
-    "name": _FIRST,
-    "no_ack": _FIRST,
-    "num_replicas": _FIRST,
-    "persist_mode": (2, 12),
-    "placement": _FIRST,
-    "republish": _FIRST,
-    "retention": _FIRST,
-    "sealed": _FIRST,
-    "sources": _FIRST,
-    "storage": _FIRST,
-    "subject_delete_marker_ttl": (2, 11),
-    "subject_transform": (2, 10),
-    "subjects": _FIRST,
-    "template_owner": _FIRST,
-}
-"""Every field of a stream configuration, with the version that brought it (server/stream.go, StreamConfig)."""
-_SOURCE: Mapping[str, ServerVersion] = {
-    "consumer": (2, 14),
-    "external": _FIRST,
-    "filter_subject": _FIRST,
-    "name": _FIRST,
-    "opt_start_seq": _FIRST,
-    "opt_start_time": _FIRST,
-    "subject_transforms": (2, 10),
-}
-_INNER: Mapping[str, frozenset[str]] = {
-    "consumer": frozenset({"name", "deliver_subject"}),
-    "consumer_limits": frozenset({"inactive_threshold", "max_ack_pending"}),
-    "external": frozenset({"api", "deliver"}),
-    "placement": frozenset({"cluster", "preferred", "tags"}),
-    "republish": frozenset({"dest", "headers_only", "src"}),
-    "subject_transform": frozenset({"dest", "src"}),
-}
-"""The fields of the objects within."""
+_NOTHING: tuple[object, ...] = (None, False, "", 0, [], {}, "none", "default")
+"""Values without effect: an old server loses nothing by dropping them."""
 
 
 @rule("VS202", "invalid-stream-name", Severity.ERROR)
@@ -94,6 +43,9 @@ def invalid_name(workspace: Workspace) -> Iterator[Violation]:
     (server/stream.go, checkStreamCfg; all versions).
     """
     for stream in workspace.streams:
+        # A file for `nats stream add NAME --config` has no name of its own.
+        if not stream.is_named:
+            continue
         name = stream.config.name
         bad = sorted(_FORBIDDEN.intersection(name))
         if not name:
@@ -122,18 +74,7 @@ def unknown_field(workspace: Workspace) -> Iterator[Violation]:
     server/jetstream_api.go; the fields are those of server/stream.go).
     """
     for stream in workspace.streams:
-        for path, known in _objects(stream):
-            key = str(path[-1])
-            # Go takes the name of a field in any mixture of cases.
-            if key.lower() not in known:
-                close = get_close_matches(key.lower(), known, n=1)
-                yield Violation(
-                    at=stream.key_at(*path),
-                    message=f"`{key}` is no field of {_what(path)}",
-                    hint=f"did you mean `{close[0]}`?"
-                    if close
-                    else "remove it: labels of your own go under `metadata`",
-                )
+        yield from _unknown_fields(stream, stream.config.fields, STREAM_FIELDS, "a stream")
 
 
 @rule("VS204", "field-needs-newer-server", Severity.ERROR)
@@ -149,51 +90,171 @@ def needs_newer_server(workspace: Workspace) -> Iterator[Violation]:
     2.14: `allow_batched`, `sources[].consumer` (server/stream.go of each version).
     """
     oldest = stated_version(workspace)
-    if oldest is None:
-        return
+    if oldest is not None:
+        for stream in workspace.streams:
+            yield from _newer_fields(stream, stream.config.fields, STREAM_FIELDS, oldest)
+
+
+@rule("VS234", "wrong-stream-value", Severity.ERROR)
+def wrong_stream_value(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A field of a stream holds a value that is not of its type, or a word that servers do not know.
+
+    ## Why is this bad?
+    Servers refuse the stream (`invalid JSON`, 10025, and in words of Go). Durations are whole numbers of
+    nanoseconds here, not `24h`; sizes are bytes; words are written as servers spell them. `nats stream add --config`
+    reads the same format (server/stream.go, StreamConfig; all versions).
+    """
     for stream in workspace.streams:
-        for path, value, since in _versioned(stream):
-            # Without effect, an old server loses nothing by dropping it.
-            if oldest < since and value not in (None, False, "", 0, [], {}, "none", "default"):
-                yield Violation(
-                    at=stream.key_at(*path),
-                    message=f"`{path[-1]}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
-                    hint=f"upgrade all servers to {format_version(since)} first, or do without",
-                )
+        yield from _wrong_values(stream, stream.config.fields, STREAM_FIELDS)
 
 
-def _objects(stream: StreamFile) -> Iterator[tuple[tuple[str | int, ...], Iterable[str]]]:
-    """The path of every field, each with the names that are known beside it."""
-    yield from (((key,), _STREAM) for key in stream.config.fields)
-    yield from _within((), stream.config.fields)
-    several = [*sources(stream), *(one for one in [mirror(stream)] if one is not None)]
-    for source in several:
-        yield from (((*source.path, key), _SOURCE) for key in source.fields)
-        yield from _within(source.path, source.fields)
-        transforms = source.fields.get("subject_transforms")
-        for index, one in enumerate(transforms if isinstance(transforms, list) else ()):
-            if isinstance(one, dict):
-                path = (*source.path, "subject_transforms", index)
-                yield from (((*path, key), _INNER["subject_transform"]) for key in one)
+@rule("VS241", "unknown-consumer-field", Severity.ERROR)
+def unknown_consumer_field(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A consumer configuration has a field that no server knows, or none of the oldest version.
+
+    ## Why is this bad?
+    Servers from 2.12 refuse it (`invalid JSON`, 10025); before, they drop the field without a word. Versions are
+    looked at only where the oldest is stated (the fields are those of server/consumer.go).
+    """
+    oldest = stated_version(workspace)
+    for consumer in workspace.consumers:
+        yield from _unknown_fields(consumer, consumer.fields, CONSUMER_FIELDS, "a consumer")
+        if oldest is not None:
+            yield from _newer_fields(consumer, consumer.fields, CONSUMER_FIELDS, oldest)
 
 
-def _within(
-    path: tuple[str | int, ...], fields: Mapping[str, Any]
-) -> Iterator[tuple[tuple[str | int, ...], Iterable[str]]]:
-    for name in _INNER.keys() & fields.keys():
-        inner = fields[name]
-        if isinstance(inner, dict):
-            yield from (((*path, name, key), _INNER[name]) for key in inner)
+@rule("VS242", "wrong-consumer-value", Severity.ERROR)
+def wrong_consumer_value(workspace: Workspace) -> Iterator[Violation]:
+    """
+    A field of a consumer holds a value that is not of its type, or a word that servers do not know.
+
+    ## Why is this bad?
+    Servers refuse the consumer (`invalid JSON`, 10025). Durations are whole numbers of nanoseconds, and words
+    are written as servers spell them (server/consumer.go, ConsumerConfig; all versions).
+    """
+    for consumer in workspace.consumers:
+        yield from _wrong_values(consumer, consumer.fields, CONSUMER_FIELDS)
 
 
-def _versioned(stream: StreamFile) -> Iterator[tuple[tuple[str | int, ...], Any, ServerVersion]]:
-    for key, value in stream.config.fields.items():
-        yield (key,), value, _STREAM.get(key, _FIRST)
-    for source in sources(stream):
-        for key, value in source.fields.items():
-            yield (*source.path, key), value, _SOURCE.get(key, _FIRST)
+@rule("VS243", "refused-consumer", Severity.ERROR)
+def refused_consumer(workspace: Workspace) -> Iterator[Violation]:
+    r"""
+    Fields of a consumer contradict each other.
+
+    ## Why is this bad?
+    Servers refuse the consumer: a start position needs the policy that goes with it, heartbeats and flow control are
+    for push consumers, and names may hold no `.`, `*`, `>`, `/` or `\` (server/consumer.go, checkConsumerCfg;
+    all versions).
+    """
+    for consumer in workspace.consumers:
+        for name, message, hint in _contradictions(consumer.fields):
+            yield Violation(at=consumer.at(name), message=f"{message}: servers refuse the consumer", hint=hint)
 
 
-def _what(path: tuple[str | int, ...]) -> str:
-    owner = next((part for part in reversed(path[:-1]) if isinstance(part, str)), None)
-    return {None: "a stream", "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")
+_START = {"by_start_sequence": "opt_start_seq", "by_start_time": "opt_start_time"}
+
+
+def _contradictions(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """The field, what is wrong with it, and what to do."""
+    yield from _bad_names(fields)
+    yield from _bad_start(fields)
+    yield from _bad_delivery(fields)
+
+
+def _bad_names(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    for name in ("name", "durable_name"):
+        value = fields.get(name)
+        bad = sorted(_FORBIDDEN.intersection(value)) if isinstance(value, str) else []
+        if bad:
+            message = f"the name {quote_value(value)} holds {', '.join(map(repr, bad))}"
+            yield name, message, "use letters, digits, `-` and `_`"
+    if fields.get("name") and fields.get("durable_name") and fields["name"] != fields["durable_name"]:
+        yield "name", "`name` and `durable_name` differ", "write the same name, or only one of them"
+
+
+def _bad_start(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    policy = fields.get("deliver_policy", "all")
+    for wanted, start in _START.items():
+        if policy == wanted and not fields.get(start):
+            yield "deliver_policy", f"`{wanted}` needs `{start}`", f"add `{start}`"
+        if policy != wanted and fields.get(start):
+            hint = f'write `"deliver_policy": "{wanted}"`, or remove it'
+            yield start, f"`{start}` needs `deliver_policy: {wanted}`", hint
+    has_filter = bool(fields.get("filter_subject") or fields.get("filter_subjects"))
+    if policy == "last_per_subject" and not has_filter:
+        yield "deliver_policy", "`last_per_subject` needs a filter", 'add `"filter_subject": ">"`'
+    if fields.get("filter_subject") and fields.get("filter_subjects"):
+        yield "filter_subject", "both `filter_subject` and `filter_subjects` are set", "keep `filter_subjects`"
+
+
+def _bad_delivery(fields: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    is_push = bool(fields.get("deliver_subject"))
+    for name in ("idle_heartbeat", "flow_control", "rate_limit_bps"):
+        if fields.get(name) and not is_push:
+            yield name, f"`{name}` is for push consumers, and there is no `deliver_subject`", "remove it"
+    if is_push and fields.get("max_waiting"):
+        yield "max_waiting", "`max_waiting` is for pull consumers, and there is a `deliver_subject`", "remove it"
+    if is_push and fields.get("flow_control") and not fields.get("idle_heartbeat"):
+        yield "flow_control", "flow control needs heartbeats", 'add `"idle_heartbeat": 5000000000`'
+    backoff, most = fields.get("backoff"), fields.get("max_deliver")
+    if isinstance(backoff, list) and isinstance(most, int) and 0 < most < len(backoff):
+        message = f"`max_deliver` is less than the {len(backoff)} steps of `backoff`"
+        yield "max_deliver", message, f"write {len(backoff)} or more"
+
+
+def _unknown_fields(
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field], what: str
+) -> Iterator[Violation]:
+    for field in written_fields(fields, known):
+        if field.field is None:
+            name = str(field.path[-1])
+            close = get_close_matches(name.lower(), field.siblings, n=1)
+            yield Violation(
+                at=owner.key_at(*field.path),
+                message=f"`{name}` is not a field of {_owner(field, what)}",
+                hint=f"did you mean `{close[0]}`?" if close else "remove it: labels of your own go under `metadata`",
+            )
+
+
+def _newer_fields(
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field], oldest: ServerVersion
+) -> Iterator[Violation]:
+    for field in written_fields(fields, known):
+        since = field.field.since if field.field else FIRST
+        if oldest < since and field.value not in _NOTHING:
+            yield Violation(
+                at=owner.key_at(*field.path),
+                message=f"`{field.path[-1]}` needs nats-server {format_version(since)}, the oldest is {format_version(oldest)}",
+                hint=f"upgrade all servers to {format_version(since)} first, or do without",
+            )
+
+
+def _wrong_values(
+    owner: StreamFile | ConsumerFile, fields: Mapping[str, object], known: Mapping[str, Field]
+) -> Iterator[Violation]:
+    for field in written_fields(fields, known):
+        for path, value, type_ in wrong_values(field):
+            yield _wrong_value(owner, path, value, type_)
+
+
+def _wrong_value(owner: StreamFile | ConsumerFile, path: FieldPath, value: object, type_: Type) -> Violation:
+    name = next(part for part in reversed(path) if isinstance(part, str))
+    what = f"`{name}`" if isinstance(path[-1], str) else f"an item of `{name}`"
+    return Violation(
+        at=owner.at(*path),
+        message=f"{what} must be {type_.noun}, not {_describe(value)}: servers refuse it",
+        hint=type_.hint(value),
+    )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    return "an array" if isinstance(value, list) else f"`{quote_json(value)}`"
+
+
+def _owner(field: WrittenField, what: str) -> str:
+    owner = field.owner
+    return {None: what, "sources": "a source", "subject_transforms": "a transform"}.get(owner, f"`{owner}`")
