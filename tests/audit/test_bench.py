@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("small_tables"),

@@ -28,7 +28,13 @@ from vstream.topology.bundle import RenderedStream
 from vstream.topology.model import Endpoint, Role
 from vstream.topology.stream_config import StreamConfig
 
-pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.night,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),
+]
 REGIONS = ("west", "central", "east")
 MESSAGES = 1_500
 

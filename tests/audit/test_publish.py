@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructType
 
+from tests.support.night import with_night
 from tests.support.ports import free_port
 from vstream.audit.publish import RESULTS
 from vstream.lab.ports import is_free
@@ -104,7 +105,7 @@ def icebergs(place: Path) -> pa.Table:
     return StaticTable.from_metadata(str(place / "metadata" / f"v{newest}.metadata.json")).scan().to_arrow()
 
 
-@pytest.mark.parametrize(("kind", "read"), [("delta", deltas), ("iceberg", icebergs)])
+@pytest.mark.parametrize(("kind", "read"), with_night([("delta", deltas)], [("iceberg", icebergs)]))
 def test_what_was_found_is_written_as_tables_of_a_lake(kind: str, read: Any, sail: str, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     done = subprocess.run(

@@ -16,11 +16,12 @@ import pytest
 
 from tests.support.command import environment, vstream
 from tests.support.labs import running_in
+from tests.support.night import with_night
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.lab
 
-VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
 EXAMPLES = ROOT / "examples"
 
 SMALL = """\

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.lab_bundle import render, topology
 from tests.support.labs import eventually, pids, running_in, silent, states
+from tests.support.night import with_night
 from tests.support.paths import ROOT
 from vstream.errors import LabError
 from vstream.lab import lab, records
@@ -26,7 +27,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("state")]
 
 
 @pytest.mark.parametrize(
-    "stage", [ReadinessStage.CONFIGS, ReadinessStage.ACCEPTING, ReadinessStage.LINKED, ReadinessStage.LED]
+    "stage",
+    with_night([ReadinessStage.ACCEPTING], [ReadinessStage.CONFIGS, ReadinessStage.LINKED, ReadinessStage.LED]),
 )
 async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, state: Path, binary: Path) -> None:
     reached = asyncio.Event()
@@ -60,7 +62,7 @@ async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> 
     await lab.down("a")
 
 
-@pytest.mark.parametrize("point", ["CONFIGS 1", "CONFIGS 3", "ACCEPTING 0", "LINKED 0", "LED 0", "UP"])
+@pytest.mark.parametrize("point", with_night(["CONFIGS 3", "ACCEPTING 0", "UP"], ["CONFIGS 1", "LINKED 0", "LED 0"]))
 async def test_down_finds_everything_after_a_kill_of_the_starting_process(point: str, state: Path) -> None:
     starter = _starter("3")
     assert starter.stdout is not None

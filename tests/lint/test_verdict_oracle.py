@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NATS_SERVER: Final = str(binaries.locate("2.15.1"))
 """The version that the model follows."""
-EXAMPLES: Final = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "300"))
+EXAMPLES: Final = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "100"))
 MAIN: Final = "oracle.conf"
 ENVIRONMENT: Final = {"PASSWORD": "secret", "PATH": "/bin"}
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
+from tests.support.night import with_night
 from tests.support.plans import make_plan
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
@@ -22,7 +23,7 @@ from vstream.topology.bundle import Bundle
 from vstream.topology.model import Role, Topology
 
 pytestmark = [pytest.mark.server, pytest.mark.versions]
-VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
 STREAMS = 40
 MIRRORED = 12
 """Streams of each consistency model that has mirrors."""

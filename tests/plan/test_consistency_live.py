@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from tests.support import labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
+from tests.support.night import with_night
 from tests.support.probing import until
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
@@ -28,7 +29,7 @@ from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
 
-VERSIONS = ["2.12.8", "2.15.1"]
+VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 REGIONS = ("west", "central", "east")
 PATIENCE = 60.0
 HEAD = """\

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.command import environment
 from tests.support.labs import eventually, running_in
+from tests.support.night import with_night
 from tests.support.rehearsals import (
     NS,
     REGIONS,
@@ -155,14 +156,14 @@ def of_run(directory: Path) -> list[psutil.Process]:
 
     def works_here(process: psutil.Process) -> bool:
         try:
-            return process.cwd() == str(directory) and "vstream.scenario" in " ".join(process.cmdline())
+            return process.cwd() == str(directory) and "vstream.runner" in " ".join(process.cmdline())
         except psutil.Error:
             return False
 
     return [process for process in psutil.process_iter() if works_here(process)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", with_night([signal.SIGINT], [signal.SIGTERM]))
 async def test_an_interrupted_run_says_so_and_leaves_nothing(
     state: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

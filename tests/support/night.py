@@ -19,4 +19,8 @@ def repetitions(smoke: int, *, night: int) -> int:
 
 def with_night(values: Iterable[Any], night: Iterable[Any]) -> list[Any]:
     """Parameters of a test: *values* in the suite, and those of *night* at night only."""
-    return [*values, *(pytest.param(value, marks=pytest.mark.night) for value in night)]
+    return [*values, *(pytest.param(*as_arguments(value), marks=pytest.mark.night) for value in night)]
+
+
+def as_arguments(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)

@@ -16,6 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.client import JetStreamContext
 
 from tests.support.jetstream import JetStreamServer, fill
+from tests.support.night import with_night
 from tests.support.relay import relay
 from vstream.audit.source import bypull, cut
 from vstream.audit.source.client import connect
@@ -39,7 +40,7 @@ from vstream.capture.digest import digest, to_signed_int64
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 
 pytestmark = [pytest.mark.server]
-VERSIONS = ["2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
+VERSIONS = with_night(["2.10.26", "2.15.1"], ["2.11.11", "2.12.8", "2.14.6"])
 SCHEMA = pa.schema(
     [
         pa.field("seq", pa.int64()),

@@ -17,11 +17,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.captures import History, Shape, clean, renumbered
+from tests.support.night import repetitions
 from vstream.capture.records import Outcome, Stored
 from vstream.capture.verdict.check import check
 from vstream.capture.verdict.order import find_displaced
 from vstream.capture.verdict.verdict import Status, Verdict
 
+MANY = settings(max_examples=repetitions(20, night=500))
 MODELS = ["virtual", "homed", "stretch", "ordered"]
 
 
@@ -61,7 +63,7 @@ def shapes(*models: str) -> st.SearchStrategy[Shape]:
 
 
 @given(shapes())
-@settings(max_examples=60)
+@MANY
 def test_a_clean_history_passes(shape: Shape) -> None:
     history = clean(shape)
     assume(history.of(Outcome.OK))
@@ -91,6 +93,7 @@ def regions_of(history: History, name: str) -> list[str]:
     return [region] if role == "read" or (role == "origin" and region in history.manifest.regions) else []
 
 
+@MANY
 @given(planted(*MODELS))
 def test_one_deleted_row(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
@@ -108,6 +111,7 @@ def test_one_deleted_row(case: tuple[History, str, int, st.DrawFn]) -> None:
     assert found(judged) == wanted
 
 
+@MANY
 @given(planted())
 def test_a_message_that_is_nowhere(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
@@ -125,6 +129,7 @@ def test_a_message_that_is_nowhere(case: tuple[History, str, int, st.DrawFn]) ->
         assert judged.status is Status.PASS
 
 
+@MANY
 @given(planted(*MODELS))
 def test_one_row_twice(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
@@ -138,6 +143,7 @@ def test_one_row_twice(case: tuple[History, str, int, st.DrawFn]) -> None:
     assert found(judged) == {("duplicated", name): 1}
 
 
+@MANY
 @given(planted("virtual", "ordered"))
 def test_one_message_in_two_write_streams(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, _ = case
@@ -149,6 +155,7 @@ def test_one_message_in_two_write_streams(case: tuple[History, str, int, st.Draw
     assert {kind for kind, _ in found(judged)} == {"duplicated"}
 
 
+@MANY
 @given(planted(*MODELS))
 def test_two_rows_of_one_origin_change_places(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case
@@ -176,6 +183,7 @@ def test_two_rows_of_one_origin_change_places(case: tuple[History, str, int, st.
     assert max(wrong.values()) <= 2
 
 
+@MANY
 @given(planted("ordered", "stretch"))
 def test_any_two_rows_change_places_where_all_regions_promise_one_order(
     case: tuple[History, str, int, st.DrawFn],
@@ -194,6 +202,7 @@ def test_any_two_rows_change_places_where_all_regions_promise_one_order(
     assert judged.streams[0].displaced in {1, 2}
 
 
+@MANY
 @given(planted(*MODELS), st.sampled_from(["digest", "subject"]))
 def test_one_changed_row(case: tuple[History, str, int, st.DrawFn], what: str) -> None:
     history, name, place, _ = case
@@ -211,6 +220,7 @@ def test_one_changed_row(case: tuple[History, str, int, st.DrawFn], what: str) -
     assert sum(one.altered for one in judged.streams[0].physical) == sum(found(judged).values())
 
 
+@MANY
 @given(planted(*MODELS), st.sampled_from([None, "nobody-1"]))
 def test_one_row_that_nobody_published(case: tuple[History, str, int, st.DrawFn], id_: str | None) -> None:
     history, name, place, _ = case
@@ -223,6 +233,7 @@ def test_one_row_that_nobody_published(case: tuple[History, str, int, st.DrawFn]
     assert found(judged) == {("unexpected", name): 1}
 
 
+@MANY
 @given(planted())
 def test_a_copy_in_the_place_of_another_message(case: tuple[History, str, int, st.DrawFn]) -> None:
     history, name, place, draw = case

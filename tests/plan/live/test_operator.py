@@ -21,6 +21,7 @@ from nats.js import JetStreamContext
 from tests.support import access_attempts
 from tests.support.command import Ran, vstream
 from tests.support.labs import running_in
+from tests.support.night import with_night
 from tests.support.probing import until
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
@@ -34,7 +35,7 @@ from vstream.plan.live.push_accounts import SignedAccounts
 
 pytestmark = pytest.mark.lab
 
-VERSIONS = ["2.12.8", "2.15.1"]
+VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 TOPOLOGY = """\
 version: 1
 name: signed

@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from tests.support.killing import killed_until_done, planned, run
 from tests.support.labs import silent
+from tests.support.night import with_night
 from tests.support.publishing import Load, audited, under_load
 from vstream.lab import binaries, lab
 from vstream.lint.load_topology import load, render_bundle
@@ -70,7 +71,7 @@ async def version(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         await lab.down(NAME, purge=True)
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)], indirect=True)
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]), indirect=True)
 async def test_read_streams_that_mirrored_source_from_where_they_are(version: str) -> None:
     await run(BEFORE, NAME)
     short = await planned(AFTER, NAME)

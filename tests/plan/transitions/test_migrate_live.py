@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import vstream
+from tests.support.night import with_night
 from tests.support.paths import TESTS
 from tests.support.publishing import Load, audited, under_load
 from vstream.jetstream.admin import JetStreamAdmin
@@ -51,7 +52,7 @@ def with_published_rules(rendered: Bundle) -> Bundle:
     return replace(rendered, artifacts=tuple(artifacts))
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     state: Path, tmp_path: Path, version: str
 ) -> None:
@@ -93,7 +94,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
     assert vstream("lab", "down", "blog", "--purge").code == 0
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_readers_go_on(
     state: Path, tmp_path: Path, version: str
 ) -> None:
@@ -120,7 +121,7 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     assert vstream("lab", "down", "gone", "--purge").code == 0
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path, version: str) -> None:
     """Under load: nothing is refused, lost or doubled."""
     small = {**DOCUMENT, "name": "plain", "naming": "isolated"}

@@ -12,6 +12,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.killing import killed_until_done, planned, run
 from tests.support.labs import silent
+from tests.support.night import with_night
 from tests.support.publishing import Load, audited, under_load
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
@@ -46,7 +47,7 @@ def topology(regions: list[str], known: list[str] = ALL) -> Topology:
     return load(document(regions, known).encode(), "topology.yaml").require()
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_killed_after_every_request(version: str, tmp_path: Path) -> None:
     small = topology(TWO)
     await lab.up(

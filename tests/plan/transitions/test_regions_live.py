@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command import Ran, vstream
 from tests.support.moving import comes_and_goes, starts
+from tests.support.night import with_night
 from tests.support.publishing import Load, audited, under_load
 from vstream.jetstream import monitoring
 from vstream.lab import lab
@@ -97,7 +98,7 @@ async def test_a_fourth_region_comes_and_goes(state: Path, tmp_path: Path, routi
     assert (await command("lab", "down", "moving", "--purge")).code == 0
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.12.8", marks=pytest.mark.versions)])
+@pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]))
 async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path, tmp_path: Path, version: str) -> None:
     file = tmp_path / "moving.yaml"
     file.write_text(document(["west", "central"]))

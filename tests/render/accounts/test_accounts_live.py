@@ -18,13 +18,14 @@ from nats.js import JetStreamContext
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
 from tests.support.labs import running_in
+from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
 from tests.support.probing import until
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
 
-VERSIONS = ["2.12.8", "2.15.1"]
+VERSIONS = with_night(["2.15.1"], ["2.12.8"])
 REGIONS = ("west", "central", "east")
 TOPOLOGY = """\
 version: 1
