@@ -156,7 +156,7 @@ def test_ctrl_c_while_a_server_says_nothing_ends_an_audit_and_leaves_nothing_run
                 family = [started, *started.children(recursive=True)]
                 audit.send_signal(signal.SIGINT)
                 # The server would be asked again for longer than this.
-                said, _ = audit.communicate(timeout=60)
+                said, _ = audit.communicate(timeout=120)
                 assert (audit.returncode, said.strip().splitlines()[-1]) == (130, "interrupted")
                 assert psutil.wait_procs(family, timeout=60)[1] == []
             finally:

@@ -56,7 +56,7 @@ def filled(server: JetStreamServer) -> JetStreamServer:
             ],
         },
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while server.api("STREAM.INFO.foo-read-west")["state"]["messages"] < 60:
         assert time.monotonic() < deadline
     server.api("STREAM.MSG.DELETE.foo-read-west", {"seq": 7})

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 @pytest.fixture
 def file(small_lab: Path) -> Iterator[Path]:
     yield small_lab
-    vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    vstream("chaos", "heal", "--lab", LAB)
     assert set(states(LAB).values()) == {"running"}
 
 
@@ -33,7 +33,7 @@ async def has(region: str, text: str) -> None:
 
 
 async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path) -> None:
-    assert await publish("west", "long ago", within=30)
+    assert await publish("west", "long ago", within=60)
     await has("east", "long ago")
     with background(file, "power-loss", "west", "--lose", "8s", "--yes-really") as tool:
         await copied(tool)
@@ -67,7 +67,7 @@ async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -
     before = pids(LAB)
     with background(file, "power-loss", "central", "--lose", "60s", "--yes-really") as tool:
         await copied(tool)
-        assert await publish("central", "stays", within=20)
+        assert await publish("central", "stays", within=60)
         tool.kill()
         tool.wait()
     healed = json.loads(done(chaos(file, "heal", "--format", "json")).out)

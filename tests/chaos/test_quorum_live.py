@@ -50,7 +50,7 @@ def file(large: Path) -> Iterator[Path]:
 
 async def leader(stream: str) -> str:
     """Who leads *stream*, as soon as somebody does: right after a heal nobody may."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (found := await _leader(stream)) is None:
         assert time.monotonic() < deadline, f"nobody leads {stream}"
         await asyncio.sleep(0.1)
@@ -79,7 +79,7 @@ async def test_the_leader_is_who_is_killed(file: Path) -> None:
     assert states(LAB)[before] == "crashed"
     after = await leader("foo-write-west")
     assert after != before
-    assert await publish("west", "by the next leader", within=20)
+    assert await publish("west", "by the next leader", within=60)
     done(chaos(file, "heal"))
     assert open_faults(file) == []
 
@@ -127,7 +127,7 @@ class Load:
                 if connection is None or not connection.is_connected:
                     connection = await self._connection(region, connection)
                 # Within the duplicate window, so that a repetition is recognised.
-                acked = await publish(region, text, within=60, connection=connection)
+                acked = await publish(region, text, within=120, connection=connection)
                 (self.acked if acked else self.given_up).append(text)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.05):

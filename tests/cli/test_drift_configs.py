@@ -38,7 +38,7 @@ def test_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(TEXT)
     try:
-        up = vstream("lab", "up", file, timeout=200)
+        up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         assert drift(file) == []
         conf = lab_directory(LAB).conf / "servers" / "east-1.conf"
@@ -49,7 +49,7 @@ def test_an_edited_file_and_another_flag(state: Path, tmp_path: Path) -> None:
         assert (one["code"], one["name"], one["about"]) == ("VD410", "config-not-loaded", "east-1")
         assert "servers/east-1.conf" in one["evidence"]
 
-        again = vstream("chaos", "rolling-restart", "east-1", "--topology", file, timeout=200)
+        again = vstream("chaos", "rolling-restart", "east-1", "--topology", file)
         assert again.code == 0, again.err
         (one,) = drift(file)
         assert (one["code"], one["about"]) == ("VD411", "east-1")

@@ -64,7 +64,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:
-    ran = vstream(*arguments, timeout=240)
+    ran = vstream(*arguments)
     assert ran.code == code, f"{arguments}\n{ran.out}\n{ran.err}"
     said.append(ran)
     return ran

@@ -274,7 +274,7 @@ def test_ctrl_c_at_the_question_changes_nothing_and_says_that_it_was_interrupted
             assert byte, said
             said += byte
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=60) == 130
     os.close(ours)
     os.close(theirs)
     assert "12 to create" in vstream("plan", file).out

@@ -19,7 +19,7 @@ from tests.conformance.place import PATIENCE, SOON, DiffersError, Place, eventua
 
 Operation = Callable[[Place], Awaitable[None]]
 _Answer = TypeVar("_Answer")
-_WAIT = 10.0
+_WAIT = 30.0
 _COUNT = 3
 _CONSUMER_NOT_FOUND = 10014
 

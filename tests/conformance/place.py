@@ -13,9 +13,9 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for what arrives later: on a busy machine, sources take a while to begin."""
-SOON = 3.0
+SOON = 6.0
 """Seconds for what follows at once, or never."""
 
 

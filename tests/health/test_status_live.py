@@ -46,7 +46,7 @@ def running(directory: Path, *options: str) -> Iterator[Path]:
     path = directory / "topology.yaml"
     path.write_text(TEXT)
     try:
-        assert vstream("lab", "up", path, *options, timeout=200).code == 0
+        assert vstream("lab", "up", path, *options).code == 0
         assert vstream("apply", path, "--yes").code == 0
         yield path
     finally:
@@ -157,7 +157,7 @@ def dead(file: Path) -> None:
     assert "messages are lost in" in ran.out
     assert "DEGRADED" in ran.out
 
-    assert vstream("chaos", "heal", "--lab", LAB, timeout=200).code == 0
+    assert vstream("chaos", "heal", "--lab", LAB).code == 0
     picture = until_seen(file, lambda picture: bool(picture["is_well"]), within=180)
     assert pairs(picture)["sensors-write-east", "sensors-read-west"]["cursor"] == 3
 
@@ -186,7 +186,7 @@ def scraped(file: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/elsewhere", timeout=30)
     finally:
         tool.terminate()
-        _, said = tool.communicate(timeout=60)
+        _, said = tool.communicate(timeout=120)
     assert tool.returncode == 130, said
     assert [sample.value for sample in families["vstream_server_up"]] == [1] * 6
     assert len(families["vstream_pair_pending_messages"]) == 20
@@ -214,7 +214,7 @@ def repeats(file: Path) -> None:
         if times == 2:
             break
     shown.terminate()
-    _, said = shown.communicate(timeout=60)
+    _, said = shown.communicate(timeout=120)
     assert shown.returncode == 130, said
     assert "Traceback" not in said
     assert 20 < longest <= 40

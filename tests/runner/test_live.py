@@ -202,7 +202,7 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(stat
     running.kill()
     await asyncio.to_thread(running.communicate, timeout=60)
 
-    await eventually(lambda: not of_run(tmp_path), within=30)
+    await eventually(lambda: not of_run(tmp_path), within=60)
     assert not capture.manifest().is_complete
     assert acknowledged(capture)
     (name,) = lab.names()

@@ -35,7 +35,7 @@ from vstream.subjects.resolve import MappingTable, OutcomeKind, compile_mappings
 NATS_SERVER = str(binaries.locate("2.15.1"))
 """The version that the model follows."""
 EXAMPLES = int(os.environ.get("VSTREAM_ORACLE_EXAMPLES", "500"))
-DEADLINE_S = 20
+DEADLINE_S = 60
 CLUSTERS = ("west", "east", "north", None)
 ACCOUNTS_PER_SERVER = 40
 SUBJECTS_PER_ACCOUNT = 12

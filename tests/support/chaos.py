@@ -42,7 +42,7 @@ def rehearsal(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            done(vstream("lab", "up", file, *options, timeout=150))
+            done(vstream("lab", "up", file, *options))
             done(vstream("apply", file, "--yes"))
             yield file
         finally:

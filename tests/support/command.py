@@ -34,7 +34,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "NO_COLOR": "1", "COLUMNS": "100", **(extra or {})}
 
 
-def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 120) -> Ran:
+def vstream(*arguments: str | Path, cwd: Path | None = None, stdin: str = "", timeout: float = 300) -> Ran:
     """Run `vstream` in a process of its own, forked from one that has imported it."""
     with tempfile.TemporaryDirectory(prefix="vstream-test-") as name:
         streams = Path(name)

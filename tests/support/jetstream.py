@@ -64,7 +64,7 @@ class JetStreamServer:
         binary = binaries.locate(self.version) if self.version else binaries.locate()
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen([binary, "-c", conf], stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         access = self.access or Access()
         while True:
             assert self.process.poll() is None, (self.directory / "server.log").read_text()

@@ -39,7 +39,7 @@ def states(name: str) -> dict[str, str]:
     return {server.name: server.state.value for server in lab.status(name).servers}
 
 
-async def eventually(holds: Callable[[], bool], within: float = 5.0) -> None:
+async def eventually(holds: Callable[[], bool], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not holds():
         assert time.monotonic() < deadline

@@ -12,7 +12,7 @@ import pytest
 from tests.support import labs
 from tests.support.command import vstream
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 REFUSAL = 3.0
 """Seconds for what must not come."""
 

@@ -17,7 +17,7 @@ from vstream.jetstream.connection import connect
 from vstream.lab.binaries import locate
 from vstream.topology.model import Endpoint
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 NAME = "west-1"
 
 

@@ -53,7 +53,7 @@ streams:
   shits: {subjects: [shits.>], consistency: stretch, counters: true, max_age: unlimited, max_msgs_per_subject: 1}
   hhits: {subjects: [hhits.>], consistency: homed, home: east, counters: true, max_age: unlimited}
 """
-PATIENCE = 20.0
+PATIENCE = 60.0
 LARGE = 300_000
 """Bytes: more than one chunk."""
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.server]
 
 
 def job_of(server: JetStreamServer, stream: str) -> ReadTask:
-    return split_tasks([cut_of(server, stream, SNAPSHOT)], {"": Access(servers=(server.url,), timeout=5)}, rows=10**6)[
+    return split_tasks([cut_of(server, stream, SNAPSHOT)], {"": Access(servers=(server.url,), timeout=30)}, rows=10**6)[
         0
     ]
 

@@ -62,7 +62,7 @@ def routes() -> dict[str, set[str]]:
     return asyncio.run(ask())
 
 
-def poll(holds: Callable[[], bool], within: float = 30.0) -> None:
+def poll(holds: Callable[[], bool], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not holds():
         assert time.monotonic() < deadline

@@ -45,7 +45,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            up = vstream("lab", "up", path, "--server-version", "east=2.12.8", timeout=200)
+            up = vstream("lab", "up", path, "--server-version", "east=2.12.8")
             assert up.code == 0, up.err
             applied = vstream("apply", path, "--yes")
             assert applied.code == 0, applied.out + applied.err
@@ -64,7 +64,7 @@ async def west(file: Path) -> AsyncIterator[Connection]:
     await until_found()
     async with connect(lab.endpoints(LAB)["west"], "west") as connection:
         yield connection
-    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     assert set(states(LAB).values()) == {"running"}
 
@@ -131,7 +131,7 @@ async def test_one_server_away_then_two(west: Connection, file: Path) -> None:
     found = await until_found("VD404", "VD503", perhaps=frozenset({"VD201", "VD406", "VD504"}))
     assert "-west`" in found["VD503"][0].about
     assert "east" not in found["VD503"][0].about
-    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     await until_found()
 
@@ -152,7 +152,7 @@ async def test_a_disk_that_is_full(west: Connection, file: Path) -> None:
     assert one.evidence.startswith("`west-2` cannot write to it: ")
     assert "file too large" in one.evidence
     assert "make space" in str(one.hint)
-    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     await until_found()
 

@@ -145,7 +145,7 @@ async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path
             )
         await arrived(world, 9, "central", "east")
         assert tool.wait(120) == 0
-    healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+    healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     found = await until_found(world, "VD301", within=120)
     assert {one.about for one in found["VD301"]} == {"foo-write-west"}
@@ -290,7 +290,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     await arrived(world, 3)
     file = tmp_path / "topology.yaml"
     file.write_bytes(probing._TOPOLOGY)
-    cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB, timeout=200)
+    cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB)
     assert cut.code == 0, cut.err
     try:
         await world.publish("west", "foo.late")
@@ -298,7 +298,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
         thin = json.loads(vstream("status", file, "--lab", LAB, "--format", "json").out)["margin"]
         found = await until_found(world, "VD201", "VD302", "VD401", "VD406", within=KEPT + 60)
     finally:
-        healed = vstream("chaos", "heal", "--lab", LAB, timeout=200)
+        healed = vstream("chaos", "heal", "--lab", LAB)
     assert healed.code == 0, healed.err
     # West hears nothing of the others; they have lost what they did not hear in time.
     assert {one.about for one in found["VD201"]} == {"foo-read-west"}

@@ -49,7 +49,7 @@ def made(state: Path, tmp_path: Path) -> Iterator[Path]:
     file = tmp_path / "made.yaml"
     file.write_text(TOPOLOGY)
     try:
-        up = vstream("lab", "up", file, timeout=200)
+        up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         applied = vstream("apply", file, "--yes")
         assert applied.code == 0, applied.out + applied.err
@@ -115,7 +115,7 @@ def test_what_only_vstream_lays_out_is_refused(state: Path, tmp_path: Path, rout
         "regions: {west: {servers: 1}}\nstreams: {foo: {subjects: [v.foo.>], write: {max_age: 1h}}}\n"
     )
     try:
-        up = vstream("lab", "up", file, timeout=200)
+        up = vstream("lab", "up", file)
         assert up.code == 0, up.err
         empty = vstream("import", tmp_path / "found.yaml", "--lab", "other")
         assert vstream("apply", file, "--yes").code == 0

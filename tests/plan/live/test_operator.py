@@ -53,7 +53,7 @@ streams:
 GROWN = TOPOLOGY.replace("east: {servers: 1}}", "east: {servers: 1}, north: {servers: 1}}").replace(
     "  one:", "  two: {subjects: [two.>], canary: two._canary.*}\n  one:"
 )
-PATIENCE = 15.0
+PATIENCE = 60.0
 BEYOND = {
     "accounts": ("$JS.API.STREAM.CREATE.x", "_vs.api.W_west.STREAM.PURGE.foo", "_vs.at.west.$JS.API.STREAM.DELETE.foo"),
     "mapped": ("$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.PURGE.foo-read-west"),

@@ -35,7 +35,7 @@ def document(regions: list[str], streams: list[str] | None = None, version: str 
 
 
 async def command(*arguments: str | Path) -> Ran:
-    return await asyncio.to_thread(vstream, *arguments, timeout=240)
+    return await asyncio.to_thread(vstream, *arguments)
 
 
 async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:

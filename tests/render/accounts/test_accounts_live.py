@@ -46,7 +46,7 @@ streams:
     read: {max_msgs_per_subject: 5}
 """
 MESSAGES = 40
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ streams:
   KV_settings: {subjects: ["$KV.settings.>"], allow_rollup: true, read: {max_msgs_per_subject: 5}}
 """
 MESSAGES = 40
-PATIENCE = 15.0
+PATIENCE = 60.0
 BACK = 120.0
 """Seconds for what was written during an outage: a source is asked for again after two minutes at the latest."""
 

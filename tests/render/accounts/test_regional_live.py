@@ -50,7 +50,7 @@ STREAMS = {"foo": "v.foo", "log": "log", "prices": "prices", "stock": "stock"}
 MESSAGES = 40
 BURST, SIZE = 400, 10_000
 """Messages and bytes: more than servers have under way without flow control between accounts, which is 2 MB or so."""
-PATIENCE = 15.0
+PATIENCE = 60.0
 RATE = 100
 
 
