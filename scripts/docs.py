@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vstream.audit import codes
-from vstream.health.doctor import codes as doctor
+from vstream.health.doctor import examine as doctor
 from vstream.lint.manual import rules_markdown
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vstream.cli import configs, options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
-from vstream.cli.servers import Servers, build_bundle, find_servers
+from vstream.cli.exit_codes import FAILED, NO, OK
+from vstream.cli.servers import build_bundle, find_servers
+from vstream.cli.views import checkup, console
 from vstream.cli.views.json_output import print_json
+from vstream.health.doctor.examine import Health
+from vstream.health.pipeline import diagnose
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vstream.health.doctor.configs import ConfigFile
-    from vstream.health.doctor.examine import Diagnosis
-    from vstream.topology.bundle import Bundle
-    from vstream.topology.model import Topology
+_EXIT_CODES = {Health.HEALTHY: OK, Health.UNHEALTHY: NO, Health.UNKNOWN: FAILED}
 
 
 def command(
@@ -32,40 +29,27 @@ def command(
     files: configs.ConfigsDirectory = None,
 ) -> None:
     """
-    What is wrong with the live system, with evidence, and what to do. Writes nothing.
+    Find what is wrong with the live system, with evidence, and say what to do. Changes nothing.
 
-    Finds what servers do not report: layouts that double messages on the version that
-    runs, sources that are dead or have skipped messages with `lag: 0`, write streams that
-    have lost their end, servers with other mapping rules than their siblings or than their
-    file says, streams in the wrong cluster, replicas that cannot write. Exits with 1 if there
-    are errors or warnings. `vstream explain CODE` says more of each.
+    Finds what servers do not report: layouts that double messages on the running version,
+    sources that are dead or have skipped messages with `lag: 0`, write streams that have lost
+    their end, servers with other mapping rules than their siblings or than their file says,
+    streams in the wrong cluster, replicas that cannot write. `vstream explain CODE` says more.
+
+    Exits with 0 if all is healthy, with 1 if there are errors or warnings, and with 3 if there
+    are none but a region, a server or a file could not be read.
 
     Examples: `vstream doctor`, `vstream doctor acme.yaml --format json`, `vstream doctor acme.yaml --configs /srv/nats`
     """
-    from vstream.cli.views import (  # noqa: PLC0415
-        checkup,
-        console,
-    )
-
-    wanted = options.load_topology(topology).require()
-    where = find_servers(wanted, lab)
-    known = configs.read(wanted, where, files)
-    found = run(_examine(wanted, where, deadline, build_bundle(wanted, where, templates), known))
+    loaded = options.load_topology(topology).require()
+    servers = find_servers(loaded, lab)
+    config_files = configs.read(loaded, servers, files)
+    bundle = build_bundle(loaded, servers, templates)
+    diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, deadline=deadline))
     if output == "json":
-        print_json("doctor", found.as_dict())
+        print_json("doctor", diagnosis.as_dict())
     else:
-        console.print_note(f"{wanted.name} on {where.description}")
-        for line in checkup.text(found):
+        console.print_note(f"{loaded.name} on {servers.description}")
+        for line in checkup.text(diagnosis):
             console.stdout().print(line)
-    if not found.is_healthy:
-        raise typer.Exit(NO)
-
-
-async def _examine(
-    topology: Topology, where: Servers, deadline: float, bundle: Bundle, files: Mapping[str, ConfigFile]
-) -> Diagnosis:
-    from vstream.health.doctor.examine import examine  # noqa: PLC0415
-    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
-
-    facts = await collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True)
-    return examine(topology, bundle, facts, files)
+    raise typer.Exit(_EXIT_CODES[diagnosis.health])

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from vstream.cli import configs, options, plan
 from vstream.cli.asyncio_runner import run
-from vstream.cli.exit_codes import NO
+from vstream.cli.exit_codes import FAILED, NO
 from vstream.cli.servers import find_servers
+from vstream.cli.views import console, diagnostics
+from vstream.cli.views import plan as view
 from vstream.cli.views.json_output import print_json
-from vstream.errors import VstreamError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vstream.health.doctor.examine import Diagnosis
-    from vstream.topology.model import Topology
-
-_CODES = frozenset({"VD407", "VD408", "VD409", "VD410", "VD411", "VD412", "VD501", "VD507"})
-"""What of a doctor's findings is a difference from the topology, or between servers, that a plan does not show."""
-_UNREAD = "VD413"
+from vstream.diagnostics import Finding
+from vstream.health.doctor.check import Drift
+from vstream.health.doctor.examine import Diagnosis, examine, findings_as_dicts
+from vstream.health.live.collect import collect_snapshot
+from vstream.plan import saved
+from vstream.topology.model import Topology
 
 
 def command(
@@ -35,80 +32,78 @@ def command(
     files: configs.ConfigsDirectory = None,
 ) -> None:
     """
-    Whether the servers are still what the topology says, for cron. Changes nothing.
+    Compare the servers with the topology, for cron. Changes nothing.
 
-    Streams field by field, the mapping rules and accounts that each server has loaded, the clusters
-    that streams live in, the members of the meta group, versions, feature flags, and configuration
-    files that are not what their servers have loaded. Exits with 0 if there is no difference, with 1
-    if there is, with 3 if that cannot be known.
+    Compares streams field by field, the mapping rules and accounts that each server has loaded,
+    the clusters that streams live in, the members of the meta group, versions, feature flags,
+    and configuration files with what their servers have loaded.
+
+    Exits with 0 if there is no difference and with 1 if there is. Exits with 3 if no difference
+    was found but not everything could be compared.
 
     Examples: `vstream drift`, `vstream drift acme.yaml --format json`, `vstream drift acme.yaml --configs /srv/nats`
     """
-    from vstream.cli.views import (  # noqa: PLC0415
-        console,
-        diagnostics,
-    )
-    from vstream.cli.views import plan as view  # noqa: PLC0415
-    from vstream.plan import saved  # noqa: PLC0415
-
-    wanted = options.load_topology(topology).require()
-    planned, examined = run(_compare(wanted, lab, templates, deadline, files))
-    different = replace(examined, findings=tuple(one for one in examined.findings if one.code in _CODES))
-    unread = tuple(one for one in examined.findings if one.code == _UNREAD)
-    is_drift = not planned.plan.is_empty or bool(different.findings)
+    loaded = options.load_topology(topology).require()
+    planned, diagnosis = run(_compare(loaded, lab, templates, deadline, files))
+    different = diagnosis.of_drift(Drift.DIFFERENCE)
+    unknown = diagnosis.of_drift(Drift.UNKNOWN)
+    is_drift = not planned.plan.is_empty or bool(different)
+    is_partial = bool(unknown or planned.plan.unread_servers)
     if output == "json":
+        unread = [finding for finding in unknown if finding.code == "VD413"]
         print_json(
             "drift",
             {
-                "topology": wanted.name,
+                "topology": loaded.name,
                 "drift": is_drift,
+                "is_partial": is_partial,
                 "plan": saved.to_dict(planned.plan),
-                "findings": different.as_dict()["findings"],
-                "configs_compared": examined.configs,
+                "findings": findings_as_dicts(different),
+                "unknown": findings_as_dicts(unknown),
+                "configs_compared": diagnosis.configs,
                 "configs_unread": [{"server": one.about, "problem": one.evidence} for one in unread],
             },
         )
     else:
-        out = console.stdout()
-        console.print_note(f"{wanted.name} on {planned.where.description}")
-        if not planned.plan.is_empty:
-            for line in view.text(planned.plan):
-                out.print(line)
-        for one in different.findings:
-            for text in diagnostics.finding_lines(one):
-                out.print(text)
-        is_partial = bool(planned.plan.unread_servers or unread)
-        verdict = "DRIFT" if is_drift else "NO DRIFT SEEN" if is_partial else "NO DRIFT"
-        many = "" if examined.configs == 1 else "s"
-        with_files = f", {examined.configs} configuration file{many} with what was loaded" if examined.configs else ""
-        out.print(
-            f"{verdict}: {len(planned.request.bundle.streams):,} streams and the rules of {examined.servers} servers compared{with_files}",
-            soft_wrap=True,
-        )
+        console.print_note(f"{loaded.name} on {planned.where.description}")
+        _show(planned, diagnosis, (*different, *unknown), is_drift=is_drift, is_partial=is_partial)
     if is_drift:
         raise typer.Exit(NO)
-    if planned.plan.unread_servers:
-        raise VstreamError(
-            f"what these servers have loaded is not known: {', '.join(planned.plan.unread_servers)}",
-            hint="start them, or give their monitoring addresses as `monitor` under `connect`",
-        )
-    if unread:
-        raise VstreamError(
-            f"{len(unread)} configuration files could not be compared: {unread[0].about}: {unread[0].evidence}",
-            hint="`vstream explain VD413`",
-        )
+    if is_partial:
+        raise typer.Exit(FAILED)
+
+
+def _show(
+    planned: plan.Planned, diagnosis: Diagnosis, findings: tuple[Finding, ...], *, is_drift: bool, is_partial: bool
+) -> None:
+    out = console.stdout()
+    if not planned.plan.is_empty:
+        for line in view.text(planned.plan):
+            out.print(line)
+    for finding in findings:
+        for line in diagnostics.finding_lines(finding):
+            out.print(line)
+    verdict = "NO DRIFT"
+    if is_drift:
+        verdict = "DRIFT"
+    elif is_partial:
+        verdict = "UNKNOWN: no difference was found, but not everything could be compared"
+    configs_compared = f"{diagnosis.configs} configuration file{'' if diagnosis.configs == 1 else 's'} with what"
+    with_files = f", {configs_compared} was loaded" if diagnosis.configs else ""
+    out.print(
+        f"{verdict}: {len(planned.request.bundle.streams):,} streams and the rules of {diagnosis.servers} servers "
+        f"compared{with_files}",
+        soft_wrap=True,
+    )
 
 
 async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
 ) -> tuple[plan.Planned, Diagnosis]:
-    from vstream.health.doctor.examine import examine  # noqa: PLC0415
-    from vstream.health.live.collect import collect_snapshot  # noqa: PLC0415
-
     where = find_servers(topology, lab)
     known = configs.read(topology, where, files)
-    planned, facts = await asyncio.gather(
+    planned, snapshot = await asyncio.gather(
         plan.plan_servers(topology, lab, templates),
         collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True),
     )
-    return planned, examine(topology, planned.request.bundle, facts, known)
+    return planned, examine(topology, planned.request.bundle, snapshot, known)

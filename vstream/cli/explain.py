@@ -20,7 +20,7 @@ def command(
     from difflib import get_close_matches  # noqa: PLC0415
 
     from vstream.audit.codes import CHAPTER  # noqa: PLC0415
-    from vstream.health.doctor.codes import CHAPTER as DOCTOR  # noqa: PLC0415
+    from vstream.health.doctor.examine import CHAPTER as DOCTOR  # noqa: PLC0415
     from vstream.lint.manual import CHAPTERS  # noqa: PLC0415 - all rules
 
     chapters = (*CHAPTERS, CHAPTER, DOCTOR)

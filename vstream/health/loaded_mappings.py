@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from vstream.health.units import list_names
 from vstream.plan.context import Observed
 from vstream.plan.diff import diff
 from vstream.plan.plan import ACCOUNT, RULE, USERS, kind_of
 from vstream.subjects.algebra import overlaps
+from vstream.topology.model import Security
 from vstream.topology.naming import REGION_PREFIX
 
 if TYPE_CHECKING:
@@ -56,6 +58,21 @@ class MappingDifference:
         singular, plural = ("rule", "rules") if is_rules else ("entry", "entries")
         return f"{len(self.sources):,} {singular if len(self.sources) == 1 else plural}"
 
+    @property
+    def evidence(self) -> str:
+        """What was seen, for a person."""
+        others = f", unlike the other {self.matching}" if self.is_partial else ""
+        verb = "is" if len(self.sources) == 1 else "are"
+        return f"{self.noun} {verb} not loaded as the topology says{others}: {list_names(list(self.sources))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignToken:
+    """In operator mode, tokens that the same servers have loaded, and that are not the topology's."""
+
+    accounts: tuple[str, ...]
+    evidence: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenEntries:
@@ -84,6 +101,8 @@ class LoadedMappings:
     """Everything that some server has not loaded as the topology says."""
     known: frozenset[str] = frozenset()
     """The servers whose rules were read and compared."""
+    foreign_tokens: tuple[ForeignToken, ...] = ()
+    """Those of the changes that are tokens: a finding of its own."""
     problem: str | None = None
     """Why nothing could be compared, for any server."""
 
@@ -108,11 +127,11 @@ class LoadedMappings:
             lacks_account=any(change.kind == ACCOUNT for change in changes),
         )
 
-    def differences(self, *, without: str | None = None) -> tuple[MappingDifference, ...]:
-        """The changes, one for each set of servers; *without* the entries of one kind."""
+    def differences(self) -> tuple[MappingDifference, ...]:
+        """The changes but for foreign tokens, one for each set of servers."""
         servers_of: dict[str, set[str]] = {}
         for change in self.changes:
-            if change.kind != without:
+            if not (self.foreign_tokens and change.kind == USERS):
                 servers_of.setdefault(change.source, set()).update(change.servers)
         sources_of: dict[tuple[str, ...], list[str]] = {}
         for source, servers in servers_of.items():
@@ -135,7 +154,24 @@ def compare_mappings(topology: Topology, bundle: Bundle | str, snapshot: Snapsho
     loaded = {server.name: server.rules for server in snapshot.servers if server.rules is not None}
     observed = Observed(streams={}, rules=loaded)
     plan = diff(topology, bundle, observed)
-    return LoadedMappings(changes=plan.rules, known=frozenset(loaded))
+    tokens = [change for change in plan.rules if change.kind == USERS and topology.security is Security.OPERATOR]
+    return LoadedMappings(
+        changes=plan.rules, known=frozenset(loaded), foreign_tokens=tuple(map(_foreign_token, tokens))
+    )
+
+
+def _foreign_token(change: RuleChange) -> ForeignToken:
+    """What *change* says of tokens: it lists each as its account, what is in it, and who signed it."""
+    expected = dict(entry.split(".", 1) for entry in change.after or ())
+    loaded = dict(entry.split(".", 1) for entry in change.before or ())
+    names = sorted(name for name, token in expected.items() if loaded.get(name) != token)
+    own_signers = {token.rpartition(".")[2] for token in expected.values()}
+    signers = sorted({token.rpartition(".")[2] for token in loaded.values()} - own_signers)
+    by = f"signed by {list_names(signers)}" if signers else "signed by the topology's own key"
+    return ForeignToken(
+        accounts=tuple(names or sorted(loaded.keys() - expected.keys())),
+        evidence=f"{list_names(list(change.servers))}: {by}, and not what the topology says",
+    )
 
 
 def serving(topology: Topology, region: str, servers: Iterable[ServerSnapshot]) -> tuple[ServerSnapshot, ...]:

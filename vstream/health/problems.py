@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vstream.health.doctor.servers import check_mappings
 from vstream.health.loaded_mappings import serving
 from vstream.health.report import PairState, Problem
 from vstream.health.units import format_duration, list_names
@@ -35,8 +34,10 @@ def find_problems(
             yield _down(region, [pair for pair in pairs if pair.reader_place == region.name])
         else:
             yield from _region_problems(snapshot, region, seen)
-    for finding in check_mappings(topology, loaded):
-        yield Problem(about=finding.about.replace("`", ""), text=finding.evidence, code=finding.code)
+    for difference in loaded.differences():
+        yield Problem(about=", ".join(difference.servers), text=difference.evidence, code=difference.code)
+    for token in loaded.foreign_tokens:
+        yield Problem(about=", ".join(token.accounts), text=token.evidence, code="VD507")
     yield from _stream_problems([stream for stream in physical if stream.place not in down], snapshot)
     yield from _pair_problems(snapshot, pairs, down)
     yield from _consumer_problems(topology, snapshot)

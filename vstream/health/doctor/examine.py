@@ -1,12 +1,17 @@
-"""Facts to findings: all checks, and the order in which they are reported."""
+"""A snapshot to findings: all checks, and the order in which they are reported."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
+from vstream.codes import Chapter, render_manual
 from vstream.diagnostics import Severity
 from vstream.health.doctor import configs, servers, sourcing, streams
+from vstream.health.doctor.check import Drift, Patient, checks_of
+from vstream.health.doctor.configs import count_compared
+from vstream.health.loaded_mappings import compare_mappings
 from vstream.health.status import assess
 
 if TYPE_CHECKING:
@@ -19,7 +24,22 @@ if TYPE_CHECKING:
     from vstream.topology.bundle import Bundle
     from vstream.topology.model import Topology
 
+CHECKS: Final = checks_of(streams, sourcing, servers, configs)
+"""All checks, by their codes."""
+CHAPTER: Final = Chapter(title="Doctor", pages=tuple(check.page for check in CHECKS))
+"""The manual of `vstream doctor`."""
+_DRIFT: Final = {check.code: check.drift for check in CHECKS}
 _ORDER = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+
+
+class Health(Enum):
+    """What a diagnosis comes to."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    """There are errors or warnings."""
+    UNKNOWN = "unknown"
+    """There are none, and not everything could be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +49,23 @@ class Diagnosis:
     topology: str
     took: float
     servers: int
+    """How many servers answered on their monitoring ports."""
+    all_servers: int
     streams: int
     configs: int
     """How many configuration files were compared with what their servers have loaded."""
     findings: tuple[Finding, ...]
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether there are neither errors nor warnings."""
-        return all(one.severity is Severity.NOTE for one in self.findings)
+    def health(self) -> Health:
+        """Errors and warnings come before what is not known."""
+        if any(finding.severity is not Severity.NOTE for finding in self.findings):
+            return Health.UNHEALTHY
+        return Health.UNKNOWN if self.of_drift(Drift.UNKNOWN) else Health.HEALTHY
+
+    def of_drift(self, drift: Drift) -> tuple[Finding, ...]:
+        """The findings that mean *drift*."""
+        return tuple(finding for finding in self.findings if _DRIFT[finding.code] is drift)
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -47,43 +75,56 @@ class Diagnosis:
             "servers_reached": self.servers,
             "streams_seen": self.streams,
             "configs_compared": self.configs,
-            "is_healthy": self.is_healthy,
-            "findings": [
-                {
-                    "code": one.code,
-                    "name": one.message,
-                    "severity": one.severity.value,
-                    "about": one.about,
-                    "evidence": one.evidence,
-                    "do": one.hint,
-                }
-                for one in self.findings
-            ],
+            "health": self.health.value,
+            "is_healthy": self.health is Health.HEALTHY,
+            "findings": findings_as_dicts(self.findings),
         }
 
 
+def findings_as_dicts(findings: tuple[Finding, ...]) -> list[Json]:
+    """Findings as JSON would have them."""
+    return [
+        {
+            "code": finding.code,
+            "name": finding.message,
+            "severity": finding.severity.value,
+            "about": finding.about,
+            "evidence": finding.evidence,
+            "do": finding.hint,
+        }
+        for finding in findings
+    ]
+
+
 def examine(
-    topology: Topology, bundle: Bundle, facts: Snapshot, files: Mapping[str, ConfigFile] | None = None
+    topology: Topology, bundle: Bundle, snapshot: Snapshot, files: Mapping[str, ConfigFile] | None = None
 ) -> Diagnosis:
     """
     What is wrong with the live system of *topology*, whose *bundle* says what should be there.
 
-    *files* are what servers are configured by, by their names, of those whose files can be read.
+    *files* are the configuration files of servers, by their names, of those whose files can be read.
     """
     known = files or {}
-    picture = assess(topology, facts)
-    found = [
-        *streams.check(topology, facts),
-        *sourcing.check(picture, facts),
-        *servers.check(topology, bundle, facts),
-        *configs.check(topology, facts, known),
-    ]
-    found.sort(key=lambda one: (_ORDER.index(one.severity), one.code))
+    patient = Patient(
+        topology=topology,
+        snapshot=snapshot,
+        status=assess(topology, snapshot, bundle),
+        loaded=compare_mappings(topology, bundle, snapshot),
+        files=known,
+    )
+    findings = [finding for check in CHECKS for finding in check.run(patient)]
+    findings.sort(key=lambda finding: (_ORDER.index(finding.severity), finding.code))
     return Diagnosis(
         topology=topology.name,
-        took=facts.took,
-        servers=sum(server.is_reached for server in facts.servers),
-        streams=len(facts.streams),
-        configs=configs.count_compared(facts, known),
-        findings=tuple(found),
+        took=snapshot.took,
+        servers=sum(server.is_reached for server in snapshot.servers),
+        all_servers=len(snapshot.servers),
+        streams=len(snapshot.streams),
+        configs=count_compared(snapshot, known),
+        findings=tuple(findings),
     )
+
+
+def markdown() -> str:
+    """The manual of `vstream doctor`, as docs/doctor.md has it."""
+    return render_manual("Doctor", "What `vstream doctor` reports of a live system.", [CHAPTER])

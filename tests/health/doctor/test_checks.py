@@ -1,0 +1,182 @@
+"""Every check of the doctor is provoked, documented, and known to whoever names its code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.health.doctor.test_examine import BUNDLE, NOW, TOPOLOGY, healthy, with_stream
+from tests.support.paths import ROOT
+from vstream.health.doctor.check import DoctorCheck, Patient
+from vstream.health.doctor.configs import ConfigFile
+from vstream.health.doctor.examine import CHECKS, examine
+from vstream.health.loaded_mappings import ForeignToken, LoadedMappings
+from vstream.health.snapshot import Gap, Lag, Repeat, Snapshot, WriteError
+from vstream.health.status import assess
+from vstream.lint import load_topology
+from vstream.topology.replication import durables
+
+PAIR = ("foo-write-west", "foo-read-east")
+FILE = ConfigFile(path="west-1.conf", digest="sha256:2")
+
+
+def server(**changes: object) -> Snapshot:
+    snapshot = healthy()
+    west, *others = snapshot.servers
+    return replace(snapshot, servers=(replace(west, **changes), *others))  # type: ignore[arg-type]
+
+
+def every_server(**changes: object) -> Snapshot:
+    snapshot = healthy()
+    servers = tuple(replace(one, **changes) for one in snapshot.servers)  # type: ignore[arg-type]
+    return replace(snapshot, servers=servers)
+
+
+def stream(name: str, **changes: object) -> Snapshot:
+    snapshot = healthy()
+    return with_stream(snapshot, name, replace(snapshot.streams[name], **changes))  # type: ignore[arg-type]
+
+
+def config(name: str, **fields: object) -> Snapshot:
+    return stream(name, config={**(healthy().streams[name].config or {}), **fields})
+
+
+def lag(**changes: object) -> Snapshot:
+    fields = {"last": 5, "first": 1, "cursor": 5, "max_age": 3600.0, **changes}
+    return replace(healthy(), lags={PAIR: Lag(**fields)})  # type: ignore[arg-type]
+
+
+def without(name: str) -> Snapshot:
+    snapshot = healthy()
+    streams = {key: value for key, value in snapshot.streams.items() if key != name}
+    return replace(snapshot, streams=streams, absent=frozenset({name}))
+
+
+def silent_source() -> Snapshot:
+    sources = healthy().streams["foo-read-west"].sources
+    return stream("foo-read-west", sources=tuple(replace(one, heard=60.0) for one in sources))
+
+
+def unreachable() -> Snapshot:
+    snapshot = healthy()
+    west, *others = snapshot.regions
+    return replace(snapshot, regions=(replace(west, problem="no connection"), *others))
+
+
+PROVOKED: dict[str, Callable[[], Snapshot]] = {
+    "VD101": lambda: config(
+        "foo-read-west",
+        subject_transform={"src": "foo.*.>", "dest": "foo.>"},
+        sources=[{"name": "foo-write-east", "filter_subject": "foo.east.>"}],
+    ),
+    "VD102": lambda: replace(
+        config("foo-read-west", max_msgs_per_subject=1), servers=every_server(version="2.14.6").servers
+    ),
+    "VD201": silent_source,
+    "VD202": lambda: stream("foo-read-west", sources=()),
+    "VD203": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 60),
+    "VD204": lambda: replace(healthy(), gaps=(Gap(reader=PAIR[1], origin=PAIR[0], first=2, last=3),)),
+    "VD205": lambda: replace(healthy(), repeats=(Repeat(reader=PAIR[1], origin=PAIR[0], seq=1, later=5),)),
+    "VD301": lambda: lag(cursor=8),
+    "VD302": lambda: lag(cursor=2, first=5, oldest_seq=5, oldest_at=NOW - 1),
+    "VD303": lambda: lag(cursor=4, oldest_seq=5, oldest_at=NOW - 2400),
+    "VD401": lambda: server(gateways=frozenset({"east"})),
+    "VD402": lambda: server(rules={}),
+    "VD403": lambda: every_server(rules={}),
+    "VD404": lambda: server(version=None, gateways=None, rules=None, problem="no answer"),
+    "VD405": lambda: server(has_jetstream=False),
+    "VD406": lambda: server(meta_leader="east-1"),
+    "VD407": lambda: every_server(meta_size=4),
+    "VD408": lambda: server(version="2.14.6"),
+    "VD409": lambda: server(rules=None, rules_problem="no answer"),
+    "VD410": lambda: server(config_digest="sha256:1"),
+    "VD411": lambda: replace(
+        every_server(flags={"a": False}),
+        servers=(server(flags={"a": True}).servers[0], *every_server(flags={"a": False}).servers[1:]),
+    ),
+    "VD412": lambda: server(version="2.9.25"),
+    "VD413": lambda: server(config_digest=None),
+    "VD414": lambda: server(storage=80, storage_limit=100),
+    "VD415": unreachable,
+    "VD501": lambda: stream("foo-read-west", cluster="east"),
+    "VD502": lambda: without("foo-read-west"),
+    "VD503": lambda: stream("foo-read-west", leader=None),
+    "VD504": lambda: stream("foo-read-west", replicas=3, current=2),
+    "VD508": lambda: replace(
+        healthy(), write_errors=(WriteError(server="west-1", about="foo-write-west", error="is not current: full"),)
+    ),
+}
+"""By code: a snapshot in which the check must find something."""
+ELSEWHERE = {"VD505": "consumers", "VD506": "consumers", "VD507": "tokens"}
+"""Those that need another topology: each has a test of its own below."""
+
+
+@pytest.mark.parametrize("code", sorted(PROVOKED))
+def test_the_check_finds_what_it_is_for(code: str) -> None:
+    findings = examine(TOPOLOGY, BUNDLE, PROVOKED[code](), {"west-1": FILE}).findings
+    assert code in {finding.code for finding in findings}
+
+
+def test_consumers() -> None:
+    text = (
+        b'version: 1\nname: acme\nserver_version: "2.10"\n'
+        b"regions: {west: {servers: 1}, central: {servers: 1}, east: {servers: 1}}\n"
+        b"streams: {foo: {subjects: [foo.>], write: {max_age: 1h}, consumers: {jobs: {regions: [west]}}}}\n"
+    )
+    topology = load_topology.load(text, "acme.yaml").require()
+    (durable,) = durables(topology)
+    bundle = load_topology.render_bundle(topology)
+    silent = examine(topology, bundle, healthy())
+    absent = examine(topology, bundle, replace(healthy(), consumers={(durable.stream, durable.name): None}))
+    assert [finding.code for finding in silent.findings] == ["VD506"]
+    assert [finding.code for finding in absent.findings] == ["VD505"]
+
+
+def test_foreign_tokens() -> None:
+    check = next(check for check in CHECKS if check.code == "VD507")
+    token = ForeignToken(accounts=("APP",), evidence="signed by somebody")
+    patient = replace_loaded(LoadedMappings(foreign_tokens=(token,)))
+    assert [finding.about for finding in check.run(patient)] == ["`APP`"]
+
+
+def replace_loaded(loaded: LoadedMappings) -> Patient:
+    snapshot = healthy()
+    return Patient(
+        topology=TOPOLOGY, snapshot=snapshot, status=assess(TOPOLOGY, snapshot, BUNDLE), loaded=loaded, files={}
+    )
+
+
+def missing(check: DoctorCheck) -> list[str]:
+    """What somebody who added *check* has forgotten."""
+    manual = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = check.page
+    lacks = {
+        "a docstring that begins with a sentence": page.summary.endswith("."),
+        "`## What to do` in its docstring": "## What to do" in page.text,
+        "its page in docs/doctor.md: run scripts/docs": f"### {check.code} {check.name}\n" in manual,
+        "a snapshot that provokes it in PROVOKED, or a test in ELSEWHERE": check.code in {**PROVOKED, **ELSEWHERE},
+    }
+    return [what for what, is_there in lacks.items() if not is_there]
+
+
+def test_nothing_is_forgotten() -> None:
+    assert {check.code: missing(check) for check in CHECKS if missing(check)} == {}
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({check.code for check in CHECKS}) == len(CHECKS)
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+
+
+def test_codes_that_are_named_exist() -> None:
+    """In status, in alerts, and on other pages."""
+    files = [
+        *(ROOT / "vstream").rglob("*.py"),
+        ROOT / "templates" / "export" / "alerts.yaml",
+        *(ROOT / "docs").glob("*.md"),
+    ]
+    named = {code for file in files for code in re.findall(r"\bVD\d{3}\b", file.read_text(encoding="utf-8"))}
+    assert named - {check.code for check in CHECKS} == set()

@@ -1,0 +1,101 @@
+"""What a doctor's check is: a code, its page of the manual, and what its findings mean to other commands."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from vstream.codes import Page
+from vstream.diagnostics import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import ModuleType
+
+    from vstream.health.doctor.configs import ConfigFile
+    from vstream.health.loaded_mappings import LoadedMappings
+    from vstream.health.report import Status
+    from vstream.health.snapshot import Snapshot
+    from vstream.topology.model import Topology
+
+RESYNC = "`vstream resync`"
+APPLY = "`vstream plan`, then `vstream apply`"
+
+
+class Drift(Enum):
+    """What a finding means for the question whether servers are as the topology says."""
+
+    DIFFERENCE = "difference"
+    """They are not, and a plan does not show it."""
+    UNKNOWN = "unknown"
+    """Something could not be seen, so nobody can say. A diagnosis without errors is then UNKNOWN, too."""
+    UNRELATED = "unrelated"
+    """Nothing: it is about how servers do, or a plan shows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """Everything that checks look at."""
+
+    topology: Topology
+    snapshot: Snapshot
+    status: Status
+    loaded: LoadedMappings
+    files: Mapping[str, ConfigFile]
+    """The configuration files of servers, by their names, of those whose files can be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What a check has found. *evidence* is what servers said; *do* is what to do about it."""
+
+    about: str
+    evidence: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorCheck:
+    """One question to a live system. Its page of the manual is the docstring of *look*."""
+
+    code: str
+    name: str
+    severity: Severity
+    drift: Drift
+    look: Callable[[Patient], Iterator[Symptom]]
+
+    @property
+    def page(self) -> Page:
+        """Its page of the manual."""
+        return Page(code=self.code, name=self.name, severity=self.severity, text=inspect.getdoc(self.look) or "")
+
+    def run(self, patient: Patient) -> Iterator[Finding]:
+        """What is wrong with *patient*."""
+        for symptom in self.look(patient):
+            yield Finding(
+                code=self.code,
+                severity=self.severity,
+                message=self.name,
+                where=symptom.about,
+                evidence=symptom.evidence,
+                hint=symptom.do,
+            )
+
+
+def check(
+    code: str, name: str, severity: Severity = Severity.ERROR, drift: Drift = Drift.UNRELATED
+) -> Callable[[Callable[[Patient], Iterator[Symptom]]], DoctorCheck]:
+    """Turn a generator of symptoms into a check. Everything else that knows codes is told by it: see `examine.CHECKS`."""
+
+    def decorate(look: Callable[[Patient], Iterator[Symptom]]) -> DoctorCheck:
+        return DoctorCheck(code=code, name=name, severity=severity, drift=drift, look=look)
+
+    return decorate
+
+
+def checks_of(*modules: ModuleType) -> tuple[DoctorCheck, ...]:
+    """All checks that *modules* define, by their codes."""
+    checks = {value for module in modules for value in vars(module).values() if isinstance(value, DoctorCheck)}
+    return tuple(sorted(checks, key=lambda one: one.code))
