@@ -76,7 +76,7 @@ PANELS = {
             module="vstream.cli.resync", help="Make every read stream source again at once after an outage."
         ),
         "repair": CommandEntry(
-            module="vstream.cli.repair.command",
+            module="vstream.cli.repair",
             help="Restore lost messages and skipped positions, and remove duplicates.",
         ),
     },

@@ -186,7 +186,7 @@ async def repaired(world: World, file: Path) -> None:
     again = vstream("repair", file, "--lab", LAB)
     assert (again.code, again.out) == (
         0,
-        "Nothing to repair: looked for what to clear, resume, refill, replay, delete.\n",
+        "Nothing to repair (checked: clear, resume, refill, replay, delete).\n",
     )
 
 

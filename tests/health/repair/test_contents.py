@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vstream.cli.repair.steps import Kind, chosen
 from vstream.cli.views import repair as view
 from vstream.errors import VstreamError
 from vstream.health.repair.live.duplicates import _difference
+from vstream.health.repair.pipeline import ContentRepairs, Kind, select
 from vstream.health.repair.plan import DuplicatePair, Held, Reach, Replay, Tally, missing_sequences
 from vstream.health.repair.refill import find_standstills
 from vstream.health.repair.sequence_set import SequenceSet
@@ -195,9 +195,9 @@ def test_what_a_repair_would_do_in_words() -> None:
     tally = Tally()
     tally.take(DuplicatePair(origin="foo-write-west", seq=1, stays=1, goes=9, differs=None))
     tally.take(DuplicatePair(origin="foo-write-west", seq=2, stays=2, goes=10, differs="their payloads differ"))
-    lines = [
-        line.plain for line in view.stock([replay], [tally.doubles("foo", "foo-read-east", "east")], {"x": "no answer"})
-    ]
+    copies = tally.doubles("foo", "foo-read-east", "east")
+    found = ContentRepairs(replays=[replay], duplicates=[copies], unread={"x": "no answer"})
+    lines = [line.plain for line in view.render_contents(found)]
     assert lines == [
         "replay  foo-read-east in east: it lacks 3 messages of foo-write-west, 5-6, 8",
         "        put them in at its end, as `foo-read-west`, `foo-write-west` has them",
@@ -216,7 +216,7 @@ STREAMS = "streams: {foo: {subjects: [foo.>], write: {max_age: 1h}}}\n"
 def refused(routing: str, *kinds: Kind, streams: tuple[str, ...] = ()) -> str:
     topology = load_topology.load(f"{MAPPED}routing: {routing}\n{STREAMS}".encode(), "acme.yaml").require()
     with pytest.raises(VstreamError) as caught:
-        chosen(topology, kinds, streams)
+        select(topology, kinds, streams)
     return caught.value.message
 
 
@@ -230,4 +230,4 @@ def test_what_was_never_tried_is_refused() -> None:
 
 def test_where_some_were_never_tried_the_others_are_looked_for() -> None:
     topology = load_topology.load(f"{MAPPED}routing: accounts\n{STREAMS}".encode(), "acme.yaml").require()
-    assert chosen(topology, [], []) == (frozenset({Kind.RESUME, Kind.REFILL}), frozenset({"foo"}))
+    assert select(topology, [], []) == (frozenset({Kind.RESUME, Kind.REFILL}), frozenset({"foo"}))

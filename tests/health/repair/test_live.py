@@ -185,7 +185,7 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     await all_hold(world, wanted)
     await healthy(world)
     again = vstream("repair", file, "--lab", LAB, *CONTENTS)
-    assert (again.code, again.out) == (0, "Nothing to repair: looked for what to clear, replay, delete.\n"), again.err
+    assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err
 
     # The source is given back what it should take: servers take that for another one, which begins at the beginning.
     await updated(world, world.config("foo-read-east"))
@@ -206,4 +206,4 @@ async def test_what_is_missing_comes_back_and_what_comes_twice_goes(world: World
     await all_hold(world, wanted)
     await healthy(world)
     again = vstream("repair", file, "--lab", LAB, *CONTENTS)
-    assert (again.code, again.out) == (0, "Nothing to repair: looked for what to clear, replay, delete.\n"), again.err
+    assert (again.code, again.out) == (0, "Nothing to repair (checked: clear, replay, delete).\n"), again.err

@@ -15,11 +15,10 @@ import pytest_asyncio
 
 from tests.support import single_server
 from tests.support.probing import REGIONS, render, topology
-from vstream.cli.repair import steps
-from vstream.cli.servers import Servers
 from vstream.errors import VstreamError
 from vstream.health.repair.live import duplicates, missing, replay
 from vstream.health.repair.live.missing import Contents
+from vstream.health.repair.pipeline import reading_connections
 from vstream.health.repair.plan import Duplicates
 from vstream.jetstream import direct
 from vstream.jetstream.admin import JetStreamAdmin
@@ -126,8 +125,8 @@ def silent(_: int, __: int) -> None:
 async def regions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Regions]:
     """On servers that store how far they are in their sources, and on some that look it up in what they hold."""
     async with single_server.running(tmp_path, request.param) as server:
-        where = Servers(endpoints=dict.fromkeys(REGIONS, server.endpoint), lab=None, description="one server")
-        async with steps.opened(topology(), where) as connections:
+        endpoints = dict.fromkeys(REGIONS, server.endpoint)
+        async with reading_connections(topology(), endpoints) as connections:
             yield Regions(server, connections)
 
 
@@ -178,10 +177,10 @@ async def test_a_killed_repair_goes_on(regions: Regions, tmp_path: Path, monkeyp
     await regions.until_held(wanted, "foo-read-west", "foo-read-central")
     await regions.until_held({one for one in wanted if one[2].startswith("foo.")})
     left = 21
-    where = Servers(endpoints=dict.fromkeys(REGIONS, regions.server.endpoint), lab=None, description="")
+    endpoints = dict.fromkeys(REGIONS, regions.server.endpoint)
     for after, readers in ((0, ()), (1, (EAST,)), (4, (EAST,))):
         # A connection of its own, as the process that is killed has it: nobody answers there afterwards.
-        async with steps.opened(topology(), where) as connections:
+        async with reading_connections(topology(), endpoints) as connections:
             await until_killed(Regions(regions.server, connections), monkeypatch, after)
         (leftover,) = await replay.find_leftovers(topology(), regions.connection)
         assert (leftover.readers, leftover.is_running) == (readers, False)

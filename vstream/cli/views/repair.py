@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from vstream.cli.views import console
+from vstream.health.repair.pipeline import Kind
 from vstream.health.repair.refill import format_sequences
 from vstream.health.units import list_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
+    from rich.progress import Progress
+
+    from vstream.health.repair.pipeline import ContentRepairs, RepairResult, SourcingRepairs
     from vstream.health.repair.refill import Refill
-    from vstream.health.report import PairStatus
 
 
-def flows(
-    leftovers: Sequence[Leftover],
-    standstills: Sequence[Standstill],
-    refills: Sequence[Refill],
-    standing: Sequence[PairStatus],
-) -> Iterator[Text]:
-    """What an interrupted repair left, streams that stand still, those that lost their end, and what says nothing."""
-    for one in leftovers:
-        used = f", sourced by {list_names(list(one.readers))}" if one.readers else ""
-        if one.is_running:
-            yield _line("running ", "bold cyan", one.stream, f"{used}: of a repair that still runs; wait for it")
+class RepairView:
+    """Prints each stage of a repair, unless the output is JSON, and shows its progress."""
+
+    def __init__(self, *, is_text: bool) -> None:
+        self._is_text = is_text
+
+    def found_sourcing(self, found: SourcingRepairs) -> None:
+        """What is wrong with how streams take from each other."""
+        self._print(render_sourcing(found))
+
+    def repaired_sourcing(self, found: SourcingRepairs, left: Collection[str]) -> None:
+        """What was done about it."""
+        self._print(render_repaired_sourcing(found, left))
+
+    def found_contents(self, found: ContentRepairs) -> None:
+        """What is wrong with what streams hold."""
+        self._print(render_contents(found))
+
+    def repaired_contents(self, found: ContentRepairs) -> None:
+        """What was done about it."""
+        self._print(render_repaired_contents(found))
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+        """A progress display."""
+        with console.progress_bar() as progress:
+            yield lambda name: _ticker(progress, name)
+
+    def _print(self, lines: Iterable[Text]) -> None:
+        if self._is_text:
+            for line in lines:
+                console.stdout().print(line)
+
+
+def _ticker(progress: Progress, name: str) -> Callable[[int, int], None]:
+    task = progress.add_task(name, total=None)
+    return lambda count, total: progress.update(task, completed=count, total=total)
+
+
+def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
+    """What is wrong with how streams take from each other, and what to do about it."""
+    for leftover in found.leftovers:
+        used = f", sourced by {list_names(list(leftover.readers))}" if leftover.readers else ""
+        if leftover.is_running:
+            yield _line("running ", "bold cyan", leftover.stream, f"{used}: of a repair that still runs; wait for it")
         else:
-            yield _line("clear   ", "bold yellow", one.stream, f"{used}: an interrupted repair left it")
-    for still in standstills:
+            yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: an interrupted repair left it")
+    for standstill in found.standstills:
         yield _line(
-            "blocked " if still.blocked else "resume  ", _style(still.blocked), still.reader, f": {still.detail}"
+            "blocked " if standstill.blocked else "resume  ",
+            _style(standstill.blocked),
+            standstill.reader,
+            f": {standstill.detail}",
         )
-        yield Text(f"        {still.blocked or 'have its leader hand over: the next one asks at once'}")
-    for refill in refills:
+        yield Text(f"        {standstill.blocked or 'make its leader step down: the next leader asks at once'}")
+    for refill in found.refills:
         yield from _refill(refill)
-    for pair in standing:
+    for pair in found.unknown:
         yield _line(
             f"{pair.state.value:8}",
             "bold cyan",
@@ -46,92 +87,101 @@ def flows(
         )
 
 
-def _refill(one: Refill) -> Iterator[Text]:
-    lost = one.lost
+def _refill(refill: Refill) -> Iterator[Text]:
+    lost = refill.lost
     yield _line(
-        "blocked " if one.blocked else "refill  ",
-        _style(one.blocked),
+        "blocked " if refill.blocked else "refill  ",
+        _style(refill.blocked),
         lost.origin,
         f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have taken up to {lost.taken:,}",
     )
-    if one.blocked:
-        yield Text(f"        {one.blocked}")
+    if refill.blocked:
+        yield Text(f"        {refill.blocked}")
         return
-    readers = ", ".join(dict.fromkeys(copy.reader for copy in one.copies))
-    held = f", as {readers} has them" if one.copies else ""
-    yield Text(f"        publish {len(one.copies):,} messages again{held}, under the sequences that they had")
-    if one.absent:
+    readers = ", ".join(dict.fromkeys(copy.reader for copy in refill.copies))
+    held = f", as {readers} has them" if refill.copies else ""
+    yield Text(f"        publish {len(refill.copies):,} messages again{held}, under the sequences that they had")
+    if refill.absent:
         yield Text(
-            f"        and an empty one on `{one.filler}` for {format_sequences(one.absent)}, which no reader holds"
+            f"        and an empty one on `{refill.filler}` for {format_sequences(refill.absent)}, which no reader holds"
         )
 
 
-def stock(replays: Sequence[Replay], doubles: Sequence[Duplicates], unread: Mapping[str, str]) -> Iterator[Text]:
-    """What is missing and what is double, and what could not be read."""
-    for one in replays:
-        if one.count:
+def render_contents(found: ContentRepairs) -> Iterator[Text]:
+    """What is missing and what is there twice, and what could not be read."""
+    for replay in found.replays:
+        if replay.count:
             yield _line(
                 "replay  ",
                 "bold yellow",
-                one.reader,
-                f" in {one.place}: it lacks {_messages(one.count)} of {one.origin}, {one.sequences.words()}",
+                replay.reader,
+                f" in {replay.place}: it lacks {_messages(replay.count)} of {replay.origin}, {replay.sequences.words()}",
             )
-            yield Text(f"        put them in at its end, as {list_names(sorted(one.wanted))} has them")
-        for reason, some in sorted(one.left.items()):
-            yield _line("stays   ", "bold cyan", one.reader, f" lacks {some.words()} of {one.origin}: {reason}")
-    for two in doubles:
-        if two.count:
-            first = two.examples[0]
+            yield Text(f"        put them in at its end, as {list_names(sorted(replay.wanted))} has them")
+        for reason, sequences in sorted(replay.left.items()):
+            yield _line(
+                "stays   ", "bold cyan", replay.reader, f" lacks {sequences.words()} of {replay.origin}: {reason}"
+            )
+    for copies in found.duplicates:
+        if copies.count:
+            first = copies.examples[0]
             yield _line(
                 "delete  ",
                 "bold yellow",
-                two.reader,
-                f" in {two.place}: it holds copies of {_messages(two.count)}",
+                copies.reader,
+                f" in {copies.place}: it holds copies of {_messages(copies.count)}",
             )
             yield Text(
                 f"        as {first.origin} {first.seq:,}, at {first.stays:,} and again at {first.goes:,}: one stays"
             )
-        for reason, count in sorted(two.differing.items()):
-            like = next((twin for twin in two.stay if twin.differs == reason), None)
-            shown = f", as at {like.stays:,} and {like.goes:,}" if like else ""
+        for reason, count in sorted(copies.differing.items()):
+            example = next((pair for pair in copies.stay if pair.differs == reason), None)
+            shown = f", as at {example.stays:,} and {example.goes:,}" if example else ""
             yield _line(
                 "stays   ",
                 "bold cyan",
-                two.reader,
+                copies.reader,
                 f": {_messages(count)} with the origin and sequence of another{shown}, but {reason}",
             )
-    for name, why in sorted(unread.items()):
-        yield _line("unread  ", "bold red", name, f": {why}")
+    for name, reason in sorted(found.unread.items()):
+        yield _line("unread  ", "bold red", name, f": {reason}")
 
 
-def done(refills: Sequence[Refill], leftovers: Sequence[Leftover], standstills: Sequence[Standstill]) -> Iterator[Text]:
+def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> Iterator[Text]:
     """What was done about how streams take from each other."""
-    for one in leftovers:
-        yield _line("cleared  ", "bold green", one.stream, "")
-    for still in standstills:
-        yield _line("resumed  ", "bold green", still.reader, f": it takes from {list_names(list(still.origins))} again")
-    for refill in refills:
-        count = refill.lost.taken - refill.lost.last
-        yield _line("refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.taken:,}")
+    for leftover in found.leftovers:
+        if not leftover.is_running:
+            yield _line("cleared  ", "bold green", leftover.stream, "")
+    for standstill in found.standstills:
+        is_open = any(standstill.reader in line for line in left)
+        if not (standstill.blocked or is_open):
+            origins = list_names(list(standstill.origins))
+            yield _line("resumed  ", "bold green", standstill.reader, f": it takes from {origins} again")
+    for refill in found.refills:
+        if not refill.blocked:
+            count = refill.lost.taken - refill.lost.last
+            yield _line(
+                "refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.taken:,}"
+            )
 
 
-def mended(replays: Sequence[Replay], doubles: Sequence[Duplicates]) -> Iterator[Text]:
+def render_repaired_contents(found: ContentRepairs) -> Iterator[Text]:
     """What was put in and deleted."""
-    for one in replays:
-        yield _line("replayed ", "bold green", one.reader, f": {_messages(one.count)} of {one.origin}")
-    for two in doubles:
-        yield _line("deleted  ", "bold green", two.reader, f": {_messages(two.count)}")
+    for replay in found.replays:
+        if replay.count:
+            yield _line("replayed ", "bold green", replay.reader, f": {_messages(replay.count)} of {replay.origin}")
+    for copies in found.duplicates:
+        if copies.count:
+            yield _line("deleted  ", "bold green", copies.reader, f": {_messages(copies.count)}")
 
 
-def left(words: Sequence[str]) -> Iterator[Text]:
-    """What is still open."""
-    for one in words:
-        yield Text.assemble(("open     ", "bold red"), one)
-
-
-def nothing(kinds: Sequence[str]) -> Text:
-    """That all was looked at, and is well."""
-    return Text(f"Nothing to repair: looked for what to {', '.join(kinds)}.", style="bold green")
+def render_end(result: RepairResult) -> Iterator[Text]:
+    """What is still open, or that there was nothing to repair."""
+    for line in result.left:
+        yield Text.assemble(("open     ", "bold red"), line)
+    if not result.found_any:
+        kinds = ", ".join(kind.value for kind in Kind if kind in result.request.kinds)
+        yield Text(f"Nothing to repair (checked: {kinds}).", style="bold green")
 
 
 def _messages(count: int) -> str:

@@ -1,0 +1,68 @@
+"""`vstream repair`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.chaos.common import site_for
+from vstream.cli.exit_codes import NO
+from vstream.cli.servers import find_servers
+from vstream.cli.views import console
+from vstream.cli.views.json_output import print_json
+from vstream.cli.views.repair import RepairView, render_end
+from vstream.health.repair.pipeline import Kind, RepairRequest, repair, select
+
+
+def command(
+    topology: options.TopologyFile = options.DEFAULT_FILE,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair. Without it, only show what would be done.")] = False,
+    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind; may be repeated.")] = None,
+    stream: Annotated[
+        list[str] | None, typer.Option("--stream", "-s", help="Only this virtual stream; may be repeated.")
+    ] = None,
+    deadline: Annotated[
+        float,
+        typer.Option(help="Seconds to wait. What has not answered by then is reported as silent.", min=0.5, max=300),
+    ] = 10,
+    output: options.TextOrJson = "text",
+    lab: options.LabName = None,
+) -> None:
+    """
+    Bring streams back to what was written: after a power loss, a restored backup, a skipped or repeated message.
+
+    Shows what it would do, and does it with `--yes`, in this order: `clear` removes what an interrupted repair has
+    left. `resume` makes readers that take nothing ask again. `refill` publishes the lost end of a write stream again,
+    as its readers hold it. `replay` puts skipped messages into a read stream, and `delete` removes duplicates: these
+    two read the streams from their beginning.
+
+    Exits with 0 if nothing is (left) to repair, and with 1 if something is, or if not all streams answer.
+
+    Examples: `vstream repair`, `vstream repair acme.yaml --yes`, `vstream repair --kind refill --kind resume`,
+    `vstream repair --stream foo --kind replay --yes`, `vstream repair --format json`
+    """
+    loaded = options.load_topology(topology).require()
+    kinds, streams = select(loaded, kind or [], stream or [])
+    servers = find_servers(loaded, lab)
+    request = RepairRequest(
+        topology=loaded,
+        endpoints=servers.endpoints,
+        site=site_for(loaded, lab),
+        kinds=kinds,
+        streams=streams,
+        deadline=deadline,
+        is_approved=yes,
+    )
+    if output != "json":
+        console.print_note(f"{loaded.name} on {servers.description}")
+    result = run(repair(request, RepairView(is_text=output != "json")))
+    if output == "json":
+        print_json("repair", result.as_dict())
+    else:
+        for line in render_end(result):
+            console.stdout().print(line)
+    if result.needs_more:
+        raise typer.Exit(NO)

@@ -1,0 +1,376 @@
+"""`vstream repair` below the command: what is looked at, and what is done, kind by kind."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from vstream.errors import NotReachableError, RefusedError, UnknownNameError
+from vstream.health.doctor.sourcing import STUCK_AFTER
+from vstream.health.live.collect import collect_snapshot
+from vstream.health.live.resync import resync
+from vstream.health.repair.live import duplicates, missing, refill, replay
+from vstream.health.repair.refill import find_lost_ends, find_standstills
+from vstream.health.report import PairState
+from vstream.health.status import assess
+from vstream.jetstream.connection import Connection, connect, resolve_context
+from vstream.jetstream.reconnecting import open_reconnecting
+from vstream.plan.live.observe import any_connection, connect_all
+from vstream.topology.profiles import profile_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.health.repair.live.missing import Contents
+    from vstream.health.repair.plan import Duplicates, Leftover, Replay, Standstill
+    from vstream.health.repair.refill import Refill
+    from vstream.health.report import PairStatus
+    from vstream.jetstream.reconnecting import ReconnectingConnection
+    from vstream.syntax.json_types import Json
+    from vstream.topology.model import Endpoint, Topology
+
+    Tick = Callable[[int, int], None]
+    """Takes how many of how many are done."""
+
+_CONNECT = 5.0
+_RESUMING = 60.0
+"""Seconds until what was resumed has everything, at least."""
+
+
+class Kind(Enum):
+    """What can be repaired, in the order in which it is."""
+
+    CLEAR = "clear"
+    RESUME = "resume"
+    REFILL = "refill"
+    REPLAY = "replay"
+    DELETE = "delete"
+
+
+_CONTENTS = frozenset({Kind.REPLAY, Kind.DELETE})
+MAPPED_ONLY = frozenset({Kind.CLEAR, *_CONTENTS})
+"""Kinds that have been tried where all streams share an account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRequest:
+    """What to look at, and whether to repair it."""
+
+    topology: Topology
+    endpoints: Mapping[str, Endpoint]
+    site: TargetServers
+    """Where step-downs are asked for."""
+    kinds: frozenset[Kind]
+    streams: frozenset[str]
+    """Virtual streams."""
+    deadline: float
+    is_approved: bool
+    """Whether to change anything."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SourcingRepairs:
+    """What is wrong with how streams take from each other."""
+
+    leftovers: tuple[Leftover, ...] = ()
+    standstills: tuple[Standstill, ...] = ()
+    refills: tuple[Refill, ...] = ()
+    unknown: tuple[PairStatus, ...] = ()
+    """Pairs of which nothing is known, or nothing is to be done about."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something could be done about any of it."""
+        return bool(self.leftovers or self.standstills or self.refills or self.unknown)
+
+    @property
+    def has_blocked(self) -> bool:
+        """Whether something cannot be done from here."""
+        return any(refill.blocked for refill in self.refills) or any(one.blocked for one in self.standstills)
+
+
+@dataclass(slots=True, kw_only=True)
+class ContentRepairs:
+    """What is wrong with what streams hold."""
+
+    contents: list[Contents] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
+    duplicates: list[Duplicates] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something could be done about any of it, or is not known."""
+        has_replays = any(one.count for one in self.replays)
+        return bool(self.unread or has_replays or any(one.count for one in self.duplicates))
+
+
+class RepairObserver(Protocol):
+    """Whoever shows a repair to a person while it goes on."""
+
+    def found_sourcing(self, found: SourcingRepairs) -> None:
+        """What is wrong with how streams take from each other."""
+
+    def repaired_sourcing(self, found: SourcingRepairs, left: Collection[str]) -> None:
+        """That was repaired, but for what *left* says."""
+
+    def found_contents(self, found: ContentRepairs) -> None:
+        """What is wrong with what streams hold."""
+
+    def repaired_contents(self, found: ContentRepairs) -> None:
+        """That was repaired."""
+
+    def progress(self) -> AbstractContextManager[Callable[[str], Tick]]:
+        """Something that shows how far the work on streams is, by their names."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RepairResult:
+    """What was found, and what is left."""
+
+    request: RepairRequest
+    sourcing: SourcingRepairs = field(default_factory=SourcingRepairs)
+    contents: ContentRepairs = field(default_factory=ContentRepairs)
+    left: list[str] = field(default_factory=list)
+    """What is still open, in words."""
+
+    @property
+    def found_any(self) -> bool:
+        """Whether there was, or is, anything to repair."""
+        return self.sourcing.is_open or self.contents.is_open or bool(self.left)
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether there is still something to repair, or something that is not known."""
+        if not self.request.is_approved:
+            return self.found_any
+        return bool(self.left or self.sourcing.unknown or self.contents.unread or self.sourcing.has_blocked)
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        ready = [refill.lost.origin for refill in self.sourcing.refills if refill.blocked is None]
+        return {
+            "topology": self.request.topology.name,
+            "is_done": self.request.is_approved,
+            "leftovers": [one.as_dict() for one in self.sourcing.leftovers],
+            "standstills": [one.as_dict() for one in self.sourcing.standstills],
+            "refills": [one.as_dict() for one in self.sourcing.refills],
+            "repaired": list(ready) if self.request.is_approved else [],
+            "unknown": [one.as_dict() for one in self.sourcing.unknown],
+            "replays": [one.as_dict() for one in self.contents.replays],
+            "doubles": [one.as_dict() for one in self.contents.duplicates],
+            "unread": dict(self.contents.unread),
+            "open": list(self.left),
+        }
+
+
+def select(topology: Topology, kinds: Sequence[Kind], streams: Sequence[str]) -> tuple[frozenset[Kind], frozenset[str]]:
+    """The kinds and virtual streams to repair, by default all. Raises VstreamError for unknown ones, and those never tried."""
+    names = [stream.name for stream in topology.streams]
+    for name in streams:
+        if name not in names:
+            raise UnknownNameError(f"the topology has no stream `{name}`", hint=f"it has {', '.join(names)}")
+    profile = profile_of(topology)
+    if profile.has_domains:
+        raise RefusedError(
+            f"`{topology.name}` has `routing: domains`, where nobody has tried a repair yet",
+            hint="`vstream doctor` says what is lost, and which read streams hold it",
+        )
+    selected = frozenset(kinds) or frozenset(Kind)
+    if not profile.has_physical_names:
+        refused = sorted(kind.value for kind in selected & MAPPED_ONLY)
+        if kinds and refused:
+            raise RefusedError(
+                f"`{topology.name}` has `routing: {topology.routing.value}`, where nobody has tried "
+                f"`--kind {refused[0]}` yet",
+                hint="`--kind refill` and `--kind resume` work there",
+            )
+        selected -= MAPPED_ONLY
+    return selected, frozenset(streams) or frozenset(names)
+
+
+async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResult:
+    """
+    Look at everything that *request* names, and repair it if that is approved.
+
+    How streams take from each other comes first: what they hold depends on it. Raises NotReachableError if no
+    region can be reached.
+    """
+    result = RepairResult(request=request)
+    result.sourcing = await _examine_sourcing(request)
+    observer.found_sourcing(result.sourcing)
+    if request.is_approved:
+        result.left += await _repair_sourcing(request, result.sourcing, observer)
+        observer.repaired_sourcing(result.sourcing, result.left)
+    kinds = request.kinds & _CONTENTS
+    in_use = [one.stream for one in result.sourcing.leftovers if one.is_running or not request.is_approved]
+    if in_use and Kind.REPLAY in kinds:
+        # What that one is about to put in would be put in twice.
+        result.left.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
+        kinds -= {Kind.REPLAY}
+    if request.kinds & _CONTENTS:
+        await _examine_and_repair_contents(request, kinds, result, observer)
+    return result
+
+
+async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
+    """Leftovers, streams that take nothing, and write streams without their end."""
+    topology, kinds = request.topology, request.kinds
+    found = SourcingRepairs()
+    if Kind.CLEAR in kinds:
+        async with connect_all(topology, request.endpoints) as opened:
+            found.leftovers = await replay.find_leftovers(topology, any_connection(opened))
+    if not kinds & {Kind.RESUME, Kind.REFILL}:
+        return found
+    snapshot = await collect_snapshot(topology, request.endpoints, deadline=request.deadline)
+    status = assess(topology, snapshot)
+    pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
+    found.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
+    if Kind.RESUME in kinds:
+        replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
+        found.standstills = find_standstills(pairs, replicas, STUCK_AFTER)
+    else:
+        found.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
+    ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
+    if Kind.REFILL in kinds and ends:
+        async with connect_all(topology, request.endpoints) as opened:
+            connections = {region: one for region, one in opened.items() if isinstance(one, Connection)}
+            refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
+            found.refills = tuple(refills)
+    return found
+
+
+async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, observer: RepairObserver) -> list[str]:
+    """Do what can be done about *found*; returns what is still open, in words."""
+    left: list[str] = []
+    if found.leftovers:
+        async with connect_all(request.topology, request.endpoints) as opened:
+            for leftover in found.leftovers:
+                if leftover.is_running:
+                    left.append(f"`{leftover.stream}` is used by a repair that still runs")
+                else:
+                    await replay.remove_leftover(any_connection(opened), leftover)
+    stopped = frozenset(one.reader for one in found.standstills if one.blocked is None)
+    if stopped:
+        timeout = max(request.deadline, _RESUMING)
+        result = await resync(request.topology, request.site, timeout=timeout, only=stopped)
+        left += [
+            f"`{stream.stream}` still takes nothing: {stream.note}"
+            for stream in result.streams
+            if stream.caught_up is None
+        ]
+    for one in found.refills:
+        if one.blocked is None:
+            await _refill(request, one, observer)
+    return left
+
+
+async def _refill(request: RepairRequest, planned: Refill, observer: RepairObserver) -> None:
+    origin = planned.lost.origin
+    region = refill.writing_region(request.topology, planned.lost)
+    if region not in request.endpoints:
+        raise NotReachableError(
+            f"`{origin}` is refilled over a connection to region `{region}`, and nothing says how to reach it",
+            hint="name its servers under `connect`",
+        )
+    with observer.progress() as ticker:
+        async with connect(request.endpoints[region], region) as connection:
+            await refill.refill(planned, connection, ticker(origin))
+
+
+async def _examine_and_repair_contents(
+    request: RepairRequest, kinds: frozenset[Kind], result: RepairResult, observer: RepairObserver
+) -> None:
+    async with reading_connections(request.topology, request.endpoints) as connections:
+        with observer.progress() as ticker:
+            result.contents = await _examine_contents(request, kinds, connections, ticker)
+        observer.found_contents(result.contents)
+        if not request.is_approved:
+            return
+        with observer.progress() as ticker:
+            result.left += await _repair_contents(request.topology, connections, result.contents, ticker)
+    observer.repaired_contents(result.contents)
+
+
+@asynccontextmanager
+async def reading_connections(
+    topology: Topology, endpoints: Mapping[str, Endpoint]
+) -> AsyncIterator[dict[str, ReconnectingConnection]]:
+    """Connections to all regions that can be reached, by region. Raises NotReachableError if none can."""
+    connections: dict[str, ReconnectingConnection] = {}
+    problems: list[str] = []
+    try:
+        for region, endpoint in endpoints.items():
+            try:
+                connections[region] = await open_reconnecting(
+                    resolve_context(endpoint) if endpoint.context else endpoint,
+                    region,
+                    name="vstream",
+                    knows=lambda *_: True,
+                    within=_CONNECT,
+                )
+            except NotReachableError as error:
+                problems.append(error.message)
+        if not connections:
+            unnamed = f"nothing says how to reach `{topology.name}`"
+            raise NotReachableError(problems[0] if problems else unnamed)
+        yield connections
+    finally:
+        for connection in connections.values():
+            await connection.close()
+
+
+async def _examine_contents(
+    request: RepairRequest,
+    kinds: frozenset[Kind],
+    connections: Mapping[str, ReconnectingConnection],
+    ticker: Callable[[str], Tick],
+) -> ContentRepairs:
+    """Read what streams hold, and compare."""
+    found = ContentRepairs()
+    for stream in request.topology.streams:
+        if stream.name not in request.streams or not missing.has_provenance(stream):
+            continue
+        tick = ticker(stream.name)
+        contents = await missing.find_missing(
+            request.topology, stream, connections, tick, for_replay=Kind.REPLAY in kinds
+        )
+        found.contents.append(contents)
+        found.unread.update(contents.unread)
+        found.replays += contents.replays
+        if Kind.DELETE not in kinds:
+            continue
+        for scan in contents.scans:
+            copies = None if scan.adds_up else await duplicates.find_duplicates(stream.name, scan, tick)
+            if copies is not None:
+                found.duplicates.append(copies)
+    return found
+
+
+async def _repair_contents(
+    topology: Topology,
+    connections: Mapping[str, ReconnectingConnection],
+    found: ContentRepairs,
+    ticker: Callable[[str], Tick],
+) -> list[str]:
+    """Put in what is missing and delete duplicates; returns what is still open, in words."""
+    left: list[str] = []
+    for contents in found.contents:
+        for one in contents.replays:
+            if not one.count:
+                continue
+            refused = await replay.replay_missing(topology, contents.stream, one, connections, ticker(one.reader))
+            if refused:
+                left.append(
+                    f"`{one.reader}` did not take {refused.words()} of `{one.origin}`: it has taken messages with "
+                    "the same ids within its `duplicate_window`"
+                )
+        with_copies = {one.reader for one in found.duplicates if one.count}
+        for scan in contents.scans:
+            if scan.name in with_copies:
+                await duplicates.delete_duplicates(scan, ticker(scan.name))
+    return left
