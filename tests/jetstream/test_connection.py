@@ -62,6 +62,10 @@ class Port:
         self._called = asyncio.Condition()
         self.endpoint = Endpoint()
 
+    @property
+    def calls(self) -> int:
+        return len(self._calls)
+
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(self._spoken.pop(0) if len(self._spoken) > 1 else self._spoken[0])
         self._calls.append((reader, writer))
@@ -69,7 +73,7 @@ class Port:
             self._called.notify_all()
 
     async def was_called(self, times: int) -> None:
-        async with self._called, asyncio.timeout(10):
+        async with self._called, asyncio.timeout(60):
             await self._called.wait_for(lambda: len(self._calls) >= times)
 
     def hang_up(self, call: int) -> None:
@@ -77,7 +81,7 @@ class Port:
 
     async def is_left(self, call: int) -> None:
         """Return once the caller has closed its end."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._calls[call][0].read()
 
     @asynccontextmanager
@@ -141,7 +145,9 @@ async def test_a_connection_that_is_closed_while_it_comes_back_leaves_no_socket_
     await asyncio.gather(*map(closed_after, range(60)))
 
 
-async def test_a_connection_that_is_closed_while_it_hangs_up_ends_nobody_else() -> None:
+async def test_closing_a_connection_that_the_server_ends_cancels_nobody_and_leaves_other_connections() -> None:
+    """The library cancels its own tasks then, and has once cancelled who waited for them."""
+
     async def closed_after(steps: int) -> None:
         async with Port(SERVES).open() as port:
             connection = await open_connection(port.endpoint, "west")
@@ -149,5 +155,11 @@ async def test_a_connection_that_is_closed_while_it_hangs_up_ends_nobody_else() 
             for _ in range(steps):
                 await asyncio.sleep(0)
             await connection.close()
+            await port.is_left(0)
 
-    await asyncio.gather(*map(closed_after, range(60)))
+    async with Port(SERVES).open() as port, connect(port.endpoint, "west") as other:
+        closing = [asyncio.create_task(closed_after(steps)) for steps in range(60)]
+        await asyncio.gather(*closing)
+        assert not any(task.cancelling() for task in closing)
+        assert other.is_connected
+        assert port.calls == 1

@@ -227,13 +227,17 @@ def test_an_archive_holds_its_messages(messages: list[tuple[int, int, str, bytes
 
 
 @given(MESSAGES, st.integers(0, 1 << 30))
-def test_a_damaged_archive_ends_in_one_of_our_errors(
+def test_a_damaged_archive_is_an_error_of_ours_or_holds_as_many_messages(
     messages: list[tuple[int, int, str, bytes, bytes]], place: int
 ) -> None:
     data = bytearray(archived(messages)[0])
     data[place % len(data)] ^= 1 << place % 8
-    with suppress(VstreamError):
-        rows_of(Archive([bytes(data)]))
+    try:
+        rows = rows_of(Archive([bytes(data)]))
+    except VstreamError:
+        return
+    # What is inside of a message has no checksum in the archive; S2 around it has.
+    assert len(rows) == len(messages)
 
 
 STATE = entry(b"state.json", 5, 0, b"", b'{"first_seq": 1, "last_seq": 2, "messages": 2}')

@@ -278,6 +278,9 @@ async def test_an_error_of_the_stream_is_kept_in_its_words(world: World) -> None
     publisher = replace(PUBLISHER, subject="full.{key}")
     async with world.working(replace(world.spec, publishers=(publisher,))):
         await world.recorded(Outcome.REJECTED, "maximum messages exceeded (503/10077)")
+    first, *others = [(one.outcome, one.error) for one in sorted(world.operations(), key=lambda one: one.due)]
+    assert first == (Outcome.OK, None)
+    assert set(others) == {(Outcome.REJECTED, "maximum messages exceeded (503/10077)")}
 
 
 async def test_readers_say_who_answered_and_what_they_read(world: World) -> None:
