@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/findings.md and docs/doctor.md, generated from the manual pages of what vstream reports."""
+"""docs/rules.md, docs/findings.md, docs/doctor.md and the table in docs/chaos.md, generated from what vstream declares."""
 
 from __future__ import annotations
 
@@ -10,9 +10,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from vstream.audit import codes
 from vstream.health.doctor import examine as doctor
 from vstream.lint.manual import rules_markdown
+from vstream.scenario import faults
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TEXTS = {"rules.md": rules_markdown, "findings.md": codes.markdown, "doctor.md": doctor.markdown}
+
+
+def chaos_markdown() -> str:
+    """docs/chaos.md with the table of the declared faults."""
+    text = (DOCS / "chaos.md").read_text(encoding="utf-8")
+    head, _, rest = text.partition("<!-- faults: ")
+    comment, _, _ = rest.partition("\n")
+    _, _, tail = rest.partition("<!-- end of faults -->")
+    return f"{head}<!-- faults: {comment}\n{faults.table_markdown()}<!-- end of faults -->{tail}"
+
+
+TEXTS = {
+    "rules.md": rules_markdown,
+    "findings.md": codes.markdown,
+    "doctor.md": doctor.markdown,
+    "chaos.md": chaos_markdown,
+}
 
 
 def main() -> int:

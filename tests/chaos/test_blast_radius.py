@@ -167,4 +167,4 @@ def test_a_region_without_its_hub_serves_and_copies_nothing() -> None:
 
 
 def said(effects: Impact) -> list[str]:
-    return [line.plain.strip() for line in view.blast(effects)]
+    return [line.plain.strip() for line in view.impact_lines(effects)]

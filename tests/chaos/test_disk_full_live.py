@@ -11,8 +11,8 @@ import pytest
 from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, says, stored
 from tests.support.command import vstream
 from tests.support.labs import pids, states
-from vstream.chaos import disk_full
 from vstream.chaos import target_servers as sites
+from vstream.chaos.faults import disk_full
 from vstream.lab.links import control
 
 pytestmark = pytest.mark.lab

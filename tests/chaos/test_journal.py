@@ -15,10 +15,12 @@ from tests.support.lab_bundle import topology
 from tests.support.paths import ROOT
 from vstream.chaos import inject as drill
 from vstream.chaos import journal
-from vstream.chaos.disk_full import DiskFull
-from vstream.chaos.faults import Kill, Pause, Restart
+from vstream.chaos.faults.disk_full import DiskFull
+from vstream.chaos.faults.kill import Kill
+from vstream.chaos.faults.links import LinkShape, Partition
+from vstream.chaos.faults.pause import Pause
+from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
-from vstream.chaos.links import LinkShape, Partition
 from vstream.chaos.target_servers import TargetServers
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.lab import ports
@@ -45,22 +47,22 @@ def site(directory: Path) -> TargetServers:
 
 def order(where: TargetServers, *, is_forced: bool = False) -> drill.InjectionRequest:
     return drill.InjectionRequest(
-        site=where, topology=topology(3, 1), asked="kill-server r0-0", is_forced=is_forced, on_blast=lambda _: None
+        site=where, topology=topology(3, 1), command="kill-server r0-0", is_forced=is_forced, on_impact=lambda _: None
     )
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     directory = site(tmp_path).directory
-    book, first = Journal().opened("kill-region r0", Kill(servers=("r0-0",)))
-    book, second = book.opened("pause r1-0", Pause(servers=("r1-0",)))
+    book, first = Journal().add("kill-region r0", Kill(servers=("r0-0",)))
+    book, second = book.add("pause r1-0", Pause(servers=("r1-0",)))
     slow = {("r0", "r1"): LinkState(delay=0.07, loss=0.05), ("r1", "r0"): LinkState(cut=Cut.DROP)}
     for fault in (LinkShape(states=slow), Partition(states=slow), Restart(servers=("r0-0",))):
-        book, _ = book.opened("more", fault)
-    book = book.confirmed(second.id)
+        book, _ = book.add("more", fault)
+    book = book.confirm(second.id)
     journal.write(directory, book)
     assert journal.read(directory) == book
     assert [one.id for one in book.faults if one.is_confirmed] == ["f2"]
-    assert book.closed("f5").opened("again", first.fault)[1].id == "f6"
+    assert book.remove("f5").add("again", first.fault)[1].id == "f6"
 
 
 def test_no_journal_is_nothing_open_and_a_broken_one_names_the_way_out(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from tests.chaos.test_journal import order, site
 from vstream.chaos import inject as drill, journal
-from vstream.chaos.faults import Kill
+from vstream.chaos.faults.kill import Kill
 where = site(Path(sys.argv[1]))
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -118,7 +120,7 @@ async def test_a_fault_that_does_not_bite_is_undone_and_not_left_open(
 
 async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
     where = site(tmp_path)
-    journal.write(where.directory, Journal().opened("pause r0-0", Pause(servers=("r0-0",)))[0])
+    journal.write(where.directory, Journal().add("pause r0-0", Pause(servers=("r0-0",)))[0])
     with pytest.raises(VstreamError, match="there is no open fault `f9`") as caught:
         await drill.heal(where, ("f9",), timeout=1, on_progress=lambda _: None)
     assert caught.value.hint == "open: `f1` (pause r0-0)"
@@ -126,8 +128,8 @@ async def test_healing_what_is_not_open_names_what_is(tmp_path: Path) -> None:
 
 def test_faults_of_a_lab_that_was_taken_down_since_are_over(tmp_path: Path) -> None:
     where = site(tmp_path)
-    book, _ = Journal().opened("kill-server r0-0", Kill(servers=("r0-0",)))
-    book, _ = book.opened("pause r1-0", Pause(servers=("r1-0",)))
+    book, _ = Journal().add("kill-server r0-0", Kill(servers=("r0-0",)))
+    book, _ = book.add("pause r1-0", Pause(servers=("r1-0",)))
     journal.write(where.directory, book)
     assert drill.prune_journal(where).faults == ()
 

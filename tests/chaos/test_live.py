@@ -17,7 +17,7 @@ from tests.support.chaos import LAB, background, chaos, done, open_faults, publi
 from tests.support.command import vstream
 from tests.support.labs import eventually, pids, states
 from vstream.chaos import journal
-from vstream.chaos.faults import Restart
+from vstream.chaos.faults.restart import Restart
 from vstream.chaos.journal import Journal
 from vstream.jetstream.connection import connect
 from vstream.lab import lab, records
@@ -192,7 +192,7 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
     """Killed while the server still runs: it must not be taken for one that is well, nor waited for in vain."""
     directory, before = lab_directory(LAB), pids(LAB)
     book = journal.read(directory) or Journal()
-    journal.write(directory, book.opened("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
+    journal.write(directory, book.add("rolling-restart: west-1", Restart(servers=("west-1",)))[0])
     async with connect(lab.endpoints(LAB)["west"], "west"):
         if is_lame_duck:
             server = NatsServer(directory, "west-1")

@@ -10,8 +10,8 @@ import pytest
 
 from tests.chaos.test_journal import site
 from vstream.chaos import inject, journal
+from vstream.chaos.faults.power_loss import PowerLoss
 from vstream.chaos.journal import Journal
-from vstream.chaos.power_loss import PowerLoss
 from vstream.errors import LabError
 from vstream.lab import records, start
 from vstream.lab.server import NatsServer
@@ -116,7 +116,7 @@ async def test_while_all_servers_live_nothing_is_lost(tmp_path: Path, has_begun:
 def test_a_fault_that_is_over_leaves_no_copies(tmp_path: Path) -> None:
     where = site(tmp_path)
     put(where.directory.faults / "f1" / "r0-0", old="old")
-    journal.write(where.directory, Journal().opened("power-loss r0 --lose 5s", FAULT)[0])
+    journal.write(where.directory, Journal().add("power-loss r0 --lose 5s", FAULT)[0])
     kept = journal.read(where.directory)
     assert kept is not None
     assert kept.faults[0].fault == FAULT

@@ -6,29 +6,29 @@ import pytest
 
 from tests.support.rehearsals import NS
 from vstream.runner.describe import describe
-from vstream.scenario.model import Action, Converge, FaultKind, FaultSpec, Heal, Inject, Resync, Try, Wait
+from vstream.scenario import faults
+from vstream.scenario.faults import FaultSpec
+from vstream.scenario.model import Action, Converge, Heal, Inject, Resync, Try, Wait
 
 
-def fault(kind: FaultKind, *targets: str, **options: str | float | bool) -> FaultSpec:
-    return FaultSpec(kind=kind, targets=targets, options=options)
+def fault(kind: faults.FaultType, *targets: str, **options: str | float | bool) -> FaultSpec:
+    return FaultSpec(type=kind, targets=targets, options=options)
 
 
 @pytest.mark.parametrize(
     ("action", "words"),
     [
         (Wait(nanoseconds=1500 * NS // 1000), "wait 1s500ms"),
-        (Inject(fault=fault(FaultKind.KILL_REGION, "west", "east"), id="a"), "kill-region west east"),
+        (Inject(fault=fault(faults.KILL_REGION, "west", "east"), id="a"), "kill-region west east"),
         (
-            Inject(fault=fault(FaultKind.PARTITION, "west", "central,east", how="drop", one_way=True), id="a"),
+            Inject(fault=fault(faults.PARTITION, "west", "central,east", how="drop", one_way=True), id="a"),
             "partition west | central,east --how drop --one-way",
         ),
         (
-            Inject(
-                fault=fault(FaultKind.LINK, "west", "east", rtt=140 * NS // 1000, loss=0.05), id="a", lasting=9 * NS
-            ),
-            "link west east --rtt 140ms --loss 0.05 for 9s",
+            Inject(fault=fault(faults.LINK, "west", "east", rtt=140 * NS // 1000, loss=0.05), id="a", lasting=9 * NS),
+            "link west east --rtt 140ms --loss 5% for 9s",
         ),
-        (Inject(fault=fault(FaultKind.ROLLING_RESTART, lame_duck=False), id="a"), "rolling-restart"),
+        (Inject(fault=fault(faults.ROLLING_RESTART, lame_duck=False), id="a"), "rolling-restart"),
         (Heal(), "heal"),
         (Heal(ids=("a", "b")), "heal a, b"),
         (Resync(), "resync"),

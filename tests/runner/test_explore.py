@@ -14,7 +14,8 @@ from vstream.capture.verdict.verdict import Status
 from vstream.errors import LabError
 from vstream.lint.load_scenario import load
 from vstream.runner.explore import Bounds, Exploration, ExploredRun, RunOutcome, explore, outline, seeds
-from vstream.scenario.model import FaultKind, Inject, Scenario
+from vstream.scenario import faults
+from vstream.scenario.model import Inject, Scenario
 
 PASS = RunOutcome(status=Status.PASS, acknowledged=100)
 FAIL = RunOutcome(status=Status.FAIL, failed=("lost",), measures=frozenset({"lost"}), acknowledged=100, lost=3)
@@ -36,8 +37,8 @@ class Silent:
         self.said.append(f"ended {explored.number} {explored.outcome.status.value}")
 
 
-def kinds(scenario: Scenario) -> set[FaultKind]:
-    return {step.action.fault.kind for step in scenario.steps if isinstance(step.action, Inject)}
+def kinds(scenario: Scenario) -> set[faults.FaultType]:
+    return {step.action.fault.type for step in scenario.steps if isinstance(step.action, Inject)}
 
 
 def write_capture(directory: Path) -> None:
@@ -91,9 +92,9 @@ async def test_no_run_begins_when_time_is_over(tmp_path: Path) -> None:
 
 async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path) -> None:
     def judge(scenario: Scenario) -> RunOutcome:
-        if FaultKind.KILL_REGION in kinds(scenario):
+        if faults.KILL_REGION in kinds(scenario):
             return FAIL
-        return OTHER if FaultKind.ISOLATE in kinds(scenario) else PASS
+        return OTHER if faults.ISOLATE in kinds(scenario) else PASS
 
     found = await explored(tmp_path, judge, bounds=Bounds(seconds=FOREVER, runs=12, shrinking_runs=200))
     failed = [one for one in found.runs if one.outcome == FAIL]
@@ -101,8 +102,8 @@ async def test_what_fails_becomes_short_and_fails_in_the_same_way(tmp_path: Path
     for one in failed:
         assert one.short is not None
         short = read(one.short)
-        assert [step.action.fault.kind for step in short.steps if isinstance(step.action, Inject)] == [
-            FaultKind.KILL_REGION
+        assert [step.action.fault.type for step in short.steps if isinstance(step.action, Inject)] == [
+            faults.KILL_REGION
         ]
         assert len(short.steps) == 1
         assert short.seed == one.seed

@@ -33,11 +33,11 @@ from vstream.capture.verdict.check import check
 from vstream.errors import VstreamError
 from vstream.lab import lab
 from vstream.runner.events import Sampled, StepBegan, StepEnded, WorkerProgress
+from vstream.scenario import faults
+from vstream.scenario.faults import FaultSpec
 from vstream.scenario.model import (
     ClientOperation,
     Converge,
-    FaultKind,
-    FaultSpec,
     Heal,
     Inject,
     ReaderKind,
@@ -225,9 +225,9 @@ async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_pat
 
 BROKEN = (
     (None, Wait(nanoseconds=NS)),
-    ("paused", Inject(fault=FaultSpec(kind=FaultKind.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
+    ("paused", Inject(fault=FaultSpec(type=faults.PAUSE, targets=("west",)), id="paused", lasting=3 * NS)),
     (None, Wait(nanoseconds=NS)),
-    ("killed", Inject(fault=FaultSpec(kind=FaultKind.KILL_REGION, targets=("west",)), id="killed")),
+    ("killed", Inject(fault=FaultSpec(type=faults.KILL_REGION, targets=("west",)), id="killed")),
     ("without west", Wait(nanoseconds=2 * NS)),
     ("healing", Heal(ids=("killed",))),
 )
@@ -293,8 +293,8 @@ async def test_retried_messages_are_all_acknowledged_and_stored_once(state: Path
 
 async def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(state: Path, tmp_path: Path) -> None:
     wanted = scenario(
-        ("no", Inject(fault=FaultSpec(kind=FaultKind.PARTITION, targets=("west", "east")), id="no")),
-        ("one", Inject(fault=FaultSpec(kind=FaultKind.STEP_DOWN, targets=("foo-read-west",)), id="one")),
+        ("no", Inject(fault=FaultSpec(type=faults.PARTITION, targets=("west", "east")), id="no")),
+        ("one", Inject(fault=FaultSpec(type=faults.STEP_DOWN, targets=("foo-read-west",)), id="one")),
         (None, Wait(nanoseconds=NS)),
         (None, Heal()),
     )
@@ -309,8 +309,8 @@ async def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(state: Pat
 
 
 async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: Path, tmp_path: Path) -> None:
-    full = FaultSpec(kind=FaultKind.DISK_FULL, targets=("east",))
-    dark = FaultSpec(kind=FaultKind.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
+    full = FaultSpec(type=faults.DISK_FULL, targets=("east",))
+    dark = FaultSpec(type=faults.POWER_LOSS, targets=("west",), options={"lose": 2 * NS})
     wanted = scenario(
         (None, Wait(nanoseconds=2 * NS)),
         ("full", Inject(fault=full, id="full")),
@@ -336,7 +336,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
 
 
 async def test_an_upgrade_is_waited_for_and_says_what_runs_then(state: Path, tmp_path: Path) -> None:
-    upgrade = FaultSpec(kind=FaultKind.UPGRADE, targets=("west",), options={"to": "2.15.1"})
+    upgrade = FaultSpec(type=faults.UPGRADE, targets=("west",), options={"to": "2.15.1"})
     wanted = scenario((None, Wait(nanoseconds=NS)), ("upgrade", Inject(fault=upgrade, id="up")), version="2.12.8")
     capture, _ = await rehearse(wanted, tmp_path / "capture")
     (fault,) = capture.faults()
@@ -356,7 +356,7 @@ async def test_an_upgrade_is_waited_for_and_says_what_runs_then(state: Path, tmp
 
 async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Path, tmp_path: Path) -> None:
     # A meta leader looks every 10 s whether its peers were silent for 10 s: it may be the region's own for 20 s.
-    isolate = FaultSpec(kind=FaultKind.ISOLATE, targets=("west",))
+    isolate = FaultSpec(type=faults.ISOLATE, targets=("west",))
     wanted = scenario(
         (None, Wait(nanoseconds=NS)),
         ("cut", Inject(fault=isolate, id="cut")),

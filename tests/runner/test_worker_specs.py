@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.support.rehearsals import HERE, NS, scenario
 from vstream.lint import load_topology
-from vstream.runner import resolve_faults, worker_specs
+from vstream.runner import worker_specs
 from vstream.runner.environment import Environment, topology_of
 from vstream.runner.workload.spec import WorkerSpec
-from vstream.scenario.model import FaultKind, Publishers, ReaderKind, Readers, Retry, Scenario, Workload
+from vstream.scenario.model import Publishers, ReaderKind, Readers, Retry, Scenario, Workload
 from vstream.topology.model import Endpoint
 
 TOPOLOGY = """\
@@ -134,7 +134,3 @@ def test_every_stream_is_sampled_where_it_lives() -> None:
         "west": ("foo-write-west", "foo-read-west", "one-read-west"),
         "east": ("foo-write-east", "foo-read-east", "one"),
     }
-
-
-def test_a_run_can_break_whatever_a_scenario_can_say() -> None:
-    assert set(resolve_faults.MAKERS) == set(FaultKind)

@@ -16,12 +16,12 @@ from tests.support.topologies import concise
 from vstream.errors import InvalidInputError
 from vstream.lint.load_scenario import load
 from vstream.lint.load_topology import load as load_topology
-from vstream.scenario.actions import FAULTS
+from vstream.scenario import faults
+from vstream.scenario.actions import ACTIONS
 from vstream.scenario.model import (
     ClientOperation,
     Compare,
     Converge,
-    FaultKind,
     Heal,
     Inject,
     Measure,
@@ -66,44 +66,44 @@ def test_a_step_that_breaks_nothing(text: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "targets", "options", "lasting"),
     [
-        ("kill-region: west", FaultKind.KILL_REGION, ("west",), {}, None),
-        ("kill-region: [west, east]\n    for: 20s", FaultKind.KILL_REGION, ("west", "east"), {}, 20 * SECOND),
-        ("kill-server: west-1", FaultKind.KILL_SERVER, ("west-1",), {}, None),
-        ("kill-leader: foo\n    region: east", FaultKind.KILL_LEADER, ("foo",), {"region": "east"}, None),
-        ("kill-meta-leader", FaultKind.KILL_META_LEADER, (), {}, None),
-        ("kill-meta-leader:\n    for: 5s", FaultKind.KILL_META_LEADER, (), {}, 5 * SECOND),
-        ("restart-region: west", FaultKind.RESTART_REGION, ("west",), {}, None),
-        ("pause: [west-1, east]", FaultKind.PAUSE, ("west-1", "east"), {}, None),
-        ("partition: west | central, east", FaultKind.PARTITION, ("west", "central,east"), {}, None),
-        ("partition: [west, [central, east]]\n    how: drop\n    one-way: true", FaultKind.PARTITION,
+        ("kill-region: west", faults.KILL_REGION, ("west",), {}, None),
+        ("kill-region: [west, east]\n    for: 20s", faults.KILL_REGION, ("west", "east"), {}, 20 * SECOND),
+        ("kill-server: west-1", faults.KILL_SERVER, ("west-1",), {}, None),
+        ("kill-leader: foo\n    region: east", faults.KILL_LEADER, ("foo",), {"region": "east"}, None),
+        ("kill-meta-leader", faults.KILL_META_LEADER, (), {}, None),
+        ("kill-meta-leader:\n    for: 5s", faults.KILL_META_LEADER, (), {}, 5 * SECOND),
+        ("restart-region: west", faults.RESTART_REGION, ("west",), {}, None),
+        ("pause: [west-1, east]", faults.PAUSE, ("west-1", "east"), {}, None),
+        ("partition: west | central, east", faults.PARTITION, ("west", "central,east"), {}, None),
+        ("partition: [west, [central, east]]\n    how: drop\n    one-way: true", faults.PARTITION,
          ("west", "central,east"), {"how": "drop", "one_way": True}, None),
-        ("isolate: west\n    how: reset", FaultKind.ISOLATE, ("west",), {"how": "reset"}, None),
-        ("link: west-east\n    rtt: 140ms\n    jitter: 2ms\n    loss: 5%\n    rate: 1.5mbit", FaultKind.LINK, ("west", "east"),
+        ("isolate: west\n    how: reset", faults.ISOLATE, ("west",), {"how": "reset"}, None),
+        ("link: west-east\n    rtt: 140ms\n    jitter: 2ms\n    loss: 5%\n    rate: 1.5mbit", faults.LINK, ("west", "east"),
          {"rtt": 140 * 10**6, "jitter": 2 * 10**6, "loss": 0.05, "rate": 1_500_000}, None),
-        ("link: [west, east]\n    rtt: 0s", FaultKind.LINK, ("west", "east"), {"rtt": 0}, None),
-        ("link: all\n    rtt: 5ms", FaultKind.LINK, (), {"rtt": 5 * 10**6}, None),
-        ("disk-full: west\n    for: 5s", FaultKind.DISK_FULL, ("west",), {}, 5 * SECOND),
-        ("power-loss: west\n    lose: 5s", FaultKind.POWER_LOSS, ("west",), {"lose": 5 * SECOND}, None),
-        ("step-down: foo-read-west", FaultKind.STEP_DOWN, ("foo-read-west",), {}, None),
-        ("step-down-meta", FaultKind.STEP_DOWN_META, (), {}, None),
-        ("rolling-restart", FaultKind.ROLLING_RESTART, (), {}, None),
-        ("rolling-restart: all", FaultKind.ROLLING_RESTART, (), {}, None),
-        ("rolling-restart: west\n    lame-duck: true", FaultKind.ROLLING_RESTART, ("west",), {"lame_duck": True}, None),
-        ("upgrade:\n    to: 2.15.1", FaultKind.UPGRADE, (), {"to": "2.15.1"}, None),
+        ("link: [west, east]\n    rtt: 0s", faults.LINK, ("west", "east"), {"rtt": 0}, None),
+        ("link: all\n    rtt: 5ms", faults.LINK, (), {"rtt": 5 * 10**6}, None),
+        ("disk-full: west\n    for: 5s", faults.DISK_FULL, ("west",), {}, 5 * SECOND),
+        ("power-loss: west\n    lose: 5s", faults.POWER_LOSS, ("west",), {"lose": 5 * SECOND}, None),
+        ("step-down: foo-read-west", faults.STEP_DOWN, ("foo-read-west",), {}, None),
+        ("step-down-meta", faults.STEP_DOWN_META, (), {}, None),
+        ("rolling-restart", faults.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: all", faults.ROLLING_RESTART, (), {}, None),
+        ("rolling-restart: west\n    lame-duck: true", faults.ROLLING_RESTART, ("west",), {"lame_duck": True}, None),
+        ("upgrade:\n    to: 2.15.1", faults.UPGRADE, (), {"to": "2.15.1"}, None),
     ],
 )  # fmt: skip
 def test_a_fault(
-    text: str, kind: FaultKind, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
+    text: str, kind: faults.FaultType, targets: tuple[str, ...], options: dict[str, object], lasting: int | None
 ) -> None:
     found = action(f"  - {text}\n")
     assert isinstance(found, Inject)
-    assert (found.fault.kind, found.fault.targets, found.fault.options) == (kind, targets, options)
+    assert (found.fault.type, found.fault.targets, found.fault.options) == (kind, targets, options)
     assert found.lasting == lasting
 
 
 def test_every_fault_can_be_written() -> None:
     # The names are those of `vstream chaos`: each is a step.
-    assert set(FAULTS) == set(FaultKind)
+    assert {action.fault for action in ACTIONS.values() if action.fault} == set(faults.FAULTS.values())
 
 
 def test_faults_have_the_names_of_their_steps_or_made_up_ones_that_nothing_else_has() -> None:

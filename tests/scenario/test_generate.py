@@ -16,8 +16,9 @@ from tests.support.paths import ROOT
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
 from vstream.lint.load_topology import load as load_topology
+from vstream.scenario import faults
 from vstream.scenario.generate import ScenarioData, generate, to_yaml
-from vstream.scenario.model import Converge, FaultKind, Inject, Measure, Scenario
+from vstream.scenario.model import Converge, Inject, Measure, Scenario
 from vstream.topology.model import Topology
 
 FILES = [
@@ -74,8 +75,8 @@ def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
 
 def test_every_fault_that_is_promised_to_be_survived_comes_up_and_no_other() -> None:
     actions = [step.action for seed in range(300) for step in loaded(composed(seed)).steps]
-    found = Counter(action.fault.kind for action in actions if isinstance(action, Inject))
-    assert set(found) == set(FaultKind) - {FaultKind.POWER_LOSS, FaultKind.DISK_FULL, FaultKind.UPGRADE}
+    found = Counter(action.fault.type for action in actions if isinstance(action, Inject))
+    assert set(found) == set(faults.FAULTS.values()) - {faults.POWER_LOSS, faults.DISK_FULL, faults.UPGRADE}
 
 
 def test_links_are_left_alone_if_nothing_carries_them() -> None:

@@ -1,4 +1,8 @@
-"""Who hears whom: messages from every region of a lab to every other, in the system account, where nothing stores them."""
+"""
+Which regions get messages from which, and how late: measured by messages in the system account, where nothing stores them.
+
+Also whether links have the latency, jitter, bandwidth and loss that was asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vstream.errors import NotConnectedError, NotReachableError
+from vstream.errors import LabError, NotConnectedError, NotReachableError
 from vstream.jetstream.reconnecting import open_reconnecting
 from vstream.lab.identity import OwnServers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
     from vstream.chaos.target_servers import TargetServers
     from vstream.jetstream.connection import Reply
     from vstream.jetstream.reconnecting import ReconnectingConnection
-    from vstream.lab.links.state import Pair
+    from vstream.lab.links.state import LinkState, Pair
 
 _POLL = 0.005
 _CONNECT = 10.0
@@ -28,9 +32,28 @@ _LEAST_PAYLOAD = 2**8
 _PAYLOAD = 2**18
 """Bytes of a message: servers take four times as many."""
 
+_ROUNDS = 5
+_JITTER_ROUNDS = 16
+_NEARLY = 0.9
+"""Part of a delay that messages must be late by."""
+_JITTER_PART = 0.25
+"""Part of the jitter that the times of some messages must be apart: of 16 they are, but for one time in ten million."""
+_BULK = 0.25
+"""Seconds of a link's rate that are sent to measure it."""
+_LEAST_BULK, _MOST_BULK = 2**12, 2**22
+"""Bytes that are sent at least, and at most: a link that takes more in a moment is not told from one without a rate."""
+_HALF = 0.5
+"""Part of the time that a rate allows for, which bytes must take at least: queues let the first of them pass."""
+_LATE = 0.15
+"""Seconds. What was lost is sent again after 0.2 s or more."""
+_LOSS_TIMEOUT = 10.0
+"""Seconds to wait for the first loss."""
+_CERTAIN = 0.001
+"""The chance that so many messages all arrive in time although the link is lossy: below it the fault is not active."""
+
 
 class ConnectivityProbe:
-    """One client in each region that serves. Made by `hearing`; *patience* is how many seconds a message may take."""
+    """One client in each region that serves; *patience* is how many seconds a message may take."""
 
     def __init__(self, clients: Mapping[str, ReconnectingConnection], *, patience: float) -> None:
         self._clients = clients
@@ -41,21 +64,23 @@ class ConnectivityProbe:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Every way from one of these regions to another."""
-        return frozenset((one, other) for one in self._clients for other in self._clients if one != other)
+        """Every pair of these regions, in both directions."""
+        return frozenset(
+            (sender, receiver) for sender in self._clients for receiver in self._clients if sender != receiver
+        )
 
     async def listen(self) -> None:
         """Subscribe everywhere. It takes a moment until all servers know."""
         for region, client in self._clients.items():
-            await client.subscribe(f"{self._subject}.*.*", partial(self._hear, region))
+            await client.subscribe(f"{self._subject}.*.*", partial(self._receive, region))
 
-    async def _hear(self, region: str, _: Reply, subject: str) -> None:
+    async def _receive(self, region: str, _: Reply, subject: str) -> None:
         origin, number = subject.split(".")[-2:]
         self._arrived.setdefault((int(number), (origin, region)), time.monotonic())
 
-    async def once(self, awaited: Collection[Pair]) -> Mapping[Pair, float]:
+    async def send_round(self, awaited: Collection[Pair]) -> Mapping[Pair, float]:
         """
-        The ways that a message from each region takes now, with the seconds that it takes.
+        Send a message from each region, and give the seconds that it took to each region that it reached.
 
         Returns when all of *awaited* have arrived, else when patience is over.
         """
@@ -72,7 +97,7 @@ class ConnectivityProbe:
             await asyncio.sleep(_POLL)
         return {pair: self._arrived[number, pair] - began for pair in self.pairs if (number, pair) in self._arrived}
 
-    async def bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
+    async def send_bulk(self, pair: Pair, size: int, *, within: float) -> float | None:
         """The seconds that *size* bytes take from the first region to the second; None if longer than *within*."""
         self._round += 1
         # In pieces, each by itself: the kernel lets 64 KiB pass a limit at once if they come as one.
@@ -81,9 +106,9 @@ class ConnectivityProbe:
         self._round += count
         began, left = time.monotonic(), size
         for number in range(first, first + count):
-            part = min(left, piece)
-            await self._clients[pair[0]].publish(f"{self._subject}.{pair[0]}.{number}", b" " * part)
-            left -= part
+            length = min(left, piece)
+            await self._clients[pair[0]].publish(f"{self._subject}.{pair[0]}.{number}", b" " * length)
+            left -= length
             await asyncio.sleep(_POLL)
         while (first + count - 1, pair) not in self._arrived:
             if time.monotonic() - began > within:
@@ -91,13 +116,103 @@ class ConnectivityProbe:
             await asyncio.sleep(_POLL)
         return self._arrived[first + count - 1, pair] - began
 
-    async def until(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
-        """Return once all of *awaited* are heard in one round: nothing. Else those that were not heard *within* seconds."""
+    async def find_silent(self, awaited: Collection[Pair], *, within: float) -> Collection[Pair]:
+        """Send until all of *awaited* arrive in one round, and give those that did not arrive *within* seconds."""
         deadline = time.monotonic() + within
-        while missing := set(awaited) - set(await self.once(awaited)):
+        while missing := set(awaited) - set(await self.send_round(awaited)):
             if time.monotonic() > deadline:
                 break
         return missing
+
+    async def measure_latency(self, pairs: Collection[Pair], rounds: int = _ROUNDS) -> Mapping[Pair, Sequence[float]]:
+        """How many seconds a few messages took over each of *pairs*: those that arrived."""
+        times = [await self.send_round(pairs) for _ in range(rounds)]
+        return {pair: tuple(seconds[pair] for seconds in times if pair in seconds) for pair in pairs}
+
+    async def verify_shaping(
+        self,
+        requested: Mapping[Pair, LinkState],
+        effective: Mapping[Pair, LinkState],
+        before: Mapping[Pair, Sequence[float]],
+    ) -> str:
+        """
+        What proves that the links are as *requested*. *effective* is how they are in all; *before* is how long messages took.
+
+        Raises LabError for one that is not.
+        """
+        rounds = _JITTER_ROUNDS if any(state.jitter for state in requested.values()) else _ROUNDS
+        after = await self.measure_latency(requested, rounds)
+        evidence = []
+        for pair, state in sorted(requested.items()):
+            link = f"over {pair[0]} → {pair[1]}"
+            took = _require_delay(after[pair], effective[pair], link)
+            evidence.append(f"a message takes {took} {link}, before {_ms(min(before[pair], default=0.0))}")
+            if state.jitter:
+                evidence.append(f"times are up to {_ms(_require_jitter(after[pair], state.jitter, link))} apart {link}")
+            if state.rate:
+                evidence.append(await self._require_rate(pair, state.rate, link))
+        losses = {pair: state.loss for pair, state in requested.items() if state.loss}
+        return "; ".join([*evidence, *await self._require_loss(losses, after)])
+
+    async def _require_rate(self, pair: Pair, rate: int, link: str) -> str:
+        size = min(_MOST_BULK, max(_LEAST_BULK, int(rate / 8 * _BULK)))
+        least = size * 8 / rate
+        took = await self.send_bulk(pair, size, within=10 * least + 10)
+        if took is not None and took < _HALF * least:
+            raise LabError(f"{size} bytes take {_ms(took)} {link}, and not {_ms(least)}")
+        return f"{size} bytes take {'very long' if took is None else _ms(took)} {link}"
+
+    async def _require_loss(self, losses: Mapping[Pair, float], after: Mapping[Pair, Sequence[float]]) -> Sequence[str]:
+        """Send single messages, one after the other, until some come late over each link that loses packets."""
+        late: dict[Pair, int] = {}
+        sent, deadline = 0, time.monotonic() + _LOSS_TIMEOUT
+        while losses.keys() - late.keys() and time.monotonic() < deadline:
+            times = await self.send_round(losses)
+            sent += 1
+            for pair in losses:
+                if times.get(pair, _LOSS_TIMEOUT) > min(after[pair], default=0.0) + _LATE:
+                    late.setdefault(pair, sent)
+        return [_loss_evidence(pair, loss, sent, late.get(pair)) for pair, loss in sorted(losses.items())]
+
+
+def _require_delay(after: Sequence[float], state: LinkState, link: str) -> str:
+    if not after and state.loss:
+        return "very long"  # everything on a connection waits for what was lost before it
+    delay = state.delay or 0.0
+    if not after or min(after) < _NEARLY * delay:
+        took = _ms(min(after)) if after else "for ever"
+        raise LabError(f"a message takes {took} {link}, and not {delay * 1000:g} ms")
+    return _ms(min(after))
+
+
+def _require_jitter(after: Sequence[float], jitter: float, link: str) -> float:
+    spread = max(after, default=jitter) - min(after, default=0.0)
+    if spread < _JITTER_PART * jitter:
+        raise LabError(
+            f"all messages take the same {link}, within {_ms(spread)}, and not up to {jitter * 1000:g} ms more"
+        )
+    return spread
+
+
+def _loss_evidence(pair: Pair, loss: float, sent: int, first_late: int | None) -> str:
+    link = f"over {pair[0]} → {pair[1]}"
+    if first_late is not None:
+        return f"message {first_late} came late {link}"
+    if (1 - loss) ** sent < _CERTAIN:
+        raise LabError(f"{sent} messages came in time {link}, which loses {loss:.3%} of all packets")
+    return f"{sent} messages came in time {link}: a loss of {loss:.3%} is too rare to be seen so soon"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
+
+
+def format_pairs(pairs: Iterable[Pair]) -> str:
+    """Links, as people write them: `west → east`, and `west ↔ east` for both directions."""
+    links = sorted(set(pairs))
+    both = {pair for pair in links if pair[::-1] in links}
+    shown = [f"{pair[0]} ↔ {pair[1]}" for pair in links if pair in both and pair[0] < pair[1]]
+    return ", ".join([*shown, *(f"{pair[0]} → {pair[1]}" for pair in links if pair not in both)])
 
 
 @asynccontextmanager
@@ -115,9 +230,9 @@ async def probe_connectivity(site: TargetServers, *, patience: float) -> AsyncIt
                 )
             except NotReachableError:
                 continue  # as a region that does not serve
-        found = ConnectivityProbe(clients, patience=patience)
-        await found.listen()
-        yield found
+        probe = ConnectivityProbe(clients, patience=patience)
+        await probe.listen()
+        yield probe
     finally:
         for client in clients.values():
             await client.close()

@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
 from vstream.chaos.blast_radius import assess_impact
-from vstream.chaos.disk_full import DiskFull
-from vstream.chaos.faults import Fault, Kill, LabFault, is_over
 from vstream.chaos.journal import Journal, OpenFault
-from vstream.chaos.power_loss import PowerLoss
 from vstream.chaos.recovery import wait_until_healthy
 from vstream.errors import RefusedError, UnknownNameError
 from vstream.lab.start import run_to_completion
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from vstream.chaos.blast_radius import Impact
+    from vstream.chaos.faults.base import Fault, LabFault
     from vstream.chaos.target_servers import TargetServers
     from vstream.lab.lab import ReadinessProgress
     from vstream.lab.links.state import Pair
@@ -35,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionRequest:
-    """What is to be done. *asked* is the command, as people know it."""
+    """What is to be done. *command* is what was typed."""
 
     site: TargetServers
     topology: Topology
-    asked: str
+    command: str
     is_forced: bool
-    on_blast: Callable[[Impact], None]
+    on_impact: Callable[[Impact], None]
     """Called before anything happens."""
     also_confirm: Callable[[], Awaitable[str]] | None = None
     """What else must be seen before the fault counts as confirmed, such as that another server leads."""
@@ -49,7 +47,7 @@ class InjectionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectionResult:
-    """A fault that bites: *evidence* shows it. *entry* is None for one that leaves nothing to undo."""
+    """A fault that is active: *evidence* proves it. *entry* is None for one that leaves nothing to undo."""
 
     entry: OpenFault | None
     evidence: str
@@ -64,39 +62,39 @@ class HealResult:
     """None where no server of the lab runs, nor is meant to: nothing is healthy there."""
 
 
-async def inject(order: InjectionRequest, fault: LabFault) -> InjectionResult:
+async def inject(request: InjectionRequest, fault: LabFault) -> InjectionResult:
     """
     Take servers or links away until `heal`.
 
     Raises RefusedError, with nothing done, where that takes more than was asked
-    for; LabError, with all of it undone, where it does not bite. Undone as well if cancelled.
+    for; LabError, with all of it undone, where it has no effect. Undone as well if cancelled.
     """
-    site = order.site
+    site = request.site
     async with site.directory.lock():
         book = prune_journal(site)
-        require_allowed(order, book, servers=fault.servers, cuts=fault.cuts, losses=fault.losses)
-        book, entry = book.opened(order.asked, fault)
+        require_allowed(request, book, servers=fault.counted_as_lost, cuts=fault.cuts, losses=fault.losses)
+        book, entry = book.add(request.command, fault)
         journal.write(site.directory, book)  # before the first signal: from here on a crash can be healed
         try:
             evidence = await fault.inject(site, entry.id)
-            if order.also_confirm is not None:
-                evidence = f"{evidence}; {await order.also_confirm()}"
+            if request.also_confirm is not None:
+                evidence = f"{evidence}; {await request.also_confirm()}"
         except BaseException:
-            await run_to_completion(_undone(site, book, entry))
+            await run_to_completion(_undo(site, book, entry))
             raise
-        book = book.confirmed(entry.id)
+        book = book.confirm(entry.id)
         journal.write(site.directory, book)
     return InjectionResult(entry=book.get(entry.id), evidence=evidence)
 
 
-async def _undone(site: TargetServers, book: Journal, entry: OpenFault) -> None:
+async def _undo(site: TargetServers, book: Journal, entry: OpenFault) -> None:
     watch = await entry.fault.heal(site, entry.id)
     watch()
-    journal.write(site.directory, _closed(site, book, entry))
+    journal.write(site.directory, _close(site, book, entry))
 
 
 async def inject_for(
-    order: InjectionRequest,
+    request: InjectionRequest,
     fault: LabFault,
     *,
     seconds: float,
@@ -110,14 +108,14 @@ async def inject_for(
 
     Heals as well if it is cancelled meanwhile. Somebody else may have healed it by then.
     """
-    injected = await inject(order, fault)
+    injected = await inject(request, fault)
     assert injected.entry is not None
     try:
         on_injected(injected)
         await asyncio.sleep(seconds)
     finally:
         healed = await run_to_completion(
-            heal(order.site, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
+            heal(request.site, (injected.entry.id,), timeout=timeout, on_progress=on_progress, is_known=False)
         )
         on_healed(healed)
 
@@ -143,56 +141,51 @@ async def heal(
         book = journal.read(site.directory) or Journal()
         if is_known:
             _require_known(ids, book)
-        chosen = tuple(one for one in book.faults if ids is None or one.id in ids)
-        held = replace(site, held=_held(site, [one for one in book.faults if one not in chosen]))
+        chosen = tuple(fault for fault in book.faults if ids is None or fault.id in ids)
+        others = [fault for fault in book.faults if fault not in chosen]
+        held = replace(site, held=_kept_down(site, others))
         # The last comes first: a server can only be told to restart once what stopped it since is undone.
-        watches = [await one.fault.heal(held, one.id) for one in reversed(chosen)]
+        watches = [await entry.fault.heal(held, entry.id) for entry in reversed(chosen)]
 
     def watch() -> None:
-        for one in watches:
-            one()
+        for check in watches:
+            check()
 
     if not chosen:
         return HealResult(faults=(), seconds=None)
-    # They run, and are never well: their disks are full.
-    ill = {
-        server
-        for one in book.faults
-        if one not in chosen and isinstance(one.fault, DiskFull)
-        for server in one.fault.servers
-    }
+    unhealthy = {server for entry in others if entry.fault.is_unhealthy for server in entry.fault.counted_as_lost}
     is_up = any(site.serves(server) for server in site.servers)
-    await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=ill)
+    await wait_until_healthy(site, timeout=timeout, watch=watch, on_progress=on_progress, without=unhealthy)
     async with site.directory.lock(patience=timeout):
         book = journal.read(site.directory) or book
-        for one in chosen:
-            book = _closed(site, book, one)
+        for entry in chosen:
+            book = _close(site, book, entry)
         journal.write(site.directory, book)
     return HealResult(faults=chosen, seconds=time.monotonic() - began if is_up else None)
 
 
-async def hand_over(order: InjectionRequest, fault: Fault) -> InjectionResult:
+async def hand_over(request: InjectionRequest, fault: Fault) -> InjectionResult:
     """Make a leader step down, and see that another leads."""
-    return InjectionResult(entry=None, evidence=await fault.inject(order.site, ""))
+    return InjectionResult(entry=None, evidence=await fault.inject(request.site, ""))
 
 
 def prune_journal(site: TargetServers) -> Journal:
     """The journal without faults of which nothing is left. Call it with the lab's lock held."""
     book = journal.read(site.directory) or Journal()
-    for one in book.faults:
-        if is_over(one.fault, one.id, site):
-            book = _closed(site, book, one)
+    for entry in book.faults:
+        if entry.fault.is_over(site, entry.id):
+            book = _close(site, book, entry)
     return book
 
 
-def _closed(site: TargetServers, book: Journal, entry: OpenFault) -> Journal:
+def _close(site: TargetServers, book: Journal, entry: OpenFault) -> Journal:
     """*book* without *entry*, and without what that has kept."""
     shutil.rmtree(site.directory.faults / entry.id, ignore_errors=True)
-    return book.closed(entry.id)
+    return book.remove(entry.id)
 
 
 def require_allowed(
-    order: InjectionRequest,
+    request: InjectionRequest,
     book: Journal,
     *,
     servers: Collection[str] = (),
@@ -200,32 +193,34 @@ def require_allowed(
     losses: Sequence[str] = (),
 ) -> None:
     """Say what taking *servers* and *cuts* will do. Raises RefusedError if that is too much, unless it was forced."""
-    lost = order.site.lost() | {server for one in book.faults for server in one.fault.servers}
-    effects = assess_impact(order.topology, lost=lost, taken=servers, silent=order.site.cuts(), cut=cuts, losses=losses)
-    order.on_blast(effects)
-    if effects.refusals and not order.is_forced:
+    lost = request.site.lost() | {server for entry in book.faults for server in entry.fault.counted_as_lost}
+    impact = assess_impact(
+        request.topology, lost=lost, taken=servers, silent=request.site.cuts(), cut=cuts, losses=losses
+    )
+    request.on_impact(impact)
+    if impact.refusals and not request.is_forced:
         raise RefusedError(
-            f"refused `{order.asked}`: {'; '.join(effects.refusals)}",
-            hint="heal what is open (`vstream chaos status`), or say `--yes-really`"
+            f"refused `{request.command}`: {'; '.join(impact.refusals)}",
+            hint="heal what is open (`vstream chaos status`), or force it with `--yes-really`"
             if lost
-            else "`--yes-really` does it all the same",
+            else "`--yes-really` forces it",
         )
 
 
-def _held(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
+def _kept_down(site: TargetServers, others: Sequence[OpenFault]) -> frozenset[str]:
     """The servers that *others*, which stay open, have taken down."""
     return frozenset(
         server
-        for one in others
-        if isinstance(one.fault, Kill | PowerLoss) and not is_over(one.fault, one.id, site)
-        for server in one.fault.servers
+        for entry in others
+        if entry.fault.keeps_down and not entry.fault.is_over(site, entry.id)
+        for server in entry.fault.counted_as_lost
     )
 
 
 def _require_known(ids: Sequence[str] | None, book: Journal) -> None:
-    for wanted in ids or ():
-        if book.get(wanted) is None:
-            known = ", ".join(f"`{one.id}` ({one.asked})" for one in book.faults)
+    for fault_id in ids or ():
+        if book.get(fault_id) is None:
+            known = ", ".join(f"`{entry.id}` ({entry.command})" for entry in book.faults)
             raise UnknownNameError(
-                f"there is no open fault `{wanted}`", hint=f"open: {known}" if known else "nothing is open"
+                f"there is no open fault `{fault_id}`", hint=f"open: {known}" if known else "nothing is open"
             )

@@ -12,25 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from vstream.chaos.disk_full import DiskFull
-from vstream.chaos.faults import Kill, LabFault, Pause, Restart
-from vstream.chaos.links import LinkShape, Partition
-from vstream.chaos.power_loss import PowerLoss
+from vstream.chaos.faults import MECHANISMS
 from vstream.errors import LabError
 from vstream.files import write_atomically
-from vstream.lab.links.state import decode_states, encode_states
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from vstream.chaos.faults.base import LabFault
     from vstream.lab.state import LabDirectory
 
 _FORMAT = 2
-_ON_SERVERS: Mapping[str, type[Kill | Pause | Restart | DiskFull]] = {
-    one.kind: one for one in (Kill, Pause, Restart, DiskFull)
-}
-_ON_LINKS: Mapping[str, type[Partition | LinkShape]] = {one.kind: one for one in (Partition, LinkShape)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +31,7 @@ class OpenFault:
     """A fault that was, or was about to be, injected and was not undone since."""
 
     id: str
-    asked: str
+    command: str
     """The command that it came from, such as `kill-region west`."""
     fault: LabFault
     since: datetime
@@ -55,23 +48,22 @@ class Journal:
 
     def get(self, fault_id: str) -> OpenFault | None:
         """The open fault *fault_id*."""
-        return next((one for one in self.faults if one.id == fault_id), None)
+        return next((fault for fault in self.faults if fault.id == fault_id), None)
 
-    def opened(self, asked: str, fault: LabFault) -> tuple[Journal, OpenFault]:
+    def add(self, command: str, fault: LabFault) -> tuple[Journal, OpenFault]:
         """With one more fault."""
         number = self.number + 1
-        entry = OpenFault(id=f"f{number}", asked=asked, fault=fault, since=datetime.now(UTC))
+        entry = OpenFault(id=f"f{number}", command=command, fault=fault, since=datetime.now(UTC))
         return replace(self, number=number, faults=(*self.faults, entry)), entry
 
-    def confirmed(self, fault_id: str) -> Journal:
-        """With *fault_id* seen to bite."""
-        return replace(
-            self, faults=tuple(replace(one, is_confirmed=True) if one.id == fault_id else one for one in self.faults)
-        )
+    def confirm(self, fault_id: str) -> Journal:
+        """With *fault_id* proven to be active."""
+        faults = [replace(fault, is_confirmed=True) if fault.id == fault_id else fault for fault in self.faults]
+        return replace(self, faults=tuple(faults))
 
-    def closed(self, fault_id: str) -> Journal:
+    def remove(self, fault_id: str) -> Journal:
         """Without *fault_id*."""
-        return replace(self, faults=tuple(one for one in self.faults if one.id != fault_id))
+        return replace(self, faults=tuple(fault for fault in self.faults if fault.id != fault_id))
 
 
 def path(directory: LabDirectory) -> Path:
@@ -83,7 +75,7 @@ def read(directory: LabDirectory) -> Journal | None:
     """The journal, None if nothing was ever written. Raises LabError if it cannot be understood."""
     file = path(directory)
     try:
-        return _journal(json.loads(file.read_text(encoding="utf-8")))
+        return decode(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -95,49 +87,41 @@ def read(directory: LabDirectory) -> Journal | None:
 
 def write(directory: LabDirectory, journal: Journal) -> None:
     """Keep *journal*, whatever happens to this process or machine next. Call it with the lab's lock held."""
-    document = {
+    write_atomically(path(directory), json.dumps(encode(journal), indent=2) + "\n")
+
+
+def encode(journal: Journal) -> dict[str, Any]:
+    """*journal* as plain JSON data, which `decode` reads back."""
+    return {
         "format": _FORMAT,
         "number": journal.number,
-        "faults": [_entry(one) for one in journal.faults],
+        "faults": [_encode_fault(open_fault) for open_fault in journal.faults],
     }
-    write_atomically(path(directory), json.dumps(document, indent=2) + "\n")
 
 
-def _entry(one: OpenFault) -> dict[str, Any]:
+def _encode_fault(open_fault: OpenFault) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "asked": one.asked,
-        "kind": one.fault.kind,
-        "servers": list(one.fault.servers),
-        **({"seconds": one.fault.seconds} if isinstance(one.fault, PowerLoss) else {}),
-        **({"links": list(encode_states(one.fault.states))} if isinstance(one.fault, Partition | LinkShape) else {}),
-        "since": one.since.isoformat(),
-        "confirmed": one.is_confirmed,
+        "id": open_fault.id,
+        "asked": open_fault.command,
+        "kind": open_fault.fault.kind,
+        **open_fault.fault.journal_entry(),
+        "since": open_fault.since.isoformat(),
+        "confirmed": open_fault.is_confirmed,
     }
 
 
-def _journal(document: Mapping[str, Any]) -> Journal:
+def decode(document: Mapping[str, Any]) -> Journal:
+    """Raises ValueError, KeyError or TypeError if *document* is not what `encode` gives."""
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is {document['format']}, this vstream knows {_FORMAT}")
-    return Journal(
-        number=int(document["number"]),
-        faults=tuple(
-            OpenFault(
-                id=str(entry["id"]),
-                asked=str(entry["asked"]),
-                fault=_fault(entry),
-                since=datetime.fromisoformat(entry["since"]),
-                is_confirmed=bool(entry["confirmed"]),
-            )
-            for entry in document["faults"]
-        ),
-    )
-
-
-def _fault(entry: Mapping[str, Any]) -> LabFault:
-    kind = entry["kind"]
-    if kind in _ON_LINKS:
-        return _ON_LINKS[kind](states=decode_states(entry["links"]))
-    if kind == PowerLoss.kind:
-        return PowerLoss(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
-    return _ON_SERVERS[kind](servers=tuple(entry["servers"]))
+    faults = [
+        OpenFault(
+            id=str(entry["id"]),
+            command=str(entry["asked"]),
+            fault=MECHANISMS[entry["kind"]].from_journal(entry),
+            since=datetime.fromisoformat(entry["since"]),
+            is_confirmed=bool(entry["confirmed"]),
+        )
+        for entry in document["faults"]
+    ]
+    return Journal(number=int(document["number"]), faults=tuple(faults))

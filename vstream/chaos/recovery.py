@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from vstream.chaos.blast_radius import connected_sides
-from vstream.chaos.connectivity import probe_connectivity
+from vstream.chaos.connectivity import format_pairs, probe_connectivity
 from vstream.chaos.leaders import POLL
-from vstream.chaos.links import format_pairs
 from vstream.errors import LabError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.lab import readiness
@@ -63,21 +62,21 @@ async def wait_until_healthy(
     for stage, members, check in checks:
         await readiness.wait_for_stage(stage, members, check, watch=watch, on_progress=on_progress, deadline=deadline)
     if len(site.regions) > 1:
-        await _heard(site, cuts, deadline, on_progress)
+        await _wait_until_connected(site, cuts, deadline, on_progress)
 
 
-async def _heard(
+async def _wait_until_connected(
     site: TargetServers, cuts: Collection[Pair], deadline: float, on_progress: Callable[[ReadinessProgress], None]
 ) -> None:
-    async with probe_connectivity(site, patience=_PATIENCE) as ears:
-        wanted = ears.pairs - set(cuts)
-        on_progress(ReadinessProgress(ReadinessStage.HEARD, 0, len(wanted)))
-        if missing := await ears.until(wanted, within=deadline - time.monotonic()):
+    async with probe_connectivity(site, patience=_PATIENCE) as probe:
+        pairs = probe.pairs - set(cuts)
+        on_progress(ReadinessProgress(ReadinessStage.HEARD, 0, len(pairs)))
+        if missing := await probe.find_silent(pairs, within=deadline - time.monotonic()):
             raise LabError(
                 f"no message gets over {format_pairs(missing)}",
                 hint="where packets were dropped for long, TCP tries again late: `vstream chaos heal` waits on",
             )
-        on_progress(ReadinessProgress(ReadinessStage.HEARD, len(wanted), len(wanted)))
+        on_progress(ReadinessProgress(ReadinessStage.HEARD, len(pairs), len(pairs)))
 
 
 async def wait_until_caught_up(site: TargetServers, *, timeout: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vstream.chaos import journal
-from vstream.chaos.faults import Restart
+from vstream.chaos.faults.restart import Restart
 from vstream.chaos.inject import InjectionRequest, prune_journal, require_allowed
 from vstream.chaos.recovery import wait_until_caught_up, wait_until_healthy
 from vstream.errors import LabError
@@ -36,7 +36,7 @@ class RestartResult:
 
 
 async def restart(
-    order: InjectionRequest,
+    request: InjectionRequest,
     servers: Sequence[str],
     *,
     is_lame_duck: bool = False,
@@ -54,17 +54,17 @@ async def restart(
     first signal if *program* would refuse a configuration. If it is cancelled, the
     server of that moment is started first.
     """
-    site = order.site
+    site = request.site
     if program is not None:
         await conf.check(dict.fromkeys(servers, program.binary), site.directory.conf)
     async with site.directory.lock():
         book = prune_journal(site)
     for server in servers:
-        require_allowed(replace(order, asked=f"{order.asked}: {server}"), book, servers=(server,))
+        require_allowed(replace(request, command=f"{request.command}: {server}"), book, servers=(server,))
     done = []
     for server in servers:
         began = time.monotonic()
-        step = asyncio.ensure_future(_bounce(order, server, is_lame_duck=is_lame_duck, program=program))
+        step = asyncio.ensure_future(_bounce(request, server, is_lame_duck=is_lame_duck, program=program))
         try:
             watch = await asyncio.shield(step)
         except asyncio.CancelledError:
@@ -85,14 +85,14 @@ async def restart(
 
 
 async def _bounce(
-    order: InjectionRequest, server: str, *, is_lame_duck: bool, program: Program | None
+    request: InjectionRequest, server: str, *, is_lame_duck: bool, program: Program | None
 ) -> Callable[[], None]:
     """End *server* and spawn it, with *program* if there is one. What it returns raises LabError if the server has died since."""
-    site, fault = order.site, Restart(servers=(server,), is_lame_duck=is_lame_duck)
+    site, fault = request.site, Restart(servers=(server,), is_lame_duck=is_lame_duck)
     async with site.directory.lock():
         if not site.serves(server):
             raise LabError(f"server `{server}` does not run", hint="`vstream chaos heal` or `vstream lab up` starts it")
-        book, entry = prune_journal(site).opened(f"{order.asked}: {server}", fault)
+        book, entry = prune_journal(site).add(f"{request.command}: {server}", fault)
         journal.write(site.directory, book)
         await fault.inject(site, entry.id)
         if program is not None:
@@ -100,5 +100,5 @@ async def _bounce(
             # From here on a heal after a crash starts it with the new one, too.
             site.directory.write(replace(record, programs={**record.programs, server: program}))
         watch = await fault.heal(site, entry.id)
-        journal.write(site.directory, book.closed(entry.id))
+        journal.write(site.directory, book.remove(entry.id))
     return watch

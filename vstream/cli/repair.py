@@ -8,7 +8,7 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos.common import site_for
+from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import find_servers
 from vstream.cli.views import console
@@ -50,7 +50,7 @@ def command(
     request = RepairRequest(
         topology=loaded,
         endpoints=servers.endpoints,
-        site=site_for(loaded, lab),
+        site=find_target_servers(loaded, lab),
         kinds=kinds,
         streams=streams,
         deadline=deadline,

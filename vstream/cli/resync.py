@@ -8,7 +8,8 @@ import typer
 
 from vstream.cli import options
 from vstream.cli.asyncio_runner import run
-from vstream.cli.chaos import common
+from vstream.cli.chaos.fault_command import Format
+from vstream.cli.chaos.session import find_target_servers
 from vstream.cli.exit_codes import NO
 from vstream.cli.views.json_output import print_json
 
@@ -17,7 +18,7 @@ def command(
     topology: options.TopologyFile = options.DEFAULT_FILE,
     timeout: Annotated[float, typer.Option(help="Seconds, before and again after the step-downs.", min=1)] = 120,
     wait_only: Annotated[bool, typer.Option("--wait-only", help="Step nothing down: only measure.")] = False,
-    output: common.Format = "text",
+    output: Format = "text",
     lab: options.LabName = None,
 ) -> None:
     """
@@ -33,9 +34,8 @@ def command(
     from vstream.cli.views import console  # noqa: PLC0415
     from vstream.health.live.resync import resync  # noqa: PLC0415
 
-    common.check_format(output)
     wanted = options.load_topology(topology).require()
-    result = run(resync(wanted, common.site_for(wanted, lab), timeout=timeout, step_down=not wait_only))
+    result = run(resync(wanted, find_target_servers(wanted, lab), timeout=timeout, step_down=not wait_only))
     if output == "json":
         print_json("resync", view.resync_as_dict(result))
     else:

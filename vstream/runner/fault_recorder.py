@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from vstream.capture.records import Fault, FaultOutcome
 from vstream.capture.store import RecordWriter
+from vstream.chaos import faults, rolling_restart
 from vstream.chaos import inject as drill
-from vstream.chaos import rolling_restart
 from vstream.chaos import target_servers as sites
+from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
 from vstream.errors import LabError, UnsupportedError, VstreamError
 from vstream.health.live.resync import resync
-from vstream.runner.describe import describe_fault
 from vstream.runner.events import FaultSeen, FaultState
-from vstream.runner.resolve_faults import HandedOver, Rolled, Taken, resolve_fault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -74,8 +73,8 @@ class FaultRecorder:
         """
         begun = Fault(
             id=step.id,
-            asked=describe_fault(step.fault),
-            kind=step.fault.kind.value,
+            asked=step.fault.command,
+            kind=step.fault.type.name,
             targets=step.fault.targets,
             regions=(),
             outcome=FaultOutcome.FAILED,
@@ -98,39 +97,39 @@ class FaultRecorder:
 
     async def _inject(self, step: Inject, begun: Fault, pause: Pause) -> StepResult:
         site = self._site
-        found = await resolve_fault(step.fault, site, self._staged.topology)
+        injection = await faults.resolve(step.fault, site, self._staged.topology, is_forced=False)
         signals: list[int] = []
-        order = drill.InjectionRequest(
+        request = drill.InjectionRequest(
             site=site,
             topology=self._staged.topology,
-            asked=begun.asked,
+            command=begun.asked,
             is_forced=True,
-            on_blast=lambda _blast: signals.append(self._now()),
+            on_impact=lambda _impact: signals.append(self._now()),
         )
-        match found:
-            case Taken():
-                injected = await drill.inject(replace(order, also_confirm=found.also_confirm), found.fault)
+        match injection:
+            case LastingInjection():
+                injected = await drill.inject(replace(request, also_confirm=injection.also_confirm), injection.fault)
                 assert injected.entry is not None
-                record = self._confirmed(begun, found.regions, signals, injected.evidence)
+                record = self._confirmed(begun, injection.regions, signals, injected.evidence)
                 self._open[step.id] = _Open(record=record, entry=injected.entry.id)
                 if step.lasting is not None:
                     await pause(step.lasting)
                 end = self._now()
-                if step.lasting is not None or found.is_brief:
+                if step.lasting is not None or not step.fault.type.stays:
                     await self._heal([step.id])
                 return StepResult(window=(record.injected, end if step.lasting is not None else self._now()))
-            case HandedOver():
-                injected = await drill.hand_over(order, found.fault)
-                regions = () if found.region is None else (found.region,)
+            case HandOver():
+                injected = await drill.hand_over(request, injection.fault)
+                regions = () if injection.region is None else (injection.region,)
                 record = self._confirmed(begun, regions, signals, injected.evidence)
                 self._over(record, FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
-            case Rolled():
+            case RollingRestart():
                 done = await rolling_restart.restart(
-                    order,
-                    found.servers,
-                    is_lame_duck=found.is_lame_duck,
-                    program=found.program,
+                    request,
+                    injection.servers,
+                    is_lame_duck=injection.is_lame_duck,
+                    program=injection.program,
                     timeout=_ROLL,
                     on_restarted=lambda _one: None,
                     on_progress=lambda _step: None,
@@ -140,7 +139,7 @@ class FaultRecorder:
                     f"{len(done)} restarted, and running {', '.join(sorted({one.version for one in done}))}; "
                     f"the slowest was {slowest.server}, after which all were healthy within {slowest.recovering:.1f} s"
                 )
-                record = self._confirmed(begun, _regions(site, found.servers), signals, evidence)
+                record = self._confirmed(begun, _regions(site, injection.servers), signals, evidence)
                 self._over(replace(record, healed=self._now()), FaultState.HEALED)
                 return StepResult(window=(record.injected, self._now()))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from vstream.scenario import subject
-from vstream.scenario.actions import ACTIONS, OPTIONS, Aim, actions_of
+from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.document import PublishersDocument, ReadersDocument
 from vstream.scenario.expectations import expectations
+from vstream.scenario.faults import Aim, FaultSpec
 from vstream.scenario.model import (
     Action,
     Converge,
-    FaultSpec,
     Heal,
     Inject,
     LabSpec,
@@ -206,12 +206,9 @@ def fault_spec(step: StepDocument, name: str, topology: Topology) -> FaultSpec:
             targets = link_ends(value, topology)
         case _:
             targets = value or ()
-    options = {
-        option: getattr(step, option)
-        for option in OPTIONS
-        if option != "for_" and option in action.options and getattr(step, option) is not None
-    }
-    return FaultSpec(kind=action.fault, targets=targets, options=options)
+    values = {option.name: getattr(step, option.name) for option in action.fault.options}
+    options = {name: value for name, value in values.items() if value is not None}
+    return FaultSpec(type=action.fault, targets=targets, options=options)
 
 
 def link_ends(value: tuple[str, ...], topology: Topology) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ options that a fault does not have) is checked by `vstream.lint.rules.scenarios`
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
+from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, Aim, OptionType
 from vstream.scenario.fields import (
     AllMachines,
     AllRegions,
@@ -60,9 +62,13 @@ class _Closed(BaseModel):
     )
 
 
-_MAY_BE_EMPTY = frozenset(
-    {"kill_meta_leader", "step_down_meta", "rolling_restart", "upgrade", "heal", "resync", "converge", "try_"}
-)
+_MAY_BE_EMPTY = {
+    *(declared.field for declared in FAULTS.values() if declared.may_be_empty),
+    "heal",
+    "resync",
+    "converge",
+    "try_",
+}
 
 
 class _Written(_Closed):
@@ -136,41 +142,11 @@ class WorkloadDocument(PublishDocument):
     """Default: a consumer and a direct reader in every region for each virtual stream."""
 
 
-class StepDocument(_Written):
+class _Step(_Written):
     """One step: one action, its options, and a name. Steps run one after the other."""
 
     wait: Lasting | None = None
     """Let the load run for so long."""
-    kill_region: Regions | None = None
-    """Kill every server of a region, as `kill -9`."""
-    kill_server: ServerNames | None = None
-    """Kill a server."""
-    kill_leader: Text | None = None
-    """Kill the server that leads a physical stream, or with `region` the write stream of a virtual one."""
-    kill_meta_leader: Nothing | None = None
-    """Kill the server that leads the meta group."""
-    restart_region: Regions | None = None
-    """Kill every server of a region and start them again at once."""
-    pause: Machines | None = None
-    """Stop a server's process, or a region's, without ending it."""
-    partition: Sides | None = None
-    """Cut the links between sides: `west | central,east`."""
-    isolate: Regions | None = None
-    """Cut a region off from all others."""
-    link: Ends | None = None
-    """Make the link between two regions slow or lossy: `west-east`, or `all`."""
-    disk_full: Machines | None = None
-    """Fill the disk of a server, or of a region's servers."""
-    power_loss: Machines | None = None
-    """Take the power of a server, or of a region: what was not flushed is gone."""
-    step_down: Text | None = None
-    """Make the leader of a physical stream hand over, or with `region` that of the write stream of a virtual one."""
-    step_down_meta: Nothing | None = None
-    """Make the meta leader hand over."""
-    rolling_restart: AllRegions | None = None
-    """End and start one server after the other, in all regions or some."""
-    upgrade: AllMachines | None = None
-    """The same with another nats-server: `to`."""
     heal: Faults | None = None
     """Undo all open faults, or those with these names, and wait until the servers are healthy."""
     resync: Nothing | None = None
@@ -187,26 +163,56 @@ class StepDocument(_Written):
     for_: Lasting | None = None
     """Heal the fault after so long; the next step waits for that. Without it, the fault stays open until `heal`."""
 
-    how: Literal["reset", "drop"] | None = None
-    """Of a cut: connections are reset, or packets vanish."""
-    one_way: bool | None = None
-    """Of a partition: only what the first side sends is cut."""
-    region: Text | None = None
-    """Of a leader: where the virtual stream is meant."""
-    rtt: LinkTime | None = None
-    """Of a link: the round-trip time."""
-    jitter: LinkTime | None = None
-    """Of a link: by how much that varies."""
-    loss: Share | None = None
-    """Of a link: `5%`."""
-    rate: LinkRate | None = None
-    """Of a link: `200mbit`."""
-    lose: Lasting | None = None
-    """Of a power loss: what was written in the last so long is gone."""
-    to: ServerVersion | None = None
-    """Of an upgrade: the nats-server to run."""
-    lame_duck: bool | None = None
-    """Of a rolling restart: send clients away before a server ends."""
+
+_TARGETS: Mapping[tuple[Aim, bool], Any] = {
+    (Aim.NOTHING, False): Nothing,
+    (Aim.REGIONS, False): Regions,
+    (Aim.REGIONS, True): AllRegions,
+    (Aim.SERVERS, False): ServerNames,
+    (Aim.MACHINES, False): Machines,
+    (Aim.MACHINES, True): AllMachines,
+    (Aim.STREAM, False): Text,
+    (Aim.SIDES, False): Sides,
+    (Aim.ENDS, False): Ends,
+}
+"""By what a fault is for, and whether that may be everything."""
+
+_OPTIONS: Mapping[OptionType, Any] = {
+    OptionType.DURATION: Lasting,
+    OptionType.LINK_TIME: LinkTime,
+    OptionType.RATE: LinkRate,
+    OptionType.SHARE: Share,
+    OptionType.CUT: Literal["reset", "drop"],
+    OptionType.TEXT: Text,
+    OptionType.VERSION: ServerVersion,
+    OptionType.FLAG: bool,
+}
+
+
+def _fault_fields() -> dict[str, Any]:
+    """The fields of a step that the declared faults, and their options, are written in."""
+    targets = {
+        declared.field: (_TARGETS[declared.aim, declared.is_for_all], declared.help) for declared in FAULTS.values()
+    }
+    options = {name: (_OPTIONS[option.type], option.help) for name, option in FAULT_OPTIONS.items()}
+    return {
+        name: (annotation | None, Field(default=None, description=description))
+        for name, (annotation, description) in {**targets, **options}.items()
+    }
+
+
+if TYPE_CHECKING:
+
+    class StepDocument(_Step):
+        """A step with the fields of every fault."""
+
+        def __getattr__(self, name: str) -> Any:
+            """The fields that follow from `vstream.scenario.faults`."""
+
+else:
+    StepDocument = create_model(
+        "StepDocument", __base__=_Step, __module__=__name__, __doc__=_Step.__doc__, **_fault_fields()
+    )
 
 
 class ExpectDocument(_Written):
@@ -257,7 +263,7 @@ class ExpectDocument(_Written):
     """All read streams hold the same sequence. Expected of all but `virtual` streams unless something is said."""
 
 
-BARE = ("heal", "resync", "converge", "try", "kill-meta-leader", "step-down-meta", "rolling-restart", "upgrade")
+BARE = sorted(yaml_key(name) for name in _MAY_BE_EMPTY)
 """Steps that may be written without a colon."""
 
 
@@ -268,7 +274,7 @@ def _bare(value: object) -> object:
     if value not in BARE:
         raise PydanticCustomError(
             "scenario",
-            "{step} is no step",
+            "{step} is not a step",
             {"step": quote_value(value), "hint": "a step is an action and what it is for, such as `wait: 20s`"},
         )
     return {value: None}

@@ -6,7 +6,7 @@ Durations are integer nanoseconds. `span` fields say where something was written
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,44 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vstream.diagnostics import Span
-
-
-class FaultKind(Enum):
-    """The faults, by the names that `vstream chaos` knows them by."""
-
-    KILL_REGION = "kill-region"
-    KILL_SERVER = "kill-server"
-    KILL_LEADER = "kill-leader"
-    KILL_META_LEADER = "kill-meta-leader"
-    RESTART_REGION = "restart-region"
-    PAUSE = "pause"
-    PARTITION = "partition"
-    ISOLATE = "isolate"
-    LINK = "link"
-    DISK_FULL = "disk-full"
-    POWER_LOSS = "power-loss"
-    STEP_DOWN = "step-down"
-    STEP_DOWN_META = "step-down-meta"
-    ROLLING_RESTART = "rolling-restart"
-    UPGRADE = "upgrade"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultSpec:
-    """
-    One fault to inject.
-
-    *targets* are what it is for: regions, servers, one stream, or for `partition` one
-    comma-separated text per side, for `link` the two regions. None are all that there
-    are. *options* are the other words of the command: `how` ("reset" or "drop"),
-    `one_way` (bool), `region` (of a virtual stream), `rtt`, `jitter` and `lose`
-    (nanoseconds), `loss` (0 to 1), `rate` (bits per second), `to` (a version),
-    `lame_duck` (bool). What is not there has the command's default.
-    """
-
-    kind: FaultKind
-    targets: tuple[str, ...] = ()
-    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    from vstream.scenario.faults import FaultSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
-from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS, written
+from vstream.scenario.actions import ACTIONS, COMMON, OPTIONS
+from vstream.scenario.document import yaml_key
 from vstream.topology.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 _SHORTEST: Final = 500 * 10**6
 _LOWEST_RATE: Final = 10
-_ACTIONS: Final = {written(name): action for name, action in ACTIONS.items()}
-_BESIDE: Final = {written(name) for name in (*COMMON, *OPTIONS)}
+_ACTIONS: Final = {yaml_key(name): action for name, action in ACTIONS.items()}
+_BESIDE: Final = {yaml_key(name) for name in (*COMMON, *OPTIONS)}
 
 
 async def shrink(

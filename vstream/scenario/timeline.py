@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vstream.scenario.actions import ACTIONS, Action, Aim, actions_of
-from vstream.scenario.model import FaultKind, Inject, Wait
+from vstream.scenario.actions import ACTIONS, Action, actions_of
+from vstream.scenario.faults import Aim, FaultType, Takes
+from vstream.scenario.model import Inject, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,16 +16,13 @@ if TYPE_CHECKING:
     from vstream.scenario.model import Scenario
     from vstream.topology.model import Topology
 
-_ENDS_PROCESSES = frozenset({FaultKind.KILL_REGION, FaultKind.KILL_SERVER, FaultKind.PAUSE})
-CUTS = frozenset({FaultKind.PARTITION, FaultKind.ISOLATE})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFaultStep:
     """A fault that is open. *down* are the servers that it takes away, as far as they are known beforehand."""
 
     index: int
-    kind: FaultKind
+    type: FaultType
     name: str | None
     targets: tuple[str, ...]
     down: frozenset[str]
@@ -54,11 +52,11 @@ def step_contexts(document: ScenarioDocument, topology: Topology) -> Iterator[St
             opened = tuple(one for one in opened if step.heal and one.name not in step.heal)
         elif action.fault is not None and action.stays and step.for_ is None:
             value = getattr(step, field)
-            down = servers_named(topology, value) if action.fault in _ENDS_PROCESSES else frozenset()
+            down = servers_named(topology, value) if action.fault.takes is Takes.SERVERS else frozenset()
             targets = value if action.aim in {Aim.REGIONS, Aim.SERVERS, Aim.MACHINES} else ()
             opened = (
                 *opened,
-                OpenFaultStep(index=index, kind=action.fault, name=step.as_, targets=targets, down=down),
+                OpenFaultStep(index=index, type=action.fault, name=step.as_, targets=targets, down=down),
             )
 
 

@@ -10,7 +10,8 @@ import pytest
 from vstream.chaos import select, target_servers
 from vstream.chaos.target_servers import TargetServers
 from vstream.cli import options
-from vstream.cli.chaos import common
+from vstream.cli.chaos import session
+from vstream.cli.chaos.commands import heal
 from vstream.cli.lab.find import the_lab
 from vstream.errors import LabError, UnknownNameError, VstreamError
 from vstream.lint import load_topology
@@ -85,10 +86,10 @@ def test_without_a_topology_the_hint_is_of_the_one_that_servers_run(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path / "state"))
     known(tmp_path / "state", labs)
     with pytest.raises(VstreamError, match=r"^topology.yaml does not exist$") as caught:
-        common.job(options.DEFAULT_FILE, None, "kill-region west", "text", force=False)
+        session.load_running_topology(options.DEFAULT_FILE)
     assert caught.value.hint == f"`--topology FILE` names the topology that the servers run; {end}"
     with pytest.raises(VstreamError) as caught:
-        common.job(Path("acme.yaml"), None, "kill-region west", "text", force=False)
+        session.load_running_topology(Path("acme.yaml"))
     assert caught.value.hint == "check the path"
 
 
@@ -98,7 +99,7 @@ def test_where_there_are_several_labs_the_hint_says_how_one_is_named(
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(tmp_path))
     known(tmp_path, ("acme", "other"))
     with pytest.raises(LabError, match=r"^there are several labs: acme, other$") as caught:
-        common.heal(None, None, 60, "text")
+        heal()
     assert caught.value.hint == "name the one you mean, such as `--lab acme`"
     with pytest.raises(LabError) as caught:
         the_lab(None, is_argument=True)

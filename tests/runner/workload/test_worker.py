@@ -350,10 +350,10 @@ async def test_a_consumer_waits_for_what_is_to_be_delivered_again(world: World) 
 RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from vstream.runner.workers import Helper, Workers
+from vstream.runner.workers import WorkerProcess, Workers
 
 async def main():
-    helper = Helper("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
+    helper = WorkerProcess("worker", "vstream.runner.workload.worker", sys.stdin.buffer.readline().strip(), Path(sys.argv[1]))
     workers = Workers((helper,), lambda name, progress: None)
     await workers.start(within=30)
     await workers.go(0)

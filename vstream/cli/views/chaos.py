@@ -1,4 +1,4 @@
-"""Faults, what they will do and what shows that they bite, as text and as plain data."""
+"""Faults, what they will do and what proves that they are active, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -23,41 +23,42 @@ if TYPE_CHECKING:
 _STYLE = {Quorum.KEPT: "green", Quorum.PERHAPS: "bold yellow", Quorum.LOST: "bold red"}
 
 
-def blast(effects: Impact) -> Iterator[Text]:
+def impact_lines(impact: Impact) -> Iterator[Text]:
     """A line for each region that misses a server, for each side, the stretch cluster, the meta group, and each loss; or one."""
-    lines = list(_lines(effects))
+    lines = list(_lines(impact))
     yield from lines or [Text("  every server, and every link")]
 
 
-def _lines(effects: Impact) -> Iterator[Text]:
-    for one in effects.regions:
-        if one.left == one.servers:
+def _lines(impact: Impact) -> Iterator[Text]:
+    for region in impact.regions:
+        if region.left == region.servers:
             continue
-        streams = f"{one.streams} write stream{'' if one.streams == 1 else 's'}"
+        streams = f"{region.streams} write stream{'' if region.streams == 1 else 's'}"
         words = {
             Quorum.KEPT: f"{streams} can store",
-            Quorum.PERHAPS: f"{one.without} of {streams} may be unable to store, which depends on the replicas' places",
-            Quorum.LOST: f"{one.without} of {streams} cannot store",
+            Quorum.PERHAPS: f"{region.without} of {streams} may be unable to store, depending on where their replicas are",
+            Quorum.LOST: f"{region.without} of {streams} cannot store",
         }
         yield Text.assemble(
-            f"  {one.region}: {one.left} of {one.servers} servers left, ", (words[one.quorum], _STYLE[one.quorum])
+            f"  {region.region}: {region.left} of {region.servers} servers left, ",
+            (words[region.quorum], _STYLE[region.quorum]),
         )
-    if len(effects.sides) > 1:
-        for side in effects.sides:
+    if len(impact.sides) > 1:
+        for side in impact.sides:
             servers = f"{side.servers} server{'' if side.servers == 1 else 's'}"
-            yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {servers}, ", _leader(effects, side))
-    if effects.stretch is not None:
-        yield _group("stretch cluster", effects.stretch)
-    if effects.meta is not None:
-        yield _group("meta group", effects.meta)
-    for region in effects.apart:
-        yield Text.assemble(f"  {region}: no hub, ", ("nothing is copied from there or to there", "bold yellow"))
-    for loss in effects.losses:
+            yield Text.assemble(f"  on one side: {', '.join(side.regions)}, {servers}, ", _leader(impact, side))
+    if impact.stretch is not None:
+        yield _group("stretch cluster", impact.stretch)
+    if impact.meta is not None:
+        yield _group("meta group", impact.meta)
+    for name in impact.apart:
+        yield Text.assemble(f"  {name}: no hub, ", ("nothing is copied from there or to there", "bold yellow"))
+    for loss in impact.losses:
         yield Text(f"  {loss}", style="bold red")
 
 
-def _leader(effects: Impact, side: SideEffect) -> tuple[str, str]:
-    if effects.meta is None:
+def _leader(impact: Impact, side: SideEffect) -> tuple[str, str]:
+    if impact.meta is None:
         return "a meta leader in each region", "green"
     return ("meta leader possible", "green") if side.has_meta_majority else ("no meta leader", "bold red")
 
@@ -67,29 +68,29 @@ def _group(name: str, group: GroupEffect) -> Text:
     return Text.assemble(f"  {name}: {group.left} of {group.peers} servers left, ", verdict)
 
 
-def blast_as_dict(effects: Impact) -> dict[str, Any]:
+def impact_as_dict(impact: Impact) -> dict[str, Any]:
     """The same as plain JSON data."""
     return {
         "regions": [
             {
-                "region": one.region,
-                "servers": one.servers,
-                "left": one.left,
-                "write_streams": one.streams,
-                "without_quorum": one.without,
-                "quorum": one.quorum.value,
+                "region": region.region,
+                "servers": region.servers,
+                "left": region.left,
+                "write_streams": region.streams,
+                "without_quorum": region.without,
+                "quorum": region.quorum.value,
             }
-            for one in effects.regions
+            for region in impact.regions
         ],
-        "meta": None if effects.meta is None else _group_as_dict(effects.meta),
-        "stretch": None if effects.stretch is None else _group_as_dict(effects.stretch),
+        "meta": None if impact.meta is None else _group_as_dict(impact.meta),
+        "stretch": None if impact.stretch is None else _group_as_dict(impact.stretch),
         "sides": [
-            {"regions": list(one.regions), "servers": one.servers, "meta": one.has_meta_majority}
-            for one in effects.sides
+            {"regions": list(side.regions), "servers": side.servers, "meta": side.has_meta_majority}
+            for side in impact.sides
         ],
-        "without_hub": list(effects.apart),
-        "losses": list(effects.losses),
-        "refusals": list(effects.refusals),
+        "without_hub": list(impact.apart),
+        "losses": list(impact.losses),
+        "refusals": list(impact.refusals),
     }
 
 
@@ -97,29 +98,36 @@ def _group_as_dict(group: GroupEffect) -> dict[str, Any]:
     return {"peers": group.peers, "left": group.left, "majority": group.has_majority}
 
 
-def faults(found: Sequence[tuple[OpenFault, bool]]) -> Table:
+def fault_table(states: Sequence[tuple[OpenFault, bool]]) -> Table:
     """Open faults, each with whether anything of it is left."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("id", "fault", "where", "since", "now"):
         table.add_column(heading)
-    for one, is_over in found:
-        now = "over" if is_over else "bites" if one.is_confirmed else "not confirmed"
+    for fault, is_over in states:
         style = "dim" if is_over else "bold red"
-        seconds = int((datetime.now(UTC) - one.since).total_seconds())
-        table.add_row(one.id, one.asked, one.fault.where, f"{seconds} s ago", Text(now, style=style))
+        age = int((datetime.now(UTC) - fault.since).total_seconds())
+        table.add_row(
+            fault.id, fault.command, fault.fault.where, f"{age} s ago", Text(_state(fault, is_over), style=style)
+        )
     return table
 
 
-def fault_as_dict(one: OpenFault) -> dict[str, Any]:
+def _state(fault: OpenFault, is_over: bool) -> str:
+    if is_over:
+        return "ended"
+    return "active" if fault.is_confirmed else "not confirmed"
+
+
+def fault_as_dict(fault: OpenFault) -> dict[str, Any]:
     """A fault as plain JSON data."""
     return {
-        "id": one.id,
-        "asked": one.asked,
-        "kind": one.fault.kind,
-        "servers": list(one.fault.servers),
-        "where": one.fault.where,
-        "since": one.since.isoformat(),
-        "confirmed": one.is_confirmed,
+        "id": fault.id,
+        "asked": fault.command,
+        "kind": fault.fault.kind,
+        "servers": list(fault.fault.counted_as_lost),
+        "where": fault.fault.where,
+        "since": fault.since.isoformat(),
+        "confirmed": fault.is_confirmed,
     }
 
 
@@ -128,19 +136,22 @@ def seconds(result: HealResult) -> float | None:
     return None if result.seconds is None else round(result.seconds, 3)
 
 
-def healed(result: HealResult) -> str:
+def heal_line(result: HealResult) -> str:
     """One line."""
     if not result.faults:
-        return "nothing is open"
-    undone = ", ".join(f"{one.id} ({one.asked})" for one in result.faults)
+        return "no open faults"
+    undone = ", ".join(f"{fault.id} ({fault.command})" for fault in result.faults)
     if result.seconds is None:
         return f"undone: {undone}; no server of the lab runs (`vstream lab up` starts them)"
-    return f"healed {undone}: healthy after {result.seconds:.1f} s"
+    return f"healed {undone}: servers healthy after {result.seconds:.1f} s"
 
 
-def restarted(one: RestartResult) -> str:
+def restart_line(restarted: RestartResult) -> str:
     """One line."""
-    return f"{one.server}: ended in {one.stopping:.1f} s, healthy {one.recovering:.1f} s later, runs {one.version}"
+    return (
+        f"{restarted.server}: ended in {restarted.stopping:.1f} s, healthy {restarted.recovering:.1f} s later, "
+        f"runs {restarted.version}"
+    )
 
 
 def resync(result: ResyncResult) -> Table:

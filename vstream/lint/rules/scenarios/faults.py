@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
-from vstream.scenario.actions import Aim, written
 from vstream.scenario.decode import link_ends
-from vstream.scenario.model import FaultKind
-from vstream.scenario.timeline import CUTS, servers_by_region, servers_named
+from vstream.scenario.document import yaml_key
+from vstream.scenario.faults import Aim, Takes
+from vstream.scenario.timeline import servers_by_region, servers_named
 from vstream.topology import naming
 
 if TYPE_CHECKING:
@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from vstream.scenario.timeline import OpenFaultStep, StepContext
     from vstream.syntax.yaml import Path
     from vstream.topology.model import Topology
-
-_OF_LINKS = CUTS | {FaultKind.LINK}
-_OF_META = frozenset({FaultKind.KILL_META_LEADER, FaultKind.STEP_DOWN_META})
-_OF_PROCESSES = frozenset(
-    {
-        FaultKind.KILL_REGION,
-        FaultKind.KILL_SERVER,
-        FaultKind.RESTART_REGION,
-        FaultKind.PAUSE,
-        FaultKind.POWER_LOSS,
-        FaultKind.ROLLING_RESTART,
-        FaultKind.UPGRADE,
-    }
-)
 
 
 @rule("VS507", "impossible-fault", Severity.ERROR)
@@ -48,14 +34,20 @@ def impossible_fault(subject: ScenarioSubject) -> Iterator[Violation]:
     virtual stream has a leader in each region.
     """
     for index, step, field, action in subject.actions():
-        place: Path = ("steps", index, written(field))
-        if action.fault in _OF_LINKS:
+        place: Path = ("steps", index, yaml_key(field))
+        if action.fault is None:
+            continue
+        if action.fault.takes in {Takes.LINKS, Takes.LINK_QUALITY}:
             yield from _no_links(subject, place)
-        if action.fault is FaultKind.PARTITION:
+        if action.aim is Aim.SIDES:
             yield from _sides(step, place)
-        if action.fault is FaultKind.LINK and subject.topology is not None:
+        if action.aim is Aim.ENDS and subject.topology is not None:
             yield from _link(link_ends(step.link or (), subject.topology), subject.regions, place)
-        if action.fault in _OF_META and subject.topology is not None and subject.topology.hubs is not None:
+        if (
+            action.fault.takes is Takes.META_LEADER
+            and subject.topology is not None
+            and subject.topology.hubs is not None
+        ):
             yield Violation(
                 at=place,
                 message="with `routing: domains` each region has a JetStream meta leader of its own",
@@ -141,15 +133,15 @@ def already_down(subject: ScenarioSubject) -> Iterator[Violation]:
     if subject.topology is None:
         return
     for moment in subject.moments():
-        if moment.action.fault not in _OF_PROCESSES:
+        if moment.action.fault is None or moment.action.fault.takes is not Takes.SERVERS:
             continue
         wanted = servers_named(subject.topology, getattr(moment.step, moment.field))
         for one in moment.open:
             both = sorted(wanted & one.down)
             if both:
                 yield Violation(
-                    at=("steps", moment.index, written(moment.field)),
-                    message=f"{_who(both)} away already, by `{one.kind.value}` in step {one.index + 1}",
+                    at=("steps", moment.index, yaml_key(moment.field)),
+                    message=f"{_who(both)} away already, by `{one.type.name}` in step {one.index + 1}",
                     hint="heal that fault first",
                 )
                 break
@@ -174,7 +166,7 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
         if blocking is not None:
             yield Violation(
                 at=("steps", moment.index, "converge"),
-                message=f"regions cannot agree here: `{blocking.kind.value}` of step {blocking.index + 1} is still open",
+                message=f"regions cannot agree here: `{blocking.type.name}` of step {blocking.index + 1} is still open",
                 hint="`heal` first",
                 on_key=True,
             )
@@ -183,6 +175,10 @@ def converge_while_cut_off(subject: ScenarioSubject) -> Iterator[Violation]:
 def _blocking(moment: StepContext, topology: Topology) -> OpenFaultStep | None:
     regions = servers_by_region(topology).values()
     return next(
-        (one for one in moment.open if one.kind in CUTS or any(one.down.issuperset(members) for members in regions)),
+        (
+            one
+            for one in moment.open
+            if one.type.takes is Takes.LINKS or any(one.down.issuperset(members) for members in regions)
+        ),
         None,
     )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest
-from vstream.scenario.actions import ACTIONS, Aim, actions_of, written
+from vstream.scenario.actions import ACTIONS, actions_of
 from vstream.scenario.decode import link_ends
+from vstream.scenario.document import yaml_key
+from vstream.scenario.faults import Aim
 from vstream.scenario.fields import pair
 from vstream.scenario.model import ClientOperation
 from vstream.syntax.quoting import quote_value
@@ -85,7 +87,7 @@ _WHAT = {Aim.REGIONS: "region", Aim.SERVERS: "server", Aim.MACHINES: "region or 
 
 
 def _targets(subject: ScenarioSubject, index: int, step: StepDocument, field: str) -> Iterator[tuple[str, _Named]]:
-    aim, value, place = ACTIONS[field].aim, getattr(step, field), ("steps", index, written(field))
+    aim, value, place = ACTIONS[field].aim, getattr(step, field), ("steps", index, yaml_key(field))
     if aim is Aim.STREAM:
         yield "stream", (place, value, False)
     elif aim is Aim.SIDES:
@@ -115,7 +117,7 @@ def _expected(subject: ScenarioSubject) -> Iterator[tuple[str, _Named]]:
         for word in ("published", "read", "delivered", "control_plane", "publish_time", "read_time", "publish_gap"):
             for region, _ in getattr(group, word):
                 if region is not None:
-                    yield "region", ((*place, written(word), region), region, True)
+                    yield "region", ((*place, yaml_key(word), region), region, True)
         for word in ("propagation", "visible"):
             for name, _ in getattr(group, word):
                 for region in pair(name):
@@ -172,10 +174,10 @@ def _why(subject: ScenarioSubject, name: str, before: int) -> str:
     for index, step, field, action in subject.actions():
         if step.as_ == name and index < before:
             if action.fault is None:
-                return f": `{written(field)}` is no fault"
+                return f": `{yaml_key(field)}` is no fault"
             if not action.stays:
-                return f": `{written(field)}` ends by itself"
-            return f": it ends after its `{written('for_')}`" if step.for_ is not None else ": it was healed before"
+                return f": `{yaml_key(field)}` ends by itself"
+            return f": it ends after its `{yaml_key('for_')}`" if step.for_ is not None else ": it was healed before"
     return ""
 
 

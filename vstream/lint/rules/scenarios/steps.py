@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import join_names
-from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of, written
+from vstream.scenario.actions import ACTIONS, OPTIONS, actions_of
+from vstream.scenario.document import yaml_key
 from vstream.topology.units import format_duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def not_one_action(subject: ScenarioSubject) -> Iterator[Violation]:
         if not fields:
             yield Violation(at=("steps", index), message="this step does nothing", hint=f"give it an action, {_USUAL}")
         elif len(fields) > 1:
-            names = [written(field) for field in fields]
+            names = [yaml_key(field) for field in fields]
             yield Violation(
                 at=("steps", index, names[1]),
                 message=f"this step has {len(fields)} actions: {join_names(names)}",
@@ -55,8 +56,8 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
         for option in OPTIONS:
             if option in step.model_fields_set and option not in action.options:
                 yield Violation(
-                    at=("steps", index, written(option)),
-                    message=f"`{written(option)}` means nothing beside `{written(field)}`",
+                    at=("steps", index, yaml_key(option)),
+                    message=f"`{yaml_key(option)}` means nothing beside `{yaml_key(field)}`",
                     hint=_who_has(option, action.options),
                     on_key=True,
                 )
@@ -77,7 +78,7 @@ def wrong_option(subject: ScenarioSubject) -> Iterator[Violation]:
 def _who_has(option: str, options: tuple[str, ...]) -> str:
     if option == "for_" and not options:
         return "the next step begins when this one is done; `wait` lets time pass"
-    owners = [written(name) for name, action in ACTIONS.items() if option in action.options]
+    owners = [yaml_key(name) for name, action in ACTIONS.items() if option in action.options]
     return f"remove it: it is an option of {join_names(owners)}"
 
 

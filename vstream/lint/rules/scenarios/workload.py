@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vstream.diagnostics import Severity
 from vstream.lint.registry import Violation, rule
 from vstream.lint.rules.wording import closest, join_names
-from vstream.scenario.actions import written
+from vstream.scenario.document import yaml_key
 from vstream.scenario.expectations import SAFETY
 from vstream.scenario.subject import PLACEHOLDERS, fill, placeholders
 from vstream.subjects.algebra import is_literal, matches
@@ -93,7 +93,7 @@ def not_measured(subject: ScenarioSubject) -> Iterator[Violation]:
         for word in _words(group):
             complaint = _window(subject, group, word) or _clients(subject, word)
             if complaint:
-                yield Violation(at=(*place, written(word)), message=complaint[0], hint=complaint[1], on_key=True)
+                yield Violation(at=(*place, yaml_key(word)), message=complaint[0], hint=complaint[1], on_key=True)
         yield from _regions_that_try(subject, group, place)
 
 
@@ -108,12 +108,12 @@ def _window(subject: ScenarioSubject, group: ExpectDocument, word: str) -> tuple
         return None
     field = windows.get(group.in_ or "")
     if word in _WHOLE and group.in_ is not None:
-        return f"`{written(word)}` is known at the end of the whole run only", "write it without `in`"
+        return f"`{yaml_key(word)}` is known at the end of the whole run only", "write it without `in`"
     needed = {"converged": "converge", "works": "try_"}.get(word)
     if needed is not None and field != needed:
         candidates = [name for name, one in windows.items() if one == needed]
         hint = f"write `in: {candidates[0]}`" if candidates else "name such a step (`as`) and write its name after `in`"
-        return f"`{word}` is about a `{written(needed)}` step", hint
+        return f"`{word}` is about a `{yaml_key(needed)}` step", hint
     return None
 
 

@@ -19,19 +19,33 @@ import json
 import shutil
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from vstream.chaos.process import ServerFault, are, read_pids, start_missing, wait_until, wait_until_silent
+from vstream.chaos.faults.base import (
+    ServerFault,
+    are_started,
+    name_with_verb,
+    read_pids,
+    start_missing,
+    wait_until,
+    wait_until_gone,
+    wait_until_silent,
+)
 from vstream.errors import LabError
 from vstream.files import write_atomically
 from vstream.lab import records
 from vstream.lab.start import run_to_completion
+from vstream.scenario import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
+
+_NS = 1_000_000_000
+_LOSE = 2 * _NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +53,7 @@ class PowerLoss(ServerFault):
     """The servers are gone, and their stores are as they were *seconds* before."""
 
     kind: ClassVar[str] = "power-loss"
-    servers: tuple[str, ...]
+    keeps_down: ClassVar[bool] = True
     seconds: float
 
     @property
@@ -57,23 +71,34 @@ class PowerLoss(ServerFault):
         """
         place = site.directory.faults / name
         try:
-            await self._copied(site, place)
+            await self._copy_stores(site, place)
             await asyncio.sleep(self.seconds)
-            pids = {server: one.pid for server in self.servers if (one := site.process(server).process())}
+            pids = {server: process.pid for server in self.servers if (process := site.process(server).process())}
             write_atomically(place / "dead", json.dumps(pids))
             for server in self.servers:
                 site.process(server).signal(signal.SIGKILL)
-            await wait_until(
-                self.servers, lambda server: not site.process(server).is_running(), "still runs after SIGKILL"
-            )
+            await wait_until_gone(site, self.servers)
             await wait_until_silent(site, self.servers)
             changed = await asyncio.to_thread(self._put_back, site, place, self.servers)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._store_error(error) from error
         return (
-            f"{are(self.servers)} gone, and silent on the monitoring port; "
+            f"{name_with_verb(self.servers)} gone, and silent on the monitoring port; "
             f"{changed} files that had changed in the last {self.seconds:g} s are as they were"
         )
+
+    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002 - as every fault
+        """Whether they were started since."""
+        return are_started(site, self.servers)
+
+    def journal_entry(self) -> dict[str, Any]:
+        """Its servers and seconds."""
+        return {"servers": list(self.servers), "seconds": self.seconds}
+
+    @classmethod
+    def from_journal(cls, entry: Mapping[str, Any]) -> PowerLoss:
+        """What `journal_entry` has given."""
+        return cls(servers=tuple(entry["servers"]), seconds=float(entry["seconds"]))
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
@@ -86,21 +111,23 @@ class PowerLoss(ServerFault):
         for server in self.servers:
             site.process(server).signal(signal.SIGCONT)
         dead = read_pids(place / "dead")
-        alive = [server for server, pid in dead.items() if (one := site.process(server).process()) and one.pid == pid]
+        alive = [
+            server for server, pid in dead.items() if (process := site.process(server).process()) and process.pid == pid
+        ]
         if len(alive) < len(dead):
             for server in alive:
                 site.process(server).signal(signal.SIGKILL)
-            await wait_until(alive, lambda server: not site.process(server).is_running(), "still runs after SIGKILL")
+            await wait_until_gone(site, alive)
             try:
                 await asyncio.to_thread(self._put_back, site, place, _not_started_since(site, dead))
             except OSError as error:
-                raise self._failed(error) from error
+                raise self._store_error(error) from error
         return start_missing(site, self.servers)
 
-    def _failed(self, error: OSError) -> LabError:
+    def _store_error(self, error: OSError) -> LabError:
         return LabError(f"the stores of {self.where} cannot be copied and put back: {error}")
 
-    async def _copied(self, site: TargetServers, place: Path) -> None:
+    async def _copy_stores(self, site: TargetServers, place: Path) -> None:
         await asyncio.to_thread(place.mkdir, mode=0o700, parents=True)
         try:
             for server in self.servers:
@@ -132,7 +159,7 @@ class PowerLoss(ServerFault):
             store, following = site.directory.store(server), site.directory.next_store(server)
             copy, lost = place / server, place / f"{server}.lost"
             if copy.exists():
-                changed += _differing(copy, store)
+                changed += _count_changed(copy, store)
                 copy.rename(following)
             if following.exists():
                 if store.exists():
@@ -152,9 +179,9 @@ def _not_started_since(site: TargetServers, dead: Mapping[str, int]) -> Collecti
     return [server for server, record in last.items() if record is not None and record.pid == dead[server]]
 
 
-def _differing(one: Path, other: Path) -> int:
-    seen, seen_now = _files(one), _files(other)
-    return sum(seen.get(name) != seen_now.get(name) for name in seen.keys() | seen_now.keys())
+def _count_changed(copy: Path, store: Path) -> int:
+    before, now = _files(copy), _files(store)
+    return sum(before.get(name) != now.get(name) for name in before.keys() | now.keys())
 
 
 def _files(root: Path) -> dict[str, tuple[int, int]]:
@@ -164,3 +191,12 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
         for path in root.rglob("*")
         if path.is_file()
     }
+
+
+async def _power_loss(request: FaultRequest) -> LastingInjection:
+    nanoseconds = request.spec.options.get("lose", _LOSE)
+    return request.of_servers(PowerLoss(servers=request.servers_of_machines(), seconds=float(nanoseconds) / _NS))
+
+
+MECHANISMS = (PowerLoss,)
+RESOLVERS = {faults.POWER_LOSS: _power_loss}

@@ -16,15 +16,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 
-from vstream.chaos.process import ServerFault, are, read_pids, require_awake, start_missing, wait_until
+from vstream.chaos.faults.base import (
+    ServerFault,
+    are_started,
+    name_with_verb,
+    read_pids,
+    require_awake,
+    start_missing,
+    wait_until,
+)
 from vstream.errors import LabError, UnsupportedError
 from vstream.files import write_atomically
-from vstream.lab import records
+from vstream.scenario import faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from vstream.chaos.faults.base import FaultRequest, LastingInjection
     from vstream.chaos.target_servers import TargetServers
 
 _HEARS_WITHIN = 0.5
@@ -38,7 +47,7 @@ class DiskFull(ServerFault):
     """The servers run, and cannot write. What could not be written makes them refuse until they are restarted."""
 
     kind: ClassVar[str] = "disk-full"
-    servers: tuple[str, ...]
+    is_unhealthy: ClassVar[bool] = True
 
     async def inject(self, site: TargetServers, name: str) -> str:
         """Limit them. Then each has the limit, and cannot write the line into its log that it was asked for."""
@@ -47,16 +56,16 @@ class DiskFull(ServerFault):
                 "a full disk cannot be made on this machine: it takes a limit that only Linux sets on processes that run",
                 hint="`vstream chaos pause` and `kill-server` work here",
             )
-        found = {server: one for server in self.servers if (one := site.process(server).process())}
+        processes = {server: process for server in self.servers if (process := site.process(server).process())}
         place = _place(site, name)
         await asyncio.to_thread(place.parent.mkdir, mode=0o700, parents=True)
-        write_atomically(place, json.dumps({server: one.pid for server, one in found.items()}))
-        for process in found.values():
+        write_atomically(place, json.dumps({server: process.pid for server, process in processes.items()}))
+        for process in processes.values():
             _limit(process, 0)
-        for server, process in found.items():
+        for server, process in processes.items():
             if process.rlimit(psutil.RLIMIT_FSIZE)[0] != 0 or await _writes(site, server):
                 raise LabError(f"server `{server}` still writes to its disk")
-        return f"{are(self.servers)} not able to write: nothing more arrives in the log"
+        return f"{name_with_verb(self.servers)} not able to write: nothing more arrives in the log"
 
     async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
         """
@@ -64,29 +73,25 @@ class DiskFull(ServerFault):
 
         A process that was started since is left alone.
         """
-        limited = self._limited(site, name)
+        limited = self._find_limited(site, name)
         require_awake(site, limited)
         for server in limited:
             process = site.process(server).process()
             if process is not None:
                 _limit(process, psutil.RLIM_INFINITY)
             site.process(server).signal(signal.SIGINT)
-            await wait_until((server,), lambda one: not site.process(one).is_running(), "does not end", within=_GRACE)
+            await wait_until((server,), lambda name: not site.process(name).is_running(), "still runs", within=_GRACE)
         return start_missing(site, self.servers)
 
     def is_over(self, site: TargetServers, name: str) -> bool:
         """Whether all its servers were restarted since, or nobody wants them to run."""
-        if self._limited(site, name):
-            return False
-        return all(
-            site.process(server).is_running() or records.read(site.directory, server) is None for server in self.servers
-        )
+        return not self._find_limited(site, name) and are_started(site, self.servers)
 
-    def _limited(self, site: TargetServers, name: str) -> tuple[str, ...]:
+    def _find_limited(self, site: TargetServers, name: str) -> tuple[str, ...]:
         """Those of the servers that are still the processes that were limited."""
         pids = read_pids(_place(site, name))
         return tuple(
-            server for server, pid in pids.items() if (one := site.process(server).process()) and one.pid == pid
+            server for server, pid in pids.items() if (process := site.process(server).process()) and process.pid == pid
         )
 
 
@@ -106,8 +111,16 @@ def _limit(process: psutil.Process, size: int) -> None:
 
 async def _writes(site: TargetServers, server: str) -> bool:
     """Whether *server* says in its log that it has opened it anew, as it does when it is asked to."""
-    one = site.process(server)
-    mark = one.log_mark()
-    one.signal(signal.SIGUSR1)
+    process = site.process(server)
+    mark = process.log_mark()
+    process.signal(signal.SIGUSR1)
     await asyncio.sleep(_HEARS_WITHIN)
-    return any(_REOPENED in line for line in one.said_since(mark))
+    return any(_REOPENED in line for line in process.said_since(mark))
+
+
+async def _disk_full(request: FaultRequest) -> LastingInjection:
+    return request.of_servers(DiskFull(servers=request.servers_of_machines()))
+
+
+MECHANISMS = (DiskFull,)
+RESOLVERS = {faults.DISK_FULL: _disk_full}

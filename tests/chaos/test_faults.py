@@ -1,0 +1,102 @@
+"""Every declared fault has all that follows from a declaration: what does it, a command, a step, and a row in the docs."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.support.paths import ROOT
+from vstream.chaos import faults
+from vstream.chaos.journal import Journal, OpenFault, decode, encode
+from vstream.cli.chaos.commands import app
+from vstream.lab.links.state import Cut, LinkState, encode_states
+from vstream.scenario.actions import ACTIONS
+from vstream.scenario.document import StepDocument, json_schema, yaml_key
+from vstream.scenario.faults import FAULT_OPTIONS, FAULTS, FaultSpec, FaultType, OptionType, OptionValue, table_markdown
+
+SAMPLES: dict[OptionType, OptionValue] = {
+    OptionType.DURATION: 5 * 10**9,
+    OptionType.LINK_TIME: 140 * 10**6,
+    OptionType.RATE: 200 * 10**6,
+    OptionType.SHARE: 0.05,
+    OptionType.CUT: "drop",
+    OptionType.TEXT: "west",
+    OptionType.VERSION: "2.15.1",
+    OptionType.FLAG: True,
+}
+EACH = pytest.mark.parametrize("declared", FAULTS.values(), ids=list(FAULTS))
+COMMANDS = {command.name: command for command in app.registered_commands}
+
+
+def usage_of(*arguments: str) -> str:
+    """What a command says of its own arguments: nothing where they are right."""
+    command = typer.main.get_command(app)
+    with command.make_context("chaos", list(arguments), resilient_parsing=True):
+        pass
+    result = CliRunner().invoke(app, [*arguments, "--topology", "missing.yaml"])
+    return result.output if result.exit_code == 2 else ""
+
+
+def test_every_fault_and_nothing_else_can_be_done() -> None:
+    assert set(faults.RESOLVERS) == set(FAULTS.values())
+
+
+@EACH
+def test_it_has_a_command_whose_examples_are_right(declared: FaultType) -> None:
+    assert declared.name in COMMANDS, f"`vstream chaos {declared.name}` is missing"
+    for example in declared.examples:
+        assert shlex.split(example)[0] == declared.name
+        assert usage_of(*shlex.split(example)) == "", example
+
+
+@EACH
+def test_it_is_a_step_of_scenarios_with_its_options(declared: FaultType) -> None:
+    assert ACTIONS[declared.field].fault is declared
+    properties = json_schema()["$defs"]["StepDocument"]["properties"]
+    for field in (declared.field, *(option.name for option in declared.options)):
+        assert field in StepDocument.model_fields
+        assert properties[yaml_key(field)]["description"]
+
+
+@EACH
+def test_it_is_written_as_its_command_takes_it(declared: FaultType) -> None:
+    targets = {"sides": ("west", "central,east"), "ends": ("west", "east"), "nothing": ()}
+    spec = FaultSpec(
+        type=declared,
+        targets=targets.get(declared.aim.name.lower(), ("west",)),
+        options={option.name: SAMPLES[option.type] for option in declared.options},
+    )
+    assert usage_of(*spec.command.split(" ")) == ""
+
+
+def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
+    text = (ROOT / "docs" / "chaos.md").read_text(encoding="utf-8")
+    assert table_markdown() in text, "run scripts/docs"
+
+
+@EACH
+def test_the_reference_of_scenarios_names_it(declared: FaultType) -> None:
+    text = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert f"`{declared.name}" in text
+    assert all(f"`{yaml_key(option.name)}`" in text for option in declared.options)
+
+
+def test_options_that_share_a_name_are_one() -> None:
+    assert all(FAULT_OPTIONS[option.name] is option for declared in FAULTS.values() for option in declared.options)
+
+
+@pytest.mark.parametrize("kind", list(faults.MECHANISMS))
+def test_what_can_be_open_is_read_back_from_the_journal(kind: str) -> None:
+    """After a crash the journal is all that is known: a fault that cannot be read from it cannot be healed."""
+    shape = {("west", "east"): LinkState(delay=0.07, cut=Cut.DROP)}
+    entry = {"servers": ["west-1"], "seconds": 5.0, "links": list(encode_states(shape))}
+    fault = faults.MECHANISMS[kind].from_journal(entry)
+    opened = OpenFault(id="f1", command=kind, fault=fault, since=datetime.now(UTC))
+    journal = Journal(number=1, faults=(opened,))
+    assert decode(encode(journal)) == journal
+    assert fault.where
+    assert bool(fault.counted_as_lost) != bool(fault.cuts) or kind == "link"

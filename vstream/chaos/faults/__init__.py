@@ -1,0 +1,37 @@
+"""
+The faults. Each module says what its faults do, how they are undone, and what the journal keeps of them.
+
+To add one: declare it in `vstream.scenario.faults`, write a module here, and name the module in `_MODULES`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from vstream.chaos.faults import disk_full, kill, links, pause, power_loss, restart, step_down
+from vstream.chaos.faults.base import FaultRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from vstream.chaos.faults.base import Injection, LabFault
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.scenario.faults import FaultSpec, FaultType
+    from vstream.topology.model import Topology
+
+_MODULES: Final = (kill, pause, disk_full, power_loss, links, step_down, restart)
+
+RESOLVERS: Final[Mapping[FaultType, Callable[[FaultRequest], Awaitable[Injection]]]] = {
+    declared: resolver for module in _MODULES for declared, resolver in module.RESOLVERS.items()
+}
+"""What to do for each fault that can be named."""
+
+MECHANISMS: Final[Mapping[str, type[LabFault]]] = {
+    mechanism.kind: mechanism for module in _MODULES for mechanism in module.MECHANISMS
+}
+"""What can be open in a lab, by its kind in the journal."""
+
+
+async def resolve(spec: FaultSpec, site: TargetServers, topology: Topology, *, is_forced: bool) -> Injection:
+    """What *spec* means at *site* now. Raises VstreamError if it cannot be done."""
+    return await RESOLVERS[spec.type](FaultRequest(spec=spec, site=site, topology=topology, is_forced=is_forced))

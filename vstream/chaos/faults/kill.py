@@ -1,0 +1,79 @@
+"""Killed servers: of a region, by name, or whichever leads."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from vstream.chaos import leaders, select
+from vstream.chaos.faults.base import (
+    ServerFault,
+    are_started,
+    name_with_verb,
+    start_missing,
+    wait_until_gone,
+    wait_until_silent,
+)
+from vstream.scenario import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.chaos.faults.base import FaultRequest, LastingInjection
+    from vstream.chaos.target_servers import TargetServers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill(ServerFault):
+    """The processes are gone, as by `kill -9`: their files stay."""
+
+    kind: ClassVar[str] = "kill"
+    keeps_down: ClassVar[bool] = True
+
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+        """SIGKILL to each server that runs. Then no process is left, and no monitoring port answers."""
+        for server in self.servers:
+            site.process(server).signal(signal.SIGKILL)
+        await wait_until_gone(site, self.servers)
+        await wait_until_silent(site, self.servers)
+        return f"{name_with_verb(self.servers)} gone, and silent on the monitoring port"
+
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+        """Start those that do not run."""
+        return start_missing(site, self.servers)
+
+    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+        """Whether they were started since."""
+        return are_started(site, self.servers)
+
+
+async def _kill_regions(request: FaultRequest) -> LastingInjection:
+    return request.of_servers(Kill(servers=request.servers_of_regions()))
+
+
+async def _kill_servers(request: FaultRequest) -> LastingInjection:
+    names = request.spec.targets
+    return request.of_servers(Kill(servers=tuple(one for name in names for one in select.server(request.site, name))))
+
+
+async def _kill_leader(request: FaultRequest) -> LastingInjection:
+    stream, leader = await select.led_stream(request.site, request.stream())
+    killed = request.of_servers(Kill(servers=select.server(request.site, leader)))
+    return replace(killed, also_confirm=select.new_stream_leader(request.site, stream, leader))
+
+
+async def _kill_meta_leader(request: FaultRequest) -> LastingInjection:
+    leader = await leaders.require_meta_leader(request.site)
+    killed = request.of_servers(Kill(servers=select.server(request.site, leader)))
+    return replace(killed, also_confirm=select.new_meta_leader(request.site, leader))
+
+
+MECHANISMS = (Kill,)
+RESOLVERS = {
+    faults.KILL_REGION: _kill_regions,
+    faults.RESTART_REGION: _kill_regions,
+    faults.KILL_SERVER: _kill_servers,
+    faults.KILL_LEADER: _kill_leader,
+    faults.KILL_META_LEADER: _kill_meta_leader,
+}

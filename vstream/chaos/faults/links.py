@@ -1,0 +1,189 @@
+"""Faults of the links between regions: cut, or shaped. Each is an overlay of its own name, so several compose."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from vstream.chaos import select
+from vstream.chaos.connectivity import format_pairs, probe_connectivity
+from vstream.chaos.faults.base import LastingInjection, do_nothing
+from vstream.errors import LabError, RefusedError
+from vstream.lab.links import control
+from vstream.lab.links.choose import link_state
+from vstream.lab.links.proxy_process import ProxyProcess
+from vstream.lab.links.state import Cut, LinkState, decode_states, encode_states
+from vstream.scenario import faults
+from vstream.topology.model import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from vstream.chaos.connectivity import ConnectivityProbe
+    from vstream.chaos.faults.base import FaultRequest
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.lab.links.state import Pair
+
+_PATIENCE = 0.5
+"""Seconds that a message may take, on top of what its link takes."""
+_EFFECT_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFault:
+    """What both have in common: *states* lie over the links while the fault is open."""
+
+    kind: ClassVar[str]
+    keeps_down: ClassVar[bool] = False
+    is_unhealthy: ClassVar[bool] = False
+    states: Mapping[Pair, LinkState]
+
+    @property
+    def counted_as_lost(self) -> tuple[str, ...]:
+        """No servers."""
+        return ()
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Nothing."""
+        return ()
+
+    @property
+    def cuts(self) -> frozenset[Pair]:
+        """Links that carry nothing any more."""
+        return frozenset(pair for pair, state in self.states.items() if state.cut is not None)
+
+    @property
+    def where(self) -> str:
+        """Which links."""
+        return format_pairs(self.states)
+
+    def journal_entry(self) -> dict[str, Any]:
+        """What lies over the links."""
+        return {"links": list(encode_states(self.states))}
+
+    @classmethod
+    def from_journal(cls, entry: Mapping[str, Any]) -> Self:
+        """What `journal_entry` has given."""
+        return cls(states=decode_states(entry["links"]))
+
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:
+        """Take away what lies over the links, and nothing else."""
+        await control.remove_overlay(site.directory.name, name)
+        return do_nothing
+
+    def is_over(self, site: TargetServers, name: str) -> bool:
+        """Whether it no longer lies there: a lab that was taken down has no links."""
+        has_overlay = name in control.read(site.directory.name).overlays
+        return not (has_overlay and ProxyProcess(site.directory).is_wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition(LinkFault):
+    """Links are cut: nothing gets through."""
+
+    kind: ClassVar[str] = "partition"
+
+    async def inject(self, site: TargetServers, name: str) -> str:
+        """Cut them. Then no message gets through that did before, and all others still do."""
+        lab = site.directory.name
+        await control.traffic(lab)  # raises UnsupportedError before anything else, where links cannot be cut
+        if self.cuts <= site.cuts():
+            raise RefusedError(
+                f"nothing is left to cut: {self.where} is cut already", hint="`vstream chaos status` shows what is open"
+            )
+        async with probe_connectivity(site, patience=_patience(site)) as probe:
+            before = await _find_connected(probe, probe.pairs - site.cuts())
+            if not before & self.cuts:
+                raise LabError(
+                    f"nothing to cut: no message gets from region to region over {self.where} as it is",
+                    hint="`vstream chaos status` shows what is open, `vstream lab links` what is cut",
+                )
+            await control.put_overlay(lab, name, self.states)
+            await _wait_until_cut(probe, silent=self.cuts, connected=before - site.cuts())
+        connected = before - site.cuts()
+        others = f", and still over {format_pairs(connected)}" if connected else ""
+        return f"messages went over {format_pairs(before & self.cuts)} and do not any more{others}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkShape(LinkFault):
+    """Links are slower, narrower, or lose packets."""
+
+    kind: ClassVar[str] = "link"
+
+    async def inject(self, site: TargetServers, name: str) -> str:
+        """Shape them. Then messages are as late, as uneven, as slow and as often lost as requested."""
+        lab = site.directory.name
+        await control.traffic(lab)
+        async with probe_connectivity(site, patience=_patience(site)) as probe:
+            pairs = self.states.keys() & await _find_connected(probe, probe.pairs - site.cuts())
+            before = await probe.measure_latency(pairs)
+            await control.put_overlay(lab, name, self.states)
+        links = control.read(lab)
+        async with probe_connectivity(site, patience=_patience(site)) as probe:
+            if not pairs:
+                return f"lies over {self.where}, where no message gets through as it is: felt when one does"
+            await probe.find_silent(pairs, within=_EFFECT_TIMEOUT)
+            requested = {pair: self.states[pair] for pair in pairs}
+            return await probe.verify_shaping(requested, {pair: links.state(pair) for pair in pairs}, before)
+
+
+def _patience(site: TargetServers) -> float:
+    """How long a message may take over the slowest of the links."""
+    links = control.read(site.directory.name)
+    states = [links.state(pair) for pair in links.pairs]
+    return _PATIENCE + 2 * max(((state.delay or 0) + (state.jitter or 0) for state in states), default=0.0)
+
+
+async def _find_connected(probe: ConnectivityProbe, pairs: Collection[Pair]) -> frozenset[Pair]:
+    """Those of *pairs* that messages get over, best of a few seconds."""
+    return frozenset(pairs) - frozenset(await probe.find_silent(pairs, within=_EFFECT_TIMEOUT / 4))
+
+
+async def _wait_until_cut(probe: ConnectivityProbe, *, silent: Collection[Pair], connected: Collection[Pair]) -> None:
+    """Return once nothing gets over *silent*, and everything over *connected*, twice in a row."""
+    deadline = time.monotonic() + _EFFECT_TIMEOUT
+    good_rounds = 0
+    while good_rounds < 2:  # noqa: PLR2004 - what was on its way may arrive during the first
+        arrived = set(await probe.send_round(probe.pairs))
+        leaks, missing = arrived & set(silent), set(connected) - arrived
+        good_rounds = 0 if leaks or missing else good_rounds + 1
+        if time.monotonic() > deadline and not good_rounds:
+            raise LabError(
+                f"messages still get over {format_pairs(leaks)}"
+                if leaks
+                else f"more than that is cut: nothing gets over {format_pairs(missing)} either"
+            )
+
+
+def _cut(request: FaultRequest, pairs: Iterable[Pair]) -> Partition:
+    how = Cut(request.spec.options.get("how", Cut.RESET.value))
+    return Partition(states=dict.fromkeys(pairs, LinkState(cut=how)))
+
+
+async def _partition(request: FaultRequest) -> LastingInjection:
+    sides = select.sides(request.site, request.spec.targets)
+    pairs = select.between(sides, one_way=bool(request.spec.options.get("one_way")))
+    return LastingInjection(fault=_cut(request, pairs), regions=tuple(region for side in sides for region in side))
+
+
+async def _isolate(request: FaultRequest) -> LastingInjection:
+    regions = request.spec.targets
+    return LastingInjection(fault=_cut(request, select.around(request.site, regions)), regions=regions)
+
+
+async def _link(request: FaultRequest) -> LastingInjection:
+    regions = request.spec.targets or request.site.regions
+    if request.spec.targets:
+        pairs: Collection[Pair] = select.link(request.site, *regions)
+    else:
+        pairs = select.between([(region,) for region in regions])
+    # Both directions are shaped alike: which region comes first does not matter.
+    link = Link(between=(regions[0], regions[-1]), **request.spec.options)  # type: ignore[arg-type]  # numbers all of them
+    return LastingInjection(fault=LinkShape(states=dict.fromkeys(pairs, link_state(link))), regions=tuple(regions))
+
+
+MECHANISMS = (Partition, LinkShape)
+RESOLVERS = {faults.PARTITION: _partition, faults.ISOLATE: _isolate, faults.LINK: _link}

@@ -1,0 +1,49 @@
+"""Paused servers: as machines that hang."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from vstream.chaos.faults.base import ServerFault, do_nothing, name_with_verb, wait_until, wait_until_silent
+from vstream.scenario import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.chaos.faults.base import FaultRequest, LastingInjection
+    from vstream.chaos.target_servers import TargetServers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause(ServerFault):
+    """The processes are stopped, as by a machine that hangs: connections stay open, and nothing answers."""
+
+    kind: ClassVar[str] = "pause"
+
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+        """SIGSTOP to each server that runs. Then every process is stopped, and no monitoring port answers."""
+        for server in self.servers:
+            site.process(server).signal(signal.SIGSTOP)
+        await wait_until(self.servers, lambda server: site.is_alive(server, stopped=True), "is not stopped by SIGSTOP")
+        await wait_until_silent(site, self.servers)
+        return f"{name_with_verb(self.servers)} stopped, and silent on the monitoring port"
+
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+        """SIGCONT to each server that runs."""
+        for server in self.servers:
+            site.process(server).signal(signal.SIGCONT)
+        return do_nothing
+
+    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+        """Whether none of them is stopped any more."""
+        return not any(site.is_alive(server, stopped=True) for server in self.servers)
+
+
+async def _pause(request: FaultRequest) -> LastingInjection:
+    return request.of_servers(Pause(servers=request.servers_of_machines()))
+
+
+MECHANISMS = (Pause,)
+RESOLVERS = {faults.PAUSE: _pause}

@@ -1,0 +1,89 @@
+"""Servers that are restarted in turn, with the same nats-server or another."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from vstream.chaos.faults.base import (
+    RollingRestart,
+    ServerFault,
+    name_with_verb,
+    require_awake,
+    start_missing,
+    wait_until,
+)
+from vstream.lab import binaries, records
+from vstream.scenario import faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vstream.chaos.faults.base import FaultRequest
+    from vstream.chaos.target_servers import TargetServers
+
+_GRACE = 30.0
+_LAME_DUCK_GRACE = 180.0
+"""Seconds: clients are sent away over two minutes, which is the server's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart(ServerFault):
+    """The processes end as they do when they are asked to, and are started again."""
+
+    kind: ClassVar[str] = "restart"
+    is_lame_duck: bool = False
+    """Clients are sent away first. Only how it begins depends on it, so the journal need not know."""
+
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+        """SIGTERM, or SIGUSR2, to each server that runs. Then no process is left."""
+        for server in self.servers:
+            site.process(server).signal(signal.SIGUSR2 if self.is_lame_duck else signal.SIGTERM)
+        await self._wait_until_ended(site, _LAME_DUCK_GRACE if self.is_lame_duck else _GRACE)
+        return f"{name_with_verb(self.servers)} gone"
+
+    async def heal(self, site: TargetServers, name: str) -> Callable[[], None]:  # noqa: ARG002
+        """
+        Start them, as `Kill` does.
+
+        What still runs is ended first: it may have been told to before a crash, and be about to.
+        SIGINT does that at once; SIGTERM does nothing to a server that is sending its clients away.
+        """
+        require_awake(site, self.servers)
+        for server in self.servers:
+            site.process(server).signal(signal.SIGINT)
+        await self._wait_until_ended(site, _GRACE)
+        return start_missing(site, self.servers)
+
+    def is_over(self, site: TargetServers, name: str) -> bool:  # noqa: ARG002
+        """Whether nobody wants them to run any more."""
+        return all(records.read(site.directory, server) is None for server in self.servers)
+
+    async def _wait_until_ended(self, site: TargetServers, within: float) -> None:
+        await wait_until(
+            self.servers,
+            lambda server: not site.process(server).is_running(),
+            "was told to end and still runs",
+            within=within,
+        )
+
+
+async def _rolling_restart(request: FaultRequest) -> RollingRestart:
+    _ = request.site.directory  # refuses servers that are not a lab
+    return RollingRestart(
+        servers=request.servers_of_machines(), is_lame_duck=bool(request.spec.options.get("lame_duck"))
+    )
+
+
+async def _upgrade(request: FaultRequest) -> RollingRestart:
+    restart = await _rolling_restart(request)
+    version = str(request.spec.options["to"])
+    # It may have to be fetched first.
+    program = await asyncio.to_thread(lambda: binaries.program(binaries.locate(version)))
+    return RollingRestart(servers=restart.servers, is_lame_duck=restart.is_lame_duck, program=program)
+
+
+MECHANISMS = (Restart,)
+RESOLVERS = {faults.ROLLING_RESTART: _rolling_restart, faults.UPGRADE: _upgrade}

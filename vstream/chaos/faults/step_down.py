@@ -1,0 +1,69 @@
+"""Leaders that hand over. The servers elect others by themselves: there is nothing to undo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vstream.chaos import leaders, select
+from vstream.chaos.faults.base import HandOver
+from vstream.errors import LabError
+from vstream.jetstream.admin import JetStreamAdmin
+from vstream.scenario import faults
+
+if TYPE_CHECKING:
+    from vstream.chaos.faults.base import FaultRequest
+    from vstream.chaos.target_servers import TargetServers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDown:
+    """The leader of a stream hands over."""
+
+    stream: str
+    leader: str
+
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002 - as every fault
+        """Ask the leader. Then another server leads."""
+        async with site.connected() as connection:
+            await JetStreamAdmin(connection).step_down(self.stream)
+            successor, seconds = await leaders.wait_for_successor(
+                lambda: leaders.stream_leader(connection, self.stream), self.leader, within=leaders.ELECTION
+            )
+        if successor is None:
+            raise LabError(f"stream `{self.stream}` has no leader other than `{self.leader}` after {seconds:.0f} s")
+        return f"{self.stream} is led by {successor} instead of {self.leader}, seen after {seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaStepDown:
+    """The leader of the meta group hands over."""
+
+    leader: str
+
+    async def inject(self, site: TargetServers, name: str) -> str:  # noqa: ARG002
+        """Ask the leader, in the system account. Then another server leads."""
+        async with site.connect_to_system() as connection:
+            await JetStreamAdmin(connection).step_down_meta()
+        successor, seconds = await leaders.wait_for_successor(
+            lambda: leaders.meta_leader(site.monitors()), self.leader, within=leaders.ELECTION
+        )
+        if successor is None:
+            raise LabError(f"the meta group has no leader other than `{self.leader}` after {seconds:.0f} s")
+        return f"the meta group is led by {successor} instead of {self.leader}, seen after {seconds:.1f} s"
+
+
+async def _step_down(request: FaultRequest) -> HandOver:
+    stream, leader = await select.led_stream(request.site, request.stream())
+    if not request.is_forced:
+        select.require_elector(stream)
+    return HandOver(fault=StepDown(stream=stream.stream, leader=leader), region=request.site.servers.get(leader))
+
+
+async def _step_down_meta(request: FaultRequest) -> HandOver:
+    leader = await leaders.require_meta_leader(request.site)
+    return HandOver(fault=MetaStepDown(leader=leader), region=request.site.servers.get(leader))
+
+
+MECHANISMS = ()
+RESOLVERS = {faults.STEP_DOWN: _step_down, faults.STEP_DOWN_META: _step_down_meta}

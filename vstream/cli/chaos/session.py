@@ -1,0 +1,170 @@
+"""What the commands of `vstream chaos` do: which servers, what is printed, and in which format."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vstream.chaos import inject, rolling_restart, target_servers
+from vstream.chaos.faults.base import HandOver, LastingInjection, RollingRestart
+from vstream.chaos.inject import InjectionRequest
+from vstream.cli import options
+from vstream.cli.asyncio_runner import run
+from vstream.cli.servers import find_servers
+from vstream.cli.views import chaos as view
+from vstream.cli.views import console
+from vstream.cli.views.json_output import print_json
+from vstream.errors import VstreamError
+from vstream.lab import lab
+from vstream.topology.model import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from vstream.chaos.blast_radius import Impact
+    from vstream.chaos.faults.base import Injection
+    from vstream.chaos.inject import HealResult, InjectionResult
+    from vstream.chaos.rolling_restart import RestartResult
+    from vstream.chaos.target_servers import TargetServers
+    from vstream.lab.readiness import ReadinessProgress
+    from vstream.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosSession:
+    """One command on some servers. *output* collects what `--format json` prints at the end."""
+
+    site: TargetServers
+    topology: Topology
+    command: str
+    is_json: bool
+    is_forced: bool
+    timeout: float
+    output: dict[str, Any] = field(default_factory=dict)
+
+    def inject(self, injection: Injection, *, hold: float | None) -> None:
+        """Inject it; with *hold*, heal it after so many seconds."""
+        try:
+            match injection:
+                case LastingInjection():
+                    self._inject_lasting(injection, hold)
+                case HandOver():
+                    self._print_injected(run(inject.hand_over(self._request(), injection.fault)))
+                case RollingRestart():
+                    self._restart(injection)
+        finally:
+            if self.is_json:
+                print_json("chaos-fault", self.output)
+
+    def _inject_lasting(self, injection: LastingInjection, hold: float | None) -> None:
+        request = self._request(injection)
+        if hold is None:
+            self._print_injected(run(inject.inject(request, injection.fault)))
+            return
+        with show_progress() as show:
+            run(
+                inject.inject_for(
+                    request,
+                    injection.fault,
+                    seconds=hold,
+                    timeout=self.timeout,
+                    on_injected=self._print_injected,
+                    on_healed=self._print_healed,
+                    on_progress=show,
+                )
+            )
+
+    def _restart(self, injection: RollingRestart) -> None:
+        with show_progress() as show:
+            run(
+                rolling_restart.restart(
+                    self._request(),
+                    injection.servers,
+                    is_lame_duck=injection.is_lame_duck,
+                    program=injection.program,
+                    timeout=self.timeout,
+                    on_restarted=self._print_restarted,
+                    on_progress=show,
+                )
+            )
+
+    def _request(self, injection: LastingInjection | None = None) -> InjectionRequest:
+        return InjectionRequest(
+            site=self.site,
+            topology=self.topology,
+            command=self.command,
+            is_forced=self.is_forced,
+            on_impact=self._print_impact,
+            also_confirm=None if injection is None else injection.also_confirm,
+        )
+
+    def _print_impact(self, impact: Impact) -> None:
+        self.output.setdefault("asked", self.command)
+        effects = view.impact_as_dict(impact)
+        if self.output.get("effects") == effects:
+            return
+        self.output["effects"] = effects
+        console.print_note(f"{self.command} will leave:")
+        for line in view.impact_lines(impact):
+            console.stderr().print(line)
+
+    def _print_injected(self, injected: InjectionResult) -> None:
+        entry = injected.entry
+        self.output.update(
+            asked=self.command,
+            evidence=injected.evidence,
+            fault=None if entry is None else view.fault_as_dict(entry),
+        )
+        if not self.is_json:
+            console.stdout().print(injected.evidence if entry is None else f"{entry.id}: {injected.evidence}")
+
+    def _print_healed(self, healed: HealResult) -> None:
+        self.output["healthy_after_seconds"] = view.seconds(healed)
+        if not self.is_json:
+            console.stdout().print(view.heal_line(healed))
+
+    def _print_restarted(self, restarted: RestartResult) -> None:
+        self.output.setdefault("restarted", []).append(
+            {
+                "server": restarted.server,
+                "version": restarted.version,
+                "stopping_seconds": restarted.stopping,
+                "recovering_seconds": restarted.recovering,
+            }
+        )
+        if not self.is_json:
+            console.stdout().print(view.restart_line(restarted))
+
+
+def load_running_topology(path: Path) -> Topology:
+    """The topology at *path*. Raises VstreamError for one that was not named and is not here: it cannot be guessed."""
+    if path == options.DEFAULT_FILE and not path.exists():
+        known = ", ".join(f"`{name}`" for name in lab.names())
+        labs = f"labs of this machine: {known}" if known else "there is no lab: `vstream lab up TOPOLOGY` starts one"
+        raise VstreamError(
+            f"{path} does not exist", hint=f"`--topology FILE` names the topology that the servers run; {labs}"
+        )
+    return options.load_topology(path).require()
+
+
+def find_target_servers(topology: Topology, lab_name: str | None, system_context: str | None = None) -> TargetServers:
+    """The lab of *topology*, or the servers under its `connect`."""
+    servers = find_servers(topology, lab_name)
+    if servers.lab is not None:
+        return target_servers.of_topology(topology, servers.lab)
+    system = None if system_context is None else Endpoint(context=system_context)
+    return target_servers.of_deployment(topology, servers.endpoints, system)
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[ReadinessProgress], None]]:
+    """A bar with what is waited for."""
+    with console.progress_bar() as progress:
+        task = progress.add_task("waiting", total=None)
+
+        def show(step: ReadinessProgress) -> None:
+            progress.update(task, description=step.stage.value, completed=step.done, total=step.total)
+
+        yield show
