@@ -170,8 +170,10 @@ class DriftOutput(Output):
 
     topology: str
     drift: bool
+    is_partial: bool
     plan: Plain
     findings: list[DoctorFindingOutput]
+    unknown: list[DoctorFindingOutput]
     configs_compared: int
     configs_unread: list[Plain]
 
@@ -318,6 +320,7 @@ class DoctorOutput(Output):
     servers_reached: int
     streams_seen: int
     configs_compared: int
+    health: str
     is_healthy: bool
     findings: list[DoctorFindingOutput]
 

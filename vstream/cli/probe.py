@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -10,14 +11,15 @@ from vstream.cli import options
 from vstream.cli.asyncio_runner import run
 from vstream.cli.exit_codes import NO
 from vstream.cli.servers import Servers, endpoints_as_user, find_servers
+from vstream.cli.views import console
+from vstream.cli.views import probe as view
 from vstream.cli.views.json_output import print_json
+from vstream.plan.live.observe import connect_all
+from vstream.probe.checks import run_probe
+from vstream.probe.junit import to_junit
+from vstream.probe.report import ProbeReport, Progress
 from vstream.topology.accounts import PROBE_USER
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vstream.probe.report import ProbeReport, Progress
-    from vstream.topology.model import Topology
+from vstream.topology.model import Topology
 
 
 def command(
@@ -27,65 +29,50 @@ def command(
     deadline: Annotated[float, typer.Option(help="Seconds until a canary must have arrived everywhere.", min=0.1)] = 30,
     output: Annotated[str, typer.Option("--format", help="text, json or junit.")] = "text",
     forms: Annotated[
-        bool, typer.Option("--forms", help="Every form of Direct Get and of pull requests too, by the virtual name.")
+        bool, typer.Option("--forms", help="Also try every form of Direct Get and pull requests by the virtual name.")
     ] = False,
     lab: options.LabName = None,
 ) -> None:
     """
     Prove that each virtual stream works in each region: who answers, and how long a message takes to get everywhere.
 
-    Publishes only on the `canary` subjects that the topology agrees on, and deletes
-    what it published; `--forms` makes a consumer of its own in each region, and deletes it.
-    Exits with 1 unless everything that was checked is well.
+    Publishes only on the `canary` subjects of the topology, and deletes what it published.
+    `--forms` creates a consumer of its own in each region, and deletes it.
+    Exits with 1 unless every check passes.
 
     Examples: `vstream probe`, `vstream probe --forms`, `vstream probe -s foo --format junit > probe.xml`
     """
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.cli.views import probe as view  # noqa: PLC0415
-    from vstream.probe.junit import to_junit  # noqa: PLC0415
-
     if output not in set(view.ProbeFormat):
-        raise typer.BadParameter(f"`{output}` is none of text, json, junit", param_hint="--format")
-    wanted = options.load_topology(topology).require()
-    _check_names("--stream", stream, [one.name for one in wanted.streams])
-    _check_names("--region", region, [one.name for one in wanted.regions])
-    if not any(
-        one.name in (stream or [one.name]) and (not region or not set(region).isdisjoint(one.regions))
-        for one in wanted.streams
-    ):
-        raise typer.BadParameter("none of the chosen streams is in any of these regions", param_hint="--region")
-    where = find_servers(wanted, lab)
-    report = run(_probe(wanted, where, stream, region, deadline, all_forms=forms))
+        raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
+    loaded = options.load_topology(topology).require()
+    _check_names("--stream", stream, [one.name for one in loaded.streams])
+    _check_names("--region", region, [one.name for one in loaded.regions])
+    chosen = [one for one in loaded.streams if not stream or one.name in stream]
+    if not any(not region or set(region) & set(one.regions) for one in chosen):
+        raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
+    servers = find_servers(loaded, lab)
+    report = run(_probe(loaded, servers, stream, region, deadline, all_forms=forms))
     if output == "json":
         print_json("probe", report.as_dict())
     elif output == "junit":
         typer.echo(to_junit(report))
     else:
-        console.print_note(f"{wanted.name} on {where.description}")
-        console.stdout().print(view.hops(report))
-        matrix = view.matrix(report)
-        if matrix is not None:
-            console.stdout().print(matrix)
-        for table in view.tables(report):
-            console.stdout().print(table)
-        for line in view.problems(report):
-            console.stdout().print(line)
+        console.print_note(f"{loaded.name} on {servers.description}")
+        for part in view.text(report):
+            console.stdout().print(part)
     if not report.passed:
         raise typer.Exit(NO)
 
 
 async def _probe(
     topology: Topology,
-    where: Servers,
+    servers: Servers,
     streams: Sequence[str] | None,
     regions: Sequence[str] | None,
     deadline: float,
     *,
     all_forms: bool,
 ) -> ProbeReport:
-    from vstream.cli.views import console  # noqa: PLC0415
-    from vstream.plan.live.observe import connect_all  # noqa: PLC0415
-    from vstream.probe.checks import run_probe  # noqa: PLC0415
 
     with console.progress_bar() as progress:
         task = progress.add_task("probing", total=None)
@@ -93,7 +80,7 @@ async def _probe(
         def show(step: Progress) -> None:
             progress.update(task, completed=step.done, total=step.total)
 
-        async with connect_all(topology, endpoints_as_user(topology, where, PROBE_USER)) as connections:
+        async with connect_all(topology, endpoints_as_user(topology, servers, PROBE_USER)) as connections:
             return await run_probe(
                 topology,
                 connections,
@@ -105,7 +92,7 @@ async def _probe(
             )
 
 
-def _check_names(option: str, given: list[str] | None, known: list[str]) -> None:
-    for name in given or ():
+def _check_names(option: str, names: list[str] | None, known: list[str]) -> None:
+    for name in names or ():
         if name not in known:
-            raise typer.BadParameter(f"`{name}` is none of {', '.join(known)}", param_hint=option)
+            raise typer.BadParameter(f"unknown name `{name}`: expected one of {', '.join(known)}", param_hint=option)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vstream.health.snapshot import NS
+from vstream.subjects.resolve import publish_cost_us
 from vstream.topology import physical
 from vstream.topology.model import Consistency, Role
 from vstream.topology.profiles import profile_of
@@ -26,10 +27,6 @@ ORIGIN_HEADER = 120
 PROTOCOL = 60
 """Bytes that a message takes on the wire besides subject, headers and payload."""
 DAY = 86_400
-_RULE_US = 0.06
-"""Microseconds that each mapping rule costs a publish, below ten thousand rules; measured on nats-server 2.15.1."""
-_MANY_RULES = 10_000
-_MANY_RULE_US = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +88,7 @@ class Sizing:
     places: tuple[PlaceSize, ...]
     rules: int
     rule_cost: float
-    """Seconds that the mapping rules add to each message of a client."""
+    """Seconds that a server looks for the mapping rule of each message of a client, as `vstream map` has it."""
 
     @property
     def fits(self) -> bool:
@@ -154,7 +151,7 @@ def estimate_size(topology: Topology, loads: Mapping[str, Load]) -> Sizing:
         streams=streams,
         places=tuple(_places(topology, streams)),
         rules=rules,
-        rule_cost=rules * (_RULE_US if rules < _MANY_RULES else _MANY_RULE_US) / 1e6,
+        rule_cost=publish_cost_us(rules) / 1e6,
     )
 
 

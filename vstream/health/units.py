@@ -6,13 +6,15 @@ _TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
 _FEW = 10
+_NEARLY = 0.995
 
 
 def format_duration(seconds: float) -> str:
     """`3 ms`, `12 s`, `4.5 min`, `2 d`."""
-    if seconds < 1:
+    if seconds < _NEARLY:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
-    length, unit = next(one for one in _TIMES if seconds >= one[0])
+    # What is a day but for seconds is called a day, not 24 hours.
+    length, unit = next((length, unit) for length, unit in _TIMES if seconds >= length * _NEARLY)
     return f"{_short(seconds / length)} {unit}"
 
 

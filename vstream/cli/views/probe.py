@@ -40,6 +40,16 @@ class ProbeFormat(StrEnum):
     JUNIT = "junit"
 
 
+def text(report: ProbeReport) -> Iterator[Table | Text]:
+    """Who answers, how long canaries took, and what is wrong."""
+    yield hops(report)
+    canaries = matrix(report)
+    if canaries is not None:
+        yield canaries
+    yield from tables(report)
+    yield from problems(report)
+
+
 def hops(report: ProbeReport) -> Table:
     """Stream × region: each hop and who answered. Of many streams only those with something wrong are shown."""
     table = Table(box=box.SIMPLE_HEAD, title="who answers", title_justify="left", title_style="bold")

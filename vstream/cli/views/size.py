@@ -19,23 +19,24 @@ if TYPE_CHECKING:
     from vstream.health.sizing import Sizing
 
 _MEGA = 1e6
+_PRECISE_BELOW_US = 10
 
 
-def text(found: Sizing) -> Iterator[RenderableType]:
+def text(sizing: Sizing) -> Iterator[RenderableType]:
     """Streams, places, and what the mapping rules cost."""
     streams = _table("each virtual stream", "stream", "in each region", "full copy", "between regions", "survives")
-    for one in found.streams:
-        reads = max((part.bytes for part in one.parts), default=0.0)
+    for stream in sizing.streams:
+        reads = max((part.bytes for part in stream.parts), default=0.0)
         streams.add_row(
-            one.name,
-            f"{one.load.rate:,.4g}/s × {format_size(one.load.size)}",
+            stream.name,
+            f"{stream.load.rate:,.4g}/s × {format_size(stream.load.size)}",
             format_size(reads) if math.isfinite(reads) else "no limit",
-            f"{one.crossing / _MEGA:,.3g} Mbit/s",
-            "–" if one.outage is None else format_duration(one.outage) if math.isfinite(one.outage) else "any outage",
+            f"{stream.crossing / _MEGA:,.3g} Mbit/s",
+            _outage(stream.outage),
         )
     yield streams
     places = _table("storage", "where", "needs", "grows without limit by", "has", "")
-    for place in found.places:
+    for place in sizing.places:
         places.add_row(
             place.place,
             format_size(place.needs),
@@ -44,11 +45,19 @@ def text(found: Sizing) -> Iterator[RenderableType]:
             Text("✓", style="green") if place.fits else Text("✗ too little", style="bold red"),
         )
     yield places
-    crossing = sum(one.crossing for one in found.streams)
+    cost = sizing.rule_cost * _MEGA
+    shown_cost = f"{cost:.2f}" if cost < _PRECISE_BELOW_US else f"{cost:,.0f}"
+    crossing = sum(stream.crossing for stream in sizing.streams)
     yield Text(
-        f"between regions {crossing / _MEGA:,.3g} Mbit/s · {found.rules:,} mapping rules: "
-        f"{found.rule_cost * _MEGA:,.3g} µs for each message of a client"
+        f"between regions {crossing / _MEGA:,.3g} Mbit/s · {sizing.rules:,} mapping rules: "
+        f"about {shown_cost} µs for each message that a client publishes"
     )
+
+
+def _outage(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return format_duration(seconds) if math.isfinite(seconds) else "any outage"
 
 
 def _table(title: str, *headings: str) -> Table:
