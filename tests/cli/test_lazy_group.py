@@ -26,6 +26,7 @@ _STARTUP = {
     "vstream.cli.exit_codes",
     "vstream.cli.lazy_group",
     "vstream.cli.views",
+    "vstream.cli.views.cleaning",
     "vstream.cli.views.console",
     "vstream.cli.views.diagnostics",
     "vstream.diagnostics",

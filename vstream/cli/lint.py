@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vstream.cli.exit_codes import FAILED, NO
+from vstream.cli.views.cleaning import clean
 from vstream.cli.views.json_output import print_json
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _write(report: LintReport, output: LintFormat, diff: Sequence[str]) -> None:
     found = report.diagnostics
     is_for_people = output in {LintFormat.FULL, LintFormat.CONCISE}
     for change in diff:
-        typer.echo(diagnostics.clean(change), err=not is_for_people)
+        typer.echo(clean(change), err=not is_for_people)
     match output:
         case LintFormat.JSON:
             print_json("findings", {"findings": diagnostics.as_json(found)})

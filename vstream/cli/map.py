@@ -72,7 +72,7 @@ def command(
 def _workspace(names: Sequence[str]) -> Workspace:
     from vstream.cli import files  # noqa: PLC0415
     from vstream.cli.lint import surroundings  # noqa: PLC0415
-    from vstream.cli.views.diagnostics import clean  # noqa: PLC0415
+    from vstream.cli.views.cleaning import clean  # noqa: PLC0415
     from vstream.errors import InvalidInputError, VstreamError  # noqa: PLC0415
     from vstream.lint.load_topology import load, render_bundle  # noqa: PLC0415
     from vstream.lint.read import Source, gather  # noqa: PLC0415

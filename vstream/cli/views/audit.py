@@ -13,7 +13,7 @@ from rich.text import Text
 from vstream.audit.codes import Count
 from vstream.audit.report import AuditVerdict
 from vstream.cli.views import console
-from vstream.cli.views.diagnostics import clean
+from vstream.cli.views.cleaning import clean
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:

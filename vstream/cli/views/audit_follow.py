@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from vstream.cli.views.audit import MARKS, format_duration
-from vstream.cli.views.diagnostics import clean
+from vstream.cli.views.cleaning import clean
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:

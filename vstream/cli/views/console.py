@@ -1,15 +1,23 @@
-"""The two consoles, and what every command prints the same way."""
+"""The two consoles, and what every command prints the same way. Everything that is printed is cleaned here."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
+from vstream.cli.views.cleaning import clean, clean_lines, clean_text, fit_encoding
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.progress import Task
+
     from vstream.errors import VstreamError
 
 
@@ -17,9 +25,84 @@ _UNBOUNDED = 200
 """Columns where nobody looks at a screen: tables must not be cut when they are piped."""
 
 
+class CleanConsole(Console):
+    """
+    A console that obeys nothing in what it prints, and writes what its encoding can hold.
+
+    A text is one line: a line break in it came with a foreign name and is escaped. Progress displays are erased before
+    anything is printed: they share the terminal.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print each of *objects*; strings are not markup."""
+        with _without_displays():
+            super().print(*map(_to_one_line, objects), **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string in a table, whose cells may have several lines."""
+        return super().render_str(clean_lines(text), **{**options, "markup": False})
+
+    def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+        """The segments of *renderable*, cleaned."""
+        for segment in super().render(renderable, options):
+            if segment.control or (segment.text.isascii() and segment.text.isprintable()):
+                yield segment
+            else:
+                yield Segment(fit_encoding(clean_lines(segment.text), self.encoding), segment.style)
+
+
+class _Bar(BarColumn):
+    def render(self, task: Task) -> Any:
+        """No bar where the total is unknown: it would say nothing."""
+        return Text("") if task.total is None else super().render(task)
+
+
+class _Count(MofNCompleteColumn):
+    def render(self, task: Task) -> Text:
+        """No count where the total is unknown."""
+        return Text("") if task.total is None else super().render(task)
+
+
+class _Display(Progress):
+    """A progress display that other output of this process can erase."""
+
+    def start(self) -> None:
+        """Show it."""
+        if not self.disable:
+            _DISPLAYS.append(self)
+        super().start()
+
+    def stop(self) -> None:
+        """Erase it."""
+        super().stop()
+        if self in _DISPLAYS:
+            _DISPLAYS.remove(self)
+
+
+_DISPLAYS: list[_Display] = []
+
+
+@contextmanager
+def _without_displays() -> Iterator[None]:
+    displays = list(_DISPLAYS)
+    for display in displays:
+        display.stop()
+    try:
+        yield
+    finally:
+        for display in displays:
+            display.start()
+
+
+def _to_one_line(printed: Any) -> Any:
+    if isinstance(printed, str):
+        return Text(clean(printed))
+    return clean_text(printed) if isinstance(printed, Text) else printed
+
+
 def stdout() -> Console:
     """Data: what can be piped."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = CleanConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNBOUNDED
     return console
@@ -27,17 +110,18 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     """Talk: progress, warnings, errors."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return CleanConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def progress_bar() -> Progress:
     """A progress display on stderr that disappears when it is done; nothing where stderr is no terminal."""
-    console = stderr()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+    # Not a CleanConsole, which would erase this display in order to draw it.
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return _Display(
+        SpinnerColumn("dots" if console.encoding.startswith("utf") else "line"),
+        TextColumn("{task.description}", markup=False),
+        _Bar(),
+        _Count(),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -51,7 +135,7 @@ def print_note(text: str, *, style: str = "") -> None:
 
 
 def print_error(error: VstreamError) -> None:
-    """Why a command could not do its work, and the way out."""
+    """Why a command could not do its work, and what to do."""
     console = stderr()
     console.print(Text.assemble(("error: ", "bold red"), error.message))
     if error.hint:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from vstream.cli.views.cleaning import clean
 from vstream.diagnostics import Severity
 
 if TYPE_CHECKING:
@@ -27,13 +28,6 @@ class FindingFormat(StrEnum):
     FULL = "full"
     CONCISE = "concise"
     JSON = "json"
-
-
-def clean(text: str) -> str:
-    """*text* on one line: what cannot be printed, or would move the cursor, is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def headline(finding: Finding) -> Text:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ def table(findings: Sequence[Capability]) -> Table:
         view.add_column(heading)
     for one in findings:
         style = "green" if one.can else "bold red" if one.is_needed else "yellow"
-        view.add_row(one.what, f"[{style}]{'yes' if one.can else 'no'}[/]", one.detail)
+        view.add_row(one.what, Text("yes" if one.can else "no", style=style), one.detail)
     return view
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vstream.capture.verdict.verdict import Status
 from vstream.cli.views import console
-from vstream.cli.views.diagnostics import clean
+from vstream.cli.views.cleaning import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vstream import __version__
-from vstream.cli.views.diagnostics import clean, place
+from vstream.cli.views.cleaning import clean
+from vstream.cli.views.diagnostics import place
 from vstream.diagnostics import Severity
 from vstream.junit import Result, TestCase, to_xml
 

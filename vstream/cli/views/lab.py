@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ def table(status: LabStatus) -> Table:
         view.add_row(
             server.name,
             server.region,
-            f"[{_STYLE[server.state.value]}]{server.state.value}[/]",
+            Text(server.state.value, style=_STYLE[server.state.value]),
             str(server.pid or "-"),
             server.version,
             str(server.address.client),
@@ -37,12 +38,12 @@ def table(status: LabStatus) -> Table:
     return view
 
 
-def links(status: ProxyStatus) -> str:
+def links(status: ProxyStatus) -> Text:
     """One line about what makes the links between regions."""
     state = status.state.value
-    which = f"links: {status.backend.value} [{_STYLE[state]}]{state}[/]"
-    which += f", process {status.pid}" if status.pid else ""
-    return which + (f"; changed by {', '.join(status.overlays)}" if status.overlays else "")
+    process = f", process {status.pid}" if status.pid else ""
+    changes = f"; changed by {', '.join(status.overlays)}" if status.overlays else ""
+    return Text.assemble(f"links: {status.backend.value} ", (state, _STYLE[state]), process, changes)
 
 
 def as_dict(labs: Sequence[LabStatus]) -> list[dict[str, Any]]:

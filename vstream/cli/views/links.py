@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from vstream.topology.units import format_rate
 
@@ -22,7 +23,7 @@ def table(name: str, links: Links, traffic: Traffic | None) -> Table:
         state = links.state(pair)
         view.add_row(
             f"{pair[0]} → {pair[1]}",
-            f"[bold red]{described(state)}[/]" if state.cut else described(state),
+            Text(described(state), style="bold red" if state.cut else ""),
             "-" if traffic is None else str(traffic.connections.get(pair, 0)),
             ", ".join(overlay for overlay, states in links.overlays.items() if pair in states) or "-",
         )

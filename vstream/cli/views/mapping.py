@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from vstream.cli.views.diagnostics import clean, place
+from vstream.cli.views.cleaning import clean
+from vstream.cli.views.diagnostics import place
 from vstream.subjects.resolve import OutcomeKind
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from rich.text import Text
 
 from vstream.cli.views import loaded
+from vstream.cli.views.cleaning import clean, markdown_code, markdown_text
 from vstream.health.sizing import publish_cost_s
 from vstream.plan.plan import (
     RULE,
@@ -117,7 +118,7 @@ def routing(topology: Topology, bundle: Bundle) -> str:
         said += ": `routing: accounts` needs 3 and one for each root (docs/routing.md)"
     if named := [f"`{stream.name}`" for stream in topology.streams if stream.is_order_named]:
         said += (
-            f"\nconsumers on {', '.join(named)} live in the stretch cluster: their messages and acknowledgements cross regions, "
+            f"; consumers on {', '.join(named)} live in the stretch cluster: their messages and acknowledgements cross regions, "
             "and a region that is cut off has none (docs/consistency.md)"
         )
     return said
@@ -280,35 +281,39 @@ def markdown(plan: Plan, routing: str) -> str:
     for change in plan.changes:
         if isinstance(change, Update | UpdateConsumer):
             details = "<br>".join(
-                _cell(f"`{one.field}`: {value(one.field, one.before)} → {value(one.field, one.after)} ({one.why})")
+                f"{markdown_code(one.field)}: {markdown_code(value(one.field, one.before))} → "
+                f"{markdown_code(value(one.field, one.after))} ({markdown_text(one.why)})"
                 for one in change.fields
             )
         else:
             details = _verb(change)
         lines.append(
-            f"| {_sign(change)} | `{change.config.name}` | {change.region or '?'} | {details} | {risk_of(change).value} |"
+            f"| {_sign(change)} | {markdown_code(change.config.name)} | {change.region or '?'} | {details} | {risk_of(change).value} |"
         )
-    lines += [f"| ! | `{one.name}` | {one.region or '?'} | blocked: {_cell(one.reason)} | |" for one in plan.blocked]
+    lines += [
+        f"| ! | {markdown_code(one.name)} | {one.region or '?'} | blocked: {markdown_text(one.reason)} | |"
+        for one in plan.blocked
+    ]
     if plan.rules:
         lines += ["", "| | loaded | servers |", "|---|---|---|"]
         for rule in plan.rules:
             sign = "+" if rule.before is None else "-" if rule.after is None else "~"
             kind, (about, _) = loaded.name_rule(rule)
             lines.append(
-                f"| {sign} | {kind if rule.kind != RULE else ''}`{_cell(about)}` | {', '.join(rule.servers)} |"
+                f"| {sign} | {kind if rule.kind != RULE else ''}{markdown_code(about)} | {', '.join(rule.servers)} |"
             )
     found = list(stages(plan))
     if len(found) > 1:
         lines += ["", "| stage | what | begins once |", "|---|---|---|"]
         lines += [
-            f"| {number} | {stage.title}: {stage.counts} | {_cell('; '.join(stage.waits))} |"
+            f"| {number} | {stage.title}: {stage.counts} | {markdown_text('; '.join(stage.waits))} |"
             for number, stage in enumerate(found, 1)
         ]
-    lines += [f"- **data loss**: {loss}" for loss in plan.losses]
-    lines += [f"- `{note.name}` {note.text}" for note in plan.notes]
+    lines += [f"- **data loss**: {markdown_text(loss)}" for loss in plan.losses]
+    lines += [f"- {markdown_code(note.name)} {markdown_text(note.text)}" for note in plan.notes]
     if plan.unread_servers:
         lines += ["", f"{_unread(plan)}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(clean, lines)) + "\n"
 
 
 def _verb(change: Change) -> str:
@@ -325,10 +330,6 @@ def _verb(change: Change) -> str:
 
 def _sign(change: Change) -> str:
     return {"create": "+", "update": "~", "delete": "-"}[_verb(change)]
-
-
-def _cell(content: str) -> str:
-    return content.replace("|", "\\|")
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,7 +12,8 @@ from rich.text import Text
 from vstream.capture.records import FaultOutcome
 from vstream.capture.verdict.units import duration, share
 from vstream.capture.verdict.verdict import Status
-from vstream.cli.views.diagnostics import clean, place
+from vstream.cli.views.cleaning import clean
+from vstream.cli.views.diagnostics import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
