@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_NOT_FOR_LOGS = re.compile(
+    "(?<!\\S):(?=:)|#(?=#\\[|#vso\\[)|[\xad\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""What a terminal, or a CI system that reads logs, would obey: written as a reference, which means the same in XML."""
+
 
 class Result(Enum):
     """How a test case ended, if it did not pass: the name of an XML element."""
@@ -59,7 +64,8 @@ def to_xml(name: str, suites: Mapping[str, Sequence[TestCase]]) -> str:
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True)
+    text = ET.tostring(root, encoding="unicode", xml_declaration=True)
+    return _NOT_FOR_LOGS.sub(lambda match: f"&#{ord(match[0])};", text)
 
 
 def _case(suite: ET.Element, case: TestCase) -> None:

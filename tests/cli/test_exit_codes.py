@@ -33,6 +33,42 @@ def test_a_directory_that_is_closed_to_this_user_is_said(
     assert capsys.readouterr().err.startswith("error: closed/acme.yaml cannot be reached: Permission denied")
 
 
-def test_an_error_that_names_no_file_is_a_bug() -> None:
-    with pytest.raises(PermissionError):
-        report_failure(PermissionError(errno.EPERM, "Operation not permitted"))
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EPERM, "Operation not permitted"),
+        TypeError("no\x1b[31m\n::error::x"),
+        RecursionError("deep"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_nobody_foresaw_is_one_line_and_never_a_no(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("VSTREAM_DEBUG", raising=False)
+    assert raised_code(error) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"error: unexpected {type(error).__name__} in test_exit_codes.py, line ")
+    assert lines[0].isprintable()
+    assert "VSTREAM_DEBUG=1" in lines[1]
+    monkeypatch.setenv("VSTREAM_DEBUG", "1")
+    assert raised_code(error) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def raised_code(error: Exception) -> int:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return report_failure(caught.value)
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["vstream", "schema"])
+    monkeypatch.setattr("vstream.cli.schema.json.dumps", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130

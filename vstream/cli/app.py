@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from typing import Annotated
 
@@ -116,8 +117,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         typer.echo(f"vstream {__version__}")
         raise typer.Exit
 
@@ -125,7 +126,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -136,6 +137,9 @@ def run() -> None:
     # A large topology makes millions of values that live to the end: looking for garbage among them takes a quarter
     # of the time.
     gc.set_threshold(200_000, 20, 100)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that a terminal cannot show is no reason to fail
     try:
         try:
             app(prog_name="vstream")
@@ -143,9 +147,9 @@ def run() -> None:
             # What cannot be written is to fail here, where it can be said, and not when Python ends.
             sys.stdout.flush()
     except SystemExit as ended:
-        # Typer ends with 1 where Ctrl-C came outside of `running.run`, such as at a question.
+        # Typer ends with 1 where Ctrl-C came outside of `asyncio_runner.run`, such as at a question.
         if isinstance(ended.__context__, typer.Abort):
             sys.exit(INTERRUPTED)
         raise
-    except Exception as error:  # noqa: BLE001 - anything that is not ours is raised again
+    except Exception as error:  # noqa: BLE001 - whatever it is: a traceback would end with 1, which means "no"
         sys.exit(report_failure(error))

@@ -29,7 +29,9 @@ app = typer.Typer(help="Durables of virtual streams: where they are, and going o
 
 Stream = Annotated[str, typer.Argument(help="The virtual stream.")]
 Durable = Annotated[str, typer.Argument(help="The consumer.")]
-TopologyFile = Annotated[Path, typer.Option("--topology", "-t", help="The topology that the servers run.")]
+TopologyFile = Annotated[
+    Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

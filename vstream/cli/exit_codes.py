@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
+from pathlib import Path
 
 from vstream.cli.views import diagnostics
 from vstream.cli.views.console import print_error, stderr
@@ -15,37 +17,56 @@ NO = 1
 USAGE = 2
 FAILED = 3
 INTERRUPTED = 130
+_CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def report_failure(error: Exception) -> int:
-    """Say what went wrong and give the exit code. An error that is not vstream's own is a bug: it is raised again."""
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+    """Print what went wrong, and return the exit code. An error that vstream did not foresee is never a `NO`."""
+    if is_debugging():
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            stderr().print(line)
+    if isinstance(error, InvalidInputError):
+        _print_findings(error)
+        return NO
+    expected = error if isinstance(error, VstreamError) else _explain(error)
+    print_error(expected)
+    if isinstance(expected, UnknownNameError):
+        return USAGE
+    return NO if isinstance(expected, RefusedError) else FAILED
+
+
+def is_debugging() -> bool:
+    """Whether the user wants to see tracebacks."""
+    return os.environ.get("VSTREAM_DEBUG", "0") not in {"", "0"}
+
+
+def _explain(error: Exception) -> VstreamError:
+    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
         # What is still in the buffer would fail once more when Python ends, with an exit code of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        error = VstreamError(f"the output cannot be written: {error.strerror}")
+        return VstreamError(f"the output cannot be written: {error.strerror}")
     if isinstance(error, PermissionError) and error.filename is not None:
         # `Path.exists` raises it for what is in a directory that this user may not look into.
-        error = VstreamError(
+        return VstreamError(
             f"{error.filename} cannot be reached: {error.strerror}", hint="who may read its directories?"
         )
-    if not isinstance(error, VstreamError):
-        raise error
-    if isinstance(error, InvalidInputError):
-        sources = {span.file: _read(span.file) for one in error.diagnostics if (span := one.span)}
-        for line in diagnostics.full(error.diagnostics, sources):
-            stderr().print(line)
-        stderr().print(f"{error.message} found")
-        return NO
+    frame = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" in {Path(frame[0].filename).name}, line {frame[0].lineno}" if frame else ""
+    return VstreamError(
+        f"unexpected {type(error).__name__}{place}: {error}",
+        hint="this is a bug in vstream: run the command again with VSTREAM_DEBUG=1, and report what it prints",
+    )
 
-    print_error(error)
-    if isinstance(error, UnknownNameError):
-        return USAGE
-    return NO if isinstance(error, RefusedError) else FAILED
+
+def _print_findings(error: InvalidInputError) -> None:
+    sources = {finding.span.file: _read(finding.span.file) for finding in error.diagnostics if finding.span}
+    for line in diagnostics.full(error.diagnostics, sources):
+        stderr().print(line)
+    stderr().print(f"{error.message} found")
 
 
 def _read(file: str) -> str:
     try:
-        with open(file, encoding="utf-8-sig", newline="") as stream:  # noqa: PTH123 - the name as it was given
-            return stream.read()
+        return Path(file).read_bytes().decode("utf-8-sig")
     except (OSError, ValueError):
         return ""

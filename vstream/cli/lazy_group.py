@@ -29,6 +29,22 @@ class CommandEntry:
     """The function of the command in *module*, or the Typer app of a group of commands."""
 
 
+class HelpfulCommand(TyperCommand):
+    """A command whose help names the values of its options, and has no `<bool>` at its switches."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its arguments and options."""
+        return _name_values(super().get_params(ctx))
+
+
+class HelpfulGroup(TyperGroup):
+    """The same for a group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options."""
+        return _name_values(super().get_params(ctx))
+
+
 class LazyCommand(TyperCommand):
     """A command that knows its help line, and is loaded to be run."""
 
@@ -39,29 +55,52 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """The command itself, with its arguments and options."""
         target = getattr(import_module(self._entry.module), self._entry.attribute)
-        if isinstance(target, typer.Typer):
-            target.rich_markup_mode = MARKUP
-            return typer.main.get_group(target)
-        app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
-        app.command(self.name)(target)
-        return typer.main.get_command(app)
+        if not isinstance(target, typer.Typer):
+            app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
+            app.command(self.name, cls=HelpfulCommand)(target)
+            return typer.main.get_command(app)
+        target.rich_markup_mode = MARKUP
+        target.info.cls = HelpfulGroup
+        for info in target.registered_commands:
+            info.cls = HelpfulCommand
+        return typer.main.get_group(target)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(HelpfulGroup):
     """A group whose commands are declared in a table; subclasses set *panels*."""
 
     panels: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
     """The commands by name, in the panels of the help."""
 
     def __init__(self, **settings: Any) -> None:
-        settings["commands"] = {
-            name: LazyCommand(name, entry, panel=panel)
-            for panel, entries in self.panels.items()
-            for name, entry in entries.items()
-        }
+        commands: dict[str, Any] = {}
+        for panel, entries in self.panels.items():
+            commands |= {name: LazyCommand(name, entry, panel=panel) for name, entry in entries.items()}
+        settings["commands"] = commands
         super().__init__(**settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that *args* name, loaded: to run it, to show its help, or to complete its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+
+def _name_values(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        elif parameter.metavar is None:
+            parameter.metavar = _name_value(parameter)
+    return parameters
+
+
+def _name_value(parameter: Any) -> str | None:
+    """`FILE`, `SECONDS`, or the option's own name; None where Typer shows the choices."""
+    kind = getattr(parameter, "type_descriptor", None)
+    if kind is None or kind.is_choice:
+        return None
+    if kind.is_path:
+        return "DIR" if kind.path_type == "dir" else "FILE"
+    if (parameter.help or "").startswith("Seconds"):
+        return "SECONDS"
+    return str(max(parameter.opts, key=len)).strip("-").upper()

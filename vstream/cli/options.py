@@ -13,12 +13,14 @@ from vstream.lint.load_topology import LoadedTopology
 from vstream.lint.load_topology import load as parse_topology
 from vstream.syntax.yaml import MAX_BYTES
 
-TopologyFile = Annotated[Path, typer.Argument(help="The topology file; `-` reads standard input.", show_default=True)]
+TopologyFile = Annotated[
+    Path, typer.Argument(help="The topology file; `-` reads standard input.", metavar="FILE", envvar="VSTREAM_TOPOLOGY")
+]
 TemplatesDirectory = Annotated[
     Path | None,
     typer.Option(
         "--templates",
-        help="A directory with templates that win over the built-in ones, file by file.",
+        help="A directory with templates: each replaces the built-in one of the same name.",
         # Else a typing error would silently mean the built-in ones.
         exists=True,
         file_okay=False,
@@ -26,7 +28,9 @@ TemplatesDirectory = Annotated[
 ]
 LabName = Annotated[
     str | None,
-    typer.Option("--lab", help="Use this lab's servers, whatever the topology says under `connect`."),
+    typer.Option(
+        "--lab", help="Use the servers of this lab, and ignore the topology's `connect`.", envvar="VSTREAM_LAB"
+    ),
 ]
 TextOrJson = Annotated[Literal["text", "json"], typer.Option("--format", help="How the result is written.")]
 DEFAULT_FILE = Path("topology.yaml")

@@ -29,7 +29,9 @@ _ENDS = 2
 
 _SETTINGS: Mapping[str, tuple[Any, Any]] = {
     "topology": (
-        Annotated[Path, typer.Option("--topology", "-t", help="The topology that the servers run.")],
+        Annotated[
+            Path, typer.Option("--topology", "-t", help="The topology that the servers run.", envvar="VSTREAM_TOPOLOGY")
+        ],
         options.DEFAULT_FILE,
     ),
     "force": (

@@ -6,9 +6,15 @@ from typing import Annotated
 
 import typer
 
-Name = Annotated[str | None, typer.Option("--lab", help="The lab's name; by default the topology's.")]
-LabOption = Annotated[str | None, typer.Option("--lab", help="The lab's name; not needed if there is only one.")]
-LabArgument = Annotated[str | None, typer.Argument(help="The lab's name; not needed if there is only one.")]
+Name = Annotated[
+    str | None, typer.Option("--lab", help="The lab's name; by default the topology's.", envvar="VSTREAM_LAB")
+]
+LabOption = Annotated[
+    str | None, typer.Option("--lab", help="The lab's name; not needed if there is only one.", envvar="VSTREAM_LAB")
+]
+LabArgument = Annotated[
+    str | None, typer.Argument(help="The lab's name; not needed if there is only one.", envvar="VSTREAM_LAB")
+]
 
 
 def the_lab(name: str | None, *, is_argument: bool = False) -> str:

@@ -45,7 +45,7 @@ class CleanConsole(Console):
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         """The segments of *renderable*, cleaned."""
         for segment in super().render(renderable, options):
-            if segment.control or (segment.text.isascii() and segment.text.isprintable()):
+            if segment.control:
                 yield segment
             else:
                 yield Segment(fit_encoding(clean_lines(segment.text), self.encoding), segment.style)

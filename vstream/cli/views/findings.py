@@ -152,7 +152,7 @@ def junit(diagnostics: Sequence[Finding], files: Iterable[str]) -> str:
 def _cases(file: str, found: Sequence[Finding]) -> list[TestCase]:
     failures = [one for one in found if one.severity is not Severity.NOTE]
     if not failures:
-        notes = "\n".join(one.message for one in found)
+        notes = "\n".join(clean(one.message) for one in found)
         return [TestCase(classname=file, name="lint", output=notes if found else None)]
     cases = []
     seen: Counter[str] = Counter()
@@ -167,7 +167,7 @@ def _cases(file: str, found: Sequence[Finding]) -> list[TestCase]:
                 result=Result.FAILURE,
                 type=one.severity.value,
                 message=one.message,
-                text="\n".join(filter(None, (f"{where}: {one.message}", one.hint))),
+                text="\n".join(filter(None, (f"{where}: {clean(one.message)}", clean(one.hint or "")))),
             )
         )
     return cases

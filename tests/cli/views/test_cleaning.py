@@ -1,0 +1,171 @@
+"""Foreign text is printed, never obeyed; and what cannot be encoded is replaced."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tests.support.command import environment
+from tests.support.plans import FakeServers, make_plan, rendered
+from vstream.cli.views import diagnostics, findings
+from vstream.cli.views import keys as keys_view
+from vstream.cli.views import plan as plan_view
+from vstream.cli.views.cleaning import clean, clean_text, fit_encoding, markdown_code, markdown_text
+from vstream.cli.views.console import CleanConsole, print_error
+from vstream.diagnostics import Finding, Severity, Span
+from vstream.errors import VstreamError
+
+HOSTILE = [
+    "a\x1b[31mred",
+    "b\x1b]0;title\x07",
+    "c\r\n::error::injected",
+    "::add-mask::secret",
+    "d ##[error]injected",
+    "e ##vso[task.setvariable]x",
+    "f\u202eoverride",
+    "g\x9b31m",
+    "h\udcff",
+    "i\u2028line",
+    "j[bold red]markup[/]",
+    "k\n##[group]x",
+]
+
+
+def written(*printed: Any, encoding: str = "utf-8", width: int = 60) -> str:
+    buffer = io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding=encoding, errors="strict", newline="")
+    console = CleanConsole(file=file, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    for one in printed:
+        console.print(one)
+    file.flush()
+    return buffer.getvalue().decode(encoding)
+
+
+def check_harmless(text: str) -> None:
+    assert all(char.isprintable() or char == "\n" for char in text), ascii(text)
+    assert not re.search(r"^\s*::|##\[|##vso\[", text, re.MULTILINE), text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_way_to_print_obeys_a_name(name: str) -> None:
+    table = Table(title=name)
+    table.add_column(name)
+    table.add_row(name)
+    table.add_row(Text(name, style="red"))
+    for printed in (
+        name,
+        Text(name),
+        Text.assemble(("stream ", "bold"), (name, "red"), " end"),
+        Group(name, Text(name)),
+    ):
+        check_harmless(written(printed))
+    check_harmless(written(table))
+    assert written(name).count("\n") == 1
+    assert written(Text(name)).count("\n") == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_styles_stay_where_they_were(name: str) -> None:
+    cleaned = clean_text(Text.assemble(("before ", "bold"), (name, "red"), (" after", "green")))
+    assert cleaned.plain.replace(r"\x3a", ":") == clean(Text(f"before {name} after").plain).replace(r"\x3a", ":")
+    assert "".join(cleaned.plain[span.start : span.end] for span in cleaned.spans if span.style == "green") == " after"
+
+
+async def plan_lines(name: str) -> Iterable[Any]:
+    before = rendered({"foo": {"subjects": ["foo.>"]}})
+    wanted = rendered({"foo": {"subjects": ["foo.>"], "metadata": {"label": name}, "description": name}})
+    servers = FakeServers()
+    for stream in before.streams:
+        await servers.create(stream.config)
+    plan = make_plan("acme", wanted, servers.observed())
+    return [*plan_view.text(plan), *plan_view.markdown(plan, "routing").splitlines()]
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if "\udcff" not in name])
+async def test_views_print_hostile_names_harmlessly(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [
+        Finding(code="VS101", severity=Severity.ERROR, message=name, where=Span(name, 1, 1, 1, 2), hint=name),
+        Finding(code="VD201", severity=Severity.WARNING, message="dead", where=name, evidence=name, hint=name),
+    ]
+    printed = [
+        *diagnostics.full(found, {name: name}),
+        *diagnostics.concise(found),
+        *await plan_lines(name),
+        keys_view.table({name: name}),
+    ]
+    check_harmless(written(*printed))
+    check_harmless(findings.junit(found, [name]))
+    print_error(VstreamError(name, hint=name))
+    check_harmless(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_markdown_has_nothing_of_its_own(name: str) -> None:
+    for text in (markdown_code(f"`{name}`|x"), markdown_text(f"{name} | <img src=x> @org/team ![x](y)")):
+        assert "\n" not in text
+        assert not re.search(r"(?<!\\)\|", text)
+    assert markdown_text("<img> @me ![x]") == "&lt;img&gt; &#64;me \\!\\[x]"
+    assert markdown_code("a`b") == "``a`b``"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_marks_and_boxes_fit_the_encoding(encoding: str) -> None:
+    table = Table("✓ ok", "▁▂█")
+    table.add_row("✗", "Ω")
+    text = written(table, "✓ 3 → 4 …", encoding=encoding)
+    assert "+ 3 > 4" in text
+    assert "?" in text
+    assert fit_encoding("a × b", "latin-1") == "a × b"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_command_ends_well_in_any_encoding(encoding: str) -> None:
+    for arguments in (["--help"], ["scenario", "list"], ["explain", "VS101"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "vstream", *arguments],
+            env=environment({"PYTHONIOENCODING": encoding}),
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
+_SHOW_PROGRESS = """
+from vstream.cli.views import console
+with console.progress_bar() as bar:
+    task = bar.add_task("waiting", total=None)
+    bar.refresh()
+    console.stdout().print("data")
+    console.print_note("note")
+"""
+
+
+def test_a_progress_display_is_erased_before_text_is_printed() -> None:
+    """A terminal shows each text on a line of its own, and in the end nothing of the display."""
+    controller, terminal = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-c", _SHOW_PROGRESS],
+        stdout=terminal,
+        stderr=terminal,
+        env={**environment(), "TERM": "xterm"},
+        check=True,
+    )
+    os.close(terminal)
+    shown = os.read(controller, 1 << 16).decode()
+    os.close(controller)
+    assert "waiting" in shown
+    assert "0/?" not in shown
+    for text in ("data", "note"):
+        before = shown[: shown.index(text)]
+        assert before.endswith(("\x1b[2K", "\r", "\n")), ascii(before[-40:])
