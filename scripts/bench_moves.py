@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 from tests.support.command import vstream
-from tests.support.publishing import Load, compared, under_load
+from tests.support.publish_load import Load, compared, under_load
 from vstream.lab import lab
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.moving import command
-from tests.support.publishing import Load, compared, under_load
+from tests.support.moving_region import command
+from tests.support.publish_load import Load, compared, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
 from vstream.topology import physical

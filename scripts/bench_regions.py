@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.moving import comes_and_goes
+from tests.support.moving_region import comes_and_goes
 from vstream.lab import lab
 
 RATE = 200

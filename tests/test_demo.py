@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import environment
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.paths import ROOT
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("demo")]
 @pytest.fixture
 def temporary(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    assert running_in(tmp_path) == []
+    assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,7 +65,7 @@ def test_an_interrupted_demo_leaves_nothing(temporary: Path, seen: str, number: 
             break
     if seen == "1/5":
         deadline = time.monotonic() + 60
-        while not running_in(temporary) and time.monotonic() < deadline and process.poll() is None:
+        while not processes_in(temporary) and time.monotonic() < deadline and process.poll() is None:
             pass  # until the first server has started: an interruption in the middle of `lab up`
     os.killpg(process.pid, number)  # as a terminal does: everybody in the foreground gets it
     process.communicate(timeout=120)

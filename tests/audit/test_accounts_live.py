@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.audit import frames
 from vstream.audit.context import AuditContext
 from vstream.audit.extract import plan_extraction
@@ -83,7 +83,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     finally:
         down = vstream("lab", "down", "audited", "--purge")
     assert down.code == 0, down.err
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def as_user(region: str, user: str) -> Any:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.labs import running_in
-from tests.support.rehearsals import NS, rehearse, scenario
+from tests.support.labs import processes_in
+from tests.support.scenario_runs import NS, run_scenario, scenario
 from vstream.audit.client_journal import JOURNAL, journal_table
 from vstream.audit.context import AuditContext
 from vstream.audit.frames import to_spark
@@ -52,10 +52,10 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
     wanted = scenario(("load", Wait(nanoseconds=NS)), ("together", Converge(within=120 * NS)), rate=20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(place / "state"))
-        found, _ = asyncio.run(rehearse(wanted, place / "capture"))
+        found, _ = asyncio.run(run_scenario(wanted, place / "capture"))
     assert found.manifest().is_complete
     yield found
-    assert running_in(place / "state") == []
+    assert processes_in(place / "state") == []
 
 
 def of(rows: Rows, role: str) -> Rows:

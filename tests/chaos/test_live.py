@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, done, open_faults, publish, says
+from tests.support.chaos_lab import LAB, background, chaos, open_faults, publish, says, succeeded
 from tests.support.command import vstream
 from tests.support.labs import eventually, pids, states
 from vstream.chaos import journal
@@ -43,7 +43,7 @@ def is_stopped(pid: int) -> bool:
 
 
 async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_back(file: Path) -> None:
-    killed = done(chaos(file, "kill-region", "west"))
+    killed = succeeded(chaos(file, "kill-region", "west"))
     assert "west: 0 of 1 servers left, 1 of 1 write stream cannot store" in killed.err
     assert "meta group: 2 of 3 servers left, keeps its majority" in killed.err
     assert killed.out.endswith(": west-1 is gone, and silent on the monitoring port\n")
@@ -57,15 +57,15 @@ async def test_a_killed_region_stops_only_its_own_writes_and_heal_brings_all_bac
     assert states(LAB)["east-1"] == "running"
     assert [one["asked"] for one in open_faults(file)] == ["kill-region west"]
 
-    done(chaos(file, "kill-region", "east", "--yes-really"))
+    succeeded(chaos(file, "kill-region", "east", "--yes-really"))
     assert states(LAB) == {"west-1": "crashed", "central-1": "running", "east-1": "crashed"}
     assert [one["asked"] for one in open_faults(file)] == ["kill-region west", "kill-region east"]
 
-    healed = done(chaos(file, "heal"))
+    healed = succeeded(chaos(file, "heal"))
     assert "healthy after" in healed.out
     assert open_faults(file) == []
     assert states(LAB) == ALL_UP
-    done(vstream("resync", file))
+    succeeded(vstream("resync", file))
     probed = vstream("probe", file, "--deadline", "60")
     assert probed.code == 0, probed.out + probed.err
 
@@ -77,10 +77,10 @@ def test_killing_the_tool_leaves_a_journal_that_the_next_one_heals(file: Path) -
         tool.wait()
     (fault,) = open_faults(file)
     assert (fault["asked"], fault["confirmed"], fault["over"]) == ("kill-region east", True, False)
-    healed = json.loads(done(chaos(file, "heal", fault["id"], "--format", "json")).out)
+    healed = json.loads(succeeded(chaos(file, "heal", fault["id"], "--format", "json")).out)
     assert [one["id"] for one in healed["healed"]] == [fault["id"]]
     assert states(LAB) == ALL_UP
-    assert done(chaos(file, "heal")).out == "nothing is open\n"
+    assert succeeded(chaos(file, "heal")).out == "nothing is open\n"
 
 
 def test_ctrl_c_heals(file: Path) -> None:
@@ -97,18 +97,18 @@ def test_ctrl_c_heals(file: Path) -> None:
 
 
 async def test_a_paused_server_is_resumed_by_name(file: Path) -> None:
-    done(chaos(file, "pause", "east-1"))
+    succeeded(chaos(file, "pause", "east-1"))
     assert "`east` is paused already" in chaos(file, "pause", "east").err
     assert not await publish("east", "never", within=1)
     assert "`west-1` is not paused" in chaos(file, "resume", "west-1").err
-    done(chaos(file, "resume", "east-1"))
+    succeeded(chaos(file, "resume", "east-1"))
     assert await publish("east", "again", within=60)
     assert open_faults(file) == []
 
 
 def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
     before = pids(LAB)
-    said = json.loads(done(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).out)
+    said = json.loads(succeeded(chaos(file, "kill-server", "west-1", "--for", "1s", "--format", "json")).out)
     assert said["fault"]["servers"] == ["west-1"]
     assert said["healthy_after_seconds"] > 0
     assert said["effects"]["meta"] == {"peers": 3, "left": 2, "majority": True}
@@ -119,7 +119,7 @@ def test_a_fault_for_some_time_is_over_after_it(file: Path) -> None:
 def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
     """A record that points to another process, as after a process id was given away, is not believed."""
     directory = lab_directory(LAB)
-    done(chaos(file, "kill-server", "west-1"))
+    succeeded(chaos(file, "kill-server", "west-1"))
     kept = records.read(directory, "west-1")
     assert kept is not None
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -140,7 +140,7 @@ def test_what_the_lab_did_not_start_is_never_signalled(file: Path) -> None:
             refused = chaos(file, command, "west-1")
             assert refused.code == 3
             assert "server `west-1` does not run" in refused.err
-        done(chaos(file, "heal"))
+        succeeded(chaos(file, "heal"))
         assert stranger.poll() is None
         assert not is_stopped(stranger.pid)
         assert pids(LAB)["west-1"] != stranger.pid
@@ -200,20 +200,20 @@ async def test_a_restart_that_was_cut_off_is_finished(file: Path, is_lame_duck: 
             server.signal(signal.SIGUSR2)
             await eventually(lambda: any("Entering lame duck mode" in line for line in server.said_since(mark)))
         assert [one["over"] for one in open_faults(file)] == [False]
-        done(await asyncio.to_thread(chaos, file, "heal"))
+        succeeded(await asyncio.to_thread(chaos, file, "heal"))
     after = pids(LAB)
     assert {name for name in after if after[name] != before[name]} == {"west-1"}
     assert open_faults(file) == []
 
 
 async def test_a_lab_is_taken_down_with_its_faults_open_and_comes_up_without(file: Path) -> None:
-    done(chaos(file, "pause", "west"))
-    done(vstream("lab", "down", LAB))
+    succeeded(chaos(file, "pause", "west"))
+    succeeded(vstream("lab", "down", LAB))
     await eventually(lambda: set(states(LAB).values()) == {"stopped"})
     assert [one["over"] for one in open_faults(file)] == [True]
-    healed = done(chaos(file, "heal")).out
+    healed = succeeded(chaos(file, "heal")).out
     assert "undone" in healed
     assert "no server of the lab runs" in healed
     assert set(states(LAB).values()) == {"stopped"}
-    done(vstream("lab", "up", file))
+    succeeded(vstream("lab", "up", file))
     assert open_faults(file) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import LAB, background, chaos, copied, done, open_faults, publish, stored
+from tests.support.chaos_lab import LAB, background, chaos, copied, open_faults, publish, stored, succeeded
 from tests.support.command import vstream
 from tests.support.labs import pids, states
 from vstream.lab.state import lab_directory
@@ -46,7 +46,7 @@ async def test_what_was_acknowledged_last_is_lost_where_the_power_was(file: Path
     assert "files that had changed in the last 8 s are as they were" in said
     assert states(LAB)["west-1"] == "crashed"
     assert [(one["asked"], one["over"]) for one in open_faults(file)] == [("power-loss west --lose 8s", False)]
-    done(chaos(file, "heal"))
+    succeeded(chaos(file, "heal"))
     assert await stored("west", "write") == ["long ago"]
     assert open_faults(file) == []
     assert not any(lab_directory(LAB).faults.iterdir())
@@ -70,7 +70,7 @@ async def test_a_tool_that_is_killed_before_it_kills_takes_nothing(file: Path) -
         assert await publish("central", "stays", within=60)
         tool.kill()
         tool.wait()
-    healed = json.loads(done(chaos(file, "heal", "--format", "json")).out)
+    healed = json.loads(succeeded(chaos(file, "heal", "--format", "json")).out)
     assert [one["kind"] for one in healed["healed"]] == ["power-loss"]
     assert pids(LAB) == before
     assert "stays" in await stored("central", "write")

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import (
+from tests.support.chaos_lab import (
     ACKNOWLEDGED,
     LAB,
     REGIONS,
     chaos,
-    done,
     open_faults,
     publish,
-    rehearsal,
+    running_lab,
     stored,
+    succeeded,
     until_stored,
 )
 from tests.support.command import vstream
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 3) as file:
+    with running_lab(tmp_path_factory.mktemp("chaos"), 3) as file:
         yield file
 
 
@@ -72,7 +72,7 @@ async def meta_leader() -> str | None:
 
 async def test_the_leader_is_who_is_killed(file: Path) -> None:
     before = await leader("foo-write-west")
-    killed = json.loads(done(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).out)
+    killed = json.loads(succeeded(chaos(file, "kill-leader", "foo", "--region", "west", "--format", "json")).out)
     assert killed["fault"]["servers"] == [before]
     assert killed["fault"]["asked"] == "kill-leader foo-write-west"
     assert f"instead of {before}" in killed["evidence"]
@@ -80,24 +80,24 @@ async def test_the_leader_is_who_is_killed(file: Path) -> None:
     after = await leader("foo-write-west")
     assert after != before
     assert await publish("west", "by the next leader", within=60)
-    done(chaos(file, "heal"))
+    succeeded(chaos(file, "heal"))
     assert open_faults(file) == []
 
 
 async def test_the_meta_leader_is_who_is_killed(file: Path) -> None:
     before = await meta_leader()
     assert before is not None
-    killed = json.loads(done(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).out)
+    killed = json.loads(succeeded(chaos(file, "kill-meta-leader", "--for", "0s", "--format", "json")).out)
     assert killed["fault"]["servers"] == [before]
     assert f"instead of {before}" in killed["evidence"]
 
 
 async def test_leaders_hand_over(file: Path) -> None:
     before = await leader("foo-read-east")
-    assert f"instead of {before}" in done(chaos(file, "step-down", "foo-read-east")).out
+    assert f"instead of {before}" in succeeded(chaos(file, "step-down", "foo-read-east")).out
     assert await leader("foo-read-east") != before
     meta = await meta_leader()
-    assert f"instead of {meta}" in done(chaos(file, "step-down-meta")).out
+    assert f"instead of {meta}" in succeeded(chaos(file, "step-down-meta")).out
     assert await meta_leader() != meta
 
 
@@ -155,7 +155,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     rolled = await asyncio.to_thread(chaos, file, "rolling-restart", "--format", "json")
     load.stop()
     await publishing
-    restarted = [one["server"] for one in json.loads(done(rolled).out)["restarted"]]
+    restarted = [one["server"] for one in json.loads(succeeded(rolled).out)["restarted"]]
     assert restarted == list(pids(LAB))
     print(f"\nnine servers in {time.monotonic() - began:.1f} s, {len(load.acked)} messages acknowledged")  # noqa: T201
     assert load.given_up == []
@@ -172,7 +172,7 @@ async def test_a_rolling_restart_loses_and_doubles_nothing(file: Path, is_resync
     waiting = asyncio.create_task(until_stored(wanted, within=90))
     if is_resynced:
         report = await asyncio.to_thread(vstream, "resync", file, "--format", "json", timeout=300)
-        streams = json.loads(done(report).out)["streams"]
+        streams = json.loads(succeeded(report).out)["streams"]
         assert [one["stepped_down"] for one in streams] == [True, True, True]
         print({one["stream"]: one["caught_up_seconds"] for one in streams})  # noqa: T201
     print(f"everything everywhere after: {await waiting}")  # noqa: T201

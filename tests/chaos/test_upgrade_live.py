@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import LAB, chaos, done, open_faults, publish, rehearsal, stored, until_stored
+from tests.support.chaos_lab import LAB, chaos, open_faults, publish, running_lab, stored, succeeded, until_stored
 from tests.support.command import vstream
 from tests.support.labs import pids
 from vstream.jetstream import monitoring
@@ -21,7 +21,7 @@ OLD, NEW = "2.12.8", "2.15.1"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with rehearsal(
+    with running_lab(
         tmp_path_factory.mktemp("chaos"), 1, "--server-version", OLD, "--server-version", f"east={NEW}"
     ) as topology:
         yield topology
@@ -46,7 +46,7 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     assert await publish("west", "before", within=60)
     before = pids(LAB)
 
-    upgraded = json.loads(done(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).out)
+    upgraded = json.loads(succeeded(chaos(file, "upgrade", "west", "--to", NEW, "--format", "json")).out)
     assert [(one["server"], one["version"]) for one in upgraded["restarted"]] == [("west-1", NEW)]
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW} == said_by_lab()
     after = pids(LAB)
@@ -54,16 +54,16 @@ async def test_servers_are_upgraded_in_turn_and_stay_so(file: Path) -> None:
     assert open_faults(file) == []
 
     # What has crashed comes back as what it was last, by heal and by `lab up`.
-    done(chaos(file, "kill-region", "west", "--for", "0s"))
+    succeeded(chaos(file, "kill-region", "west", "--for", "0s"))
     assert (await versions())["west-1"] == NEW
-    done(chaos(file, "kill-region", "central"))
-    done(vstream("lab", "up", file))
+    succeeded(chaos(file, "kill-region", "central"))
+    succeeded(vstream("lab", "up", file))
     assert await versions() == {"west-1": NEW, "central-1": OLD, "east-1": NEW}
 
-    done(chaos(file, "upgrade", "--to", NEW))
+    succeeded(chaos(file, "upgrade", "--to", NEW))
     assert set((await versions()).values()) == {NEW}
     assert await publish("central", "after", within=60)
-    done(vstream("resync", file))
+    succeeded(vstream("resync", file))
     assert await until_stored(2, within=60) != {}
     assert sorted(await stored("east")) == ["after", "before"]
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.paths import TESTS
 from vstream.audit.ship_credentials import local_access
 from vstream.audit.source.client import connect as audit_client
@@ -60,7 +60,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "logins.yaml"
     yield path
     assert vstream("lab", "down", "logins", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def done(*arguments: str | Path, code: int = 0, said: list[Ran]) -> Ran:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import environment, vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.paths import ROOT
 
@@ -47,7 +47,7 @@ def work(state: Path, tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     for lab in json.loads(vstream("lab", "status", "--format", "json").out)["labs"]:
         assert vstream("lab", "down", lab["name"], "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def plan_of(file: Path) -> dict[str, object]:

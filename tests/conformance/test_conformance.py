@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import matrix, results, table
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.paths import ROOT
 
 VERSION = "2.15.1"
@@ -30,7 +30,7 @@ def test_clients_find_what_the_table_says(profile: str, tmp_path: Path, monkeypa
     said = results.read()
     with matrix.running(profile, VERSION, [model for model, _ in PLACES[profile]]) as name:
         found = asyncio.run(matrix.run(name, PLACES[profile]))
-    assert running_in(tmp_path) == []
+    assert processes_in(tmp_path) == []
     differs = {}
     for (model, region, group, operation), outcome in found.items():
         expected = said.cells[results.Cell("nats.py", profile, model, group, operation)][VERSION, region]

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.lab_bundle import render, topology
-from tests.support.labs import eventually, pids, running_in, silent, states
+from tests.support.labs import eventually, ignore_progress, pids, processes_in, states
 from tests.support.night import with_night
 from tests.support.paths import ROOT
 from vstream.errors import LabError
@@ -42,12 +42,12 @@ async def test_an_interrupted_up_stops_what_it_started(stage: ReadinessStage, st
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert running_in(state) == []
+    assert processes_in(state) == []
     assert set(states("a").values()) == {"stopped"}
 
 
 async def test_an_interrupted_second_up_leaves_what_ran_before(binary: Path) -> None:
-    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(1, 2), render, binary=binary, on_progress=ignore_progress)
     before = pids("a")
     await NatsServer(lab_directory("a"), "r0-1").stop()
     reached = asyncio.Event()
@@ -73,8 +73,8 @@ async def test_down_finds_everything_after_a_kill_of_the_starting_process(point:
     starter.communicate()
     await lab.down("killed")
     # At once all servers are gone. A `nats-server -t` that was under way needs a moment to end by itself.
-    assert [process for process in running_in(state) if "-t" not in process.cmdline()] == []
-    await eventually(lambda: not running_in(state))
+    assert [process for process in processes_in(state) if "-t" not in process.cmdline()] == []
+    await eventually(lambda: not processes_in(state))
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -88,7 +88,7 @@ async def test_ctrl_c_leaves_nothing_running_even_if_pressed_twice(times: int, s
         starter.send_signal(signal.SIGINT)
     starter.communicate()
     assert starter.returncode == -signal.SIGINT
-    assert running_in(state) == []
+    assert processes_in(state) == []
     assert set(states("killed").values()) == {"stopped"}
 
 
@@ -101,13 +101,13 @@ async def test_a_server_whose_record_was_never_completed_is_found_all_the_same(s
     assert (intent.state, intent.pid) == (records.STARTING, None)
     assert states("killed") == {"r0-0": "running", "r1-0": "stopped", "r2-0": "stopped"}
     await lab.down("killed")
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments_goes_down_too(
     state: Path, binary: Path
 ) -> None:
-    await lab.up("killed", topology(1, 1), render, binary=binary, on_progress=silent)
+    await lab.up("killed", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
     directory = lab_directory("killed")
     record = records.read(directory, "r0-0")
     assert record is not None
@@ -118,7 +118,7 @@ async def test_a_server_whose_starter_was_killed_before_it_had_its_own_arguments
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(down), 0.5)
     await asyncio.gather(down, asyncio.to_thread(child.communicate, b"\n"))
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_lab_outlives_the_process_group_that_started_it(state: Path) -> 
 
 
 async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
     directory = lab_directory("a")
     record = records.read(directory, "r0-0")
     assert record is not None
@@ -163,7 +163,7 @@ async def test_a_recorded_pid_that_belongs_to_somebody_else_is_never_signalled(b
 
 
 async def test_a_paused_server_goes_down_too(binary: Path) -> None:
-    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(1, 1), render, binary=binary, on_progress=ignore_progress)
     assert NatsServer(lab_directory("a"), "r0-0").signal(signal.SIGSTOP)
     await lab.down("a")
     assert states("a") == {"r0-0": "stopped"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 
 
 def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None:
@@ -22,7 +22,7 @@ def test_it_says_what_the_machine_can_do_and_leaves_nothing(state: Path) -> None
     assert found["nats-server"]["can"] is True
     # Whatever is not possible has a way out.
     assert all(one["way_out"] for one in found.values() if not one["can"])
-    assert running_in(state) == []
+    assert processes_in(state) == []
     assert list(state.rglob("*.json")) == []
     shown = vstream("lab", "doctor")
     assert all(what in shown.out for what in found)

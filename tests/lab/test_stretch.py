@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
@@ -33,7 +33,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TEXT)
     yield path
     assert vstream("lab", "down", "wide", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def routes(monitor: int) -> set[str]:

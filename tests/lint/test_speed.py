@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import log2
 
+from tests.support.call_counts import count_calls
 from tests.support.lint_inputs import surroundings
-from tests.support.work import work
 from vstream.lint.engine import lint
 from vstream.lint.read import Source
 
@@ -26,7 +26,7 @@ def rules(count: int) -> str:
 
 def once(text: str) -> int:
     sources = [Source(name="m.cfg", content=text.encode())]
-    return work(lambda: lint(sources, surroundings({})))
+    return count_calls(lambda: lint(sources, surroundings({})))
 
 
 def test_work_grows_with_the_rules_and_not_with_their_square() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.render.accounts.test_accounts_live import PATIENCE, client, fetch_all
 from tests.support.command import vstream
-from tests.support.labs import running_in
-from tests.support.probing import until
+from tests.support.labs import processes_in
+from tests.support.probe_lab import until
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.readiness import monitor_url
@@ -65,7 +65,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "accounts.yaml"
     yield path
     assert vstream("lab", "down", "accounts", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def applied(file: Path, *options: str) -> str:

@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 
 from tests.support import labs
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.night import with_night
-from tests.support.probing import until
+from tests.support.probe_lab import until
 from vstream.errors import VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, open_connection
@@ -59,7 +59,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(MODELS)
     yield path
     assert vstream("lab", "down", "models", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 @asynccontextmanager

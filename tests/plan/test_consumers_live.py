@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig
 
 from tests.support.command import Ran, vstream
-from tests.support.publishing import Load, audited, under_load
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
@@ -165,7 +165,7 @@ async def goes_on_elsewhere(file: Path, record: Path) -> None:
     sent = Load(200)
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.acknowledged(80)
-    await audited(NAME, {region: f"foo-read-{region}" for region in REGIONS}, sent)
+    await check_contents(NAME, {region: f"foo-read-{region}" for region in REGIONS}, sent)
     everything = len(sent.everything)
 
     first = await taken("west", "reader", 120, out_of_order=5)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.probing import topology
+from tests.support.probe_lab import topology
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import direct
 from vstream.jetstream.connection import Connection, Reply

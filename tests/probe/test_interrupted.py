@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.probing import (
+from tests.support.probe_lab import (
     LAB,
     REGIONS,
     World,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.probing import REGIONS, World, bad, empty_world, of, physical, running_lab, until
+from tests.support.probe_lab import REGIONS, World, bad, empty_world, of, physical, running_lab, until
 from vstream.errors import VstreamError
 from vstream.probe.report import CheckStatus, Hop, Progress
 from vstream.topology.model import Role

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rehearsals import NS
+from tests.support.scenario_runs import NS
 from vstream.runner.describe import describe
 from vstream.scenario import faults
 from vstream.scenario.faults import FaultSpec

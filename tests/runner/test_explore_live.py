@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import environment
-from tests.support.labs import eventually, running_in
+from tests.support.labs import eventually, processes_in
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
@@ -65,7 +65,7 @@ async def test_a_random_scenario_is_run_and_judged(state: Path, tmp_path: Path) 
     assert found == json.loads((tmp_path / "explored" / "explored.json").read_text())
     directory = tmp_path / found["explored"][0]["directory"]
     assert [path.name for path in directory.iterdir()] == ["scenario.yaml"]
-    assert (running_in(state), lab.names()) == ([], ())
+    assert (processes_in(state), lab.names()) == ([], ())
 
 
 async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ async def test_stopped_it_says_what_it_knows_and_leaves_nothing(state: Path, tmp
     assert running.returncode == 130, talk
     assert "Traceback" not in talk
     assert json.loads(said)["runs"] == 0
-    assert (running_in(state), lab.names()) == ([], ())
+    assert (processes_in(state), lab.names()) == ([], ())

@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from tests.support.command import environment
-from tests.support.labs import eventually, running_in
+from tests.support.labs import eventually, processes_in
 from tests.support.night import with_night
-from tests.support.rehearsals import (
+from tests.support.scenario_runs import (
     NS,
     REGIONS,
     TOPOLOGY,
     acknowledged,
     operations,
-    rehearse,
+    run_scenario,
     scenario,
     stored,
 )
@@ -56,7 +56,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
         ("matrix", Try(regions=REGIONS)),
         readers=tuple(ReaderKind),
     )
-    capture, seen = await rehearse(wanted, tmp_path / "capture")
+    capture, seen = await run_scenario(wanted, tmp_path / "capture")
 
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by, manifest.seed) == (True, None, 7)
@@ -85,7 +85,7 @@ async def test_a_run_without_faults_captures_everything(state: Path, tmp_path: P
 
 async def test_every_client_operation_is_tried_once_in_each_region(state: Path, tmp_path: Path) -> None:
     wanted = scenario(("load", Wait(nanoseconds=NS)), ("matrix", Try(regions=("west", "east"))))
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
     for region in ("west", "east"):
         tried = [(one.subject, one.outcome, one.error) for one in operations(capture, Kind.TRY, region)]
         assert tried == [(trial.value, Outcome.OK, None) for trial in ClientOperation]
@@ -96,7 +96,7 @@ async def test_every_client_operation_is_tried_once_in_each_region(state: Path, 
 
 async def test_a_version_without_cursors_converges_too(state: Path, tmp_path: Path) -> None:
     wanted = scenario(("load", Wait(nanoseconds=2 * NS)), ("together", Converge(within=60 * NS)), version="2.12.8")
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
     assert capture.manifest().is_complete
     assert {one.version for one in capture.manifest().servers} == {"2.12.8"}
     assert [one.is_ok for one in capture.windows()] == [True, True, True]
@@ -106,14 +106,14 @@ async def test_a_version_without_cursors_converges_too(state: Path, tmp_path: Pa
 async def test_a_capture_is_never_written_over(state: Path, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(VstreamError, match="holds a capture already"):
-        await rehearse(scenario(("load", Wait(nanoseconds=NS))), tmp_path)
+        await run_scenario(scenario(("load", Wait(nanoseconds=NS))), tmp_path)
     assert (tmp_path / "manifest.json").read_text() == "{}"
 
 
 async def test_a_lab_that_cannot_start_leaves_nothing_but_the_reason(state: Path, tmp_path: Path) -> None:
     broken = TOPOLOGY.replace("write: {max_age: 1h}", "write: {max_age: 1h}\n    replicas: 3")
     with pytest.raises(VstreamError):
-        await rehearse(scenario(("load", Wait(nanoseconds=NS)), topology=broken), tmp_path / "capture")
+        await run_scenario(scenario(("load", Wait(nanoseconds=NS)), topology=broken), tmp_path / "capture")
     assert lab.names() == ()
 
 
@@ -179,7 +179,7 @@ async def test_an_interrupted_run_says_so_and_leaves_nothing(
     manifest = capture.manifest()
     assert (manifest.is_complete, manifest.stopped_by) == (False, "interrupted")
     assert acknowledged(capture)
-    assert (of_run(tmp_path), running_in(state), lab.names()) == ([], [], ())
+    assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
 
 async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_an_interrupted_run_undoes_what_is_open(state: Path, tmp_path: Pat
 
     assert running.returncode == 130, said
     assert [(one.id, one.outcome) for one in capture.faults()] == [("stopped", FaultOutcome.CONFIRMED)]
-    assert (of_run(tmp_path), running_in(state), lab.names()) == ([], [], ())
+    assert (of_run(tmp_path), processes_in(state), lab.names()) == ([], [], ())
 
 
 async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(state: Path, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_a_killed_run_leaves_a_lab_that_can_be_removed_and_no_clients(stat
     assert acknowledged(capture)
     (name,) = lab.names()
     await lab.down(name, purge=True)
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_clients_that_die_make_the_capture_incomplete(state: Path, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def broken_west(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """West is paused, and later killed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(tmp_path_factory.mktemp("broken") / "state"))
-        return asyncio.run(rehearse(scenario(*BROKEN), tmp_path_factory.mktemp("broken") / "capture"))[0]
+        return asyncio.run(run_scenario(scenario(*BROKEN), tmp_path_factory.mktemp("broken") / "capture"))[0]
 
 
 def during(capture: Capture, window: str, region: str) -> Counter[tuple[Outcome, str | None]]:
@@ -283,7 +283,7 @@ def test_faults_are_recorded_with_what_showed_them(broken_west: Capture) -> None
 
 
 async def test_retried_messages_are_all_acknowledged_and_stored_once(state: Path, tmp_path: Path) -> None:
-    capture, _ = await rehearse(scenario(*BROKEN, retry=Retry.SAME_ID), tmp_path / "capture")
+    capture, _ = await run_scenario(scenario(*BROKEN, retry=Retry.SAME_ID), tmp_path / "capture")
     publishes = operations(capture, Kind.PUBLISH)
     assert {one.outcome for one in publishes} == {Outcome.OK}
     assert max(one.attempts for one in publishes) > 1
@@ -298,7 +298,7 @@ async def test_a_fault_that_cannot_be_is_recorded_and_the_run_goes_on(state: Pat
         (None, Wait(nanoseconds=NS)),
         (None, Heal()),
     )
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
     assert capture.manifest().is_complete
     assert [(one.id, one.outcome) for one in capture.faults()] == [
         ("no", FaultOutcome.UNSUPPORTED),
@@ -320,7 +320,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
         ("dark", Inject(fault=dark, id="dark")),
         (None, Wait(nanoseconds=NS)),
     )
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
     assert [(one.asked, one.outcome) for one in capture.faults()] == [
         ("disk-full east", FaultOutcome.CONFIRMED),
         ("power-loss west --lose 2s", FaultOutcome.CONFIRMED),
@@ -338,7 +338,7 @@ async def test_a_full_disk_loses_nothing_and_lost_power_what_is_counted(state: P
 async def test_an_upgrade_is_waited_for_and_says_what_runs_then(state: Path, tmp_path: Path) -> None:
     upgrade = FaultSpec(type=faults.UPGRADE, targets=("west",), options={"to": "2.15.1"})
     wanted = scenario((None, Wait(nanoseconds=NS)), ("upgrade", Inject(fault=upgrade, id="up")), version="2.12.8")
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
     (fault,) = capture.faults()
     assert (fault.asked, fault.regions, fault.outcome) == (
         "upgrade west --to 2.15.1",
@@ -365,7 +365,7 @@ async def test_a_region_that_is_cut_off_is_tried_and_sampled_as_it_is(state: Pat
         ("together", Heal(ids=("cut",))),
         links="proxy",
     )
-    capture, _ = await rehearse(wanted, tmp_path / "capture")
+    capture, _ = await run_scenario(wanted, tmp_path / "capture")
 
     (fault,) = capture.faults()
     assert (fault.asked, fault.regions, fault.outcome) == (
@@ -405,6 +405,6 @@ async def test_a_disk_without_room_for_the_capture_leaves_no_server_behind(state
     directory.mkdir()
     (directory / "windows.jsonl").symlink_to("/dev/full")
     with pytest.raises(VstreamError, match="No space left on device"):
-        await rehearse(scenario(("load", Wait(nanoseconds=NS))), directory)
+        await run_scenario(scenario(("load", Wait(nanoseconds=NS))), directory)
     assert lab.names() == ()
-    assert running_in(state) == []
+    assert processes_in(state) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.rehearsals import HERE, NS, scenario
+from tests.support.scenario_runs import HERE, NS, scenario
 from vstream.lint import load_topology
 from vstream.runner import worker_specs
 from vstream.runner.environment import Environment, topology_of

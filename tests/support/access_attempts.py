@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 
 from tests.support import labs
-from tests.support.probing import until
+from tests.support.probe_lab import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import rehearsal
-from tests.support.labs import running_in
+from tests.support.chaos_lab import running_lab
+from tests.support.labs import processes_in
 from vstream.lab import binaries
 
 
@@ -18,7 +18,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory = tmp_path / "state"
     monkeypatch.setenv("VSTREAM_STATE_DIR", str(directory))
     yield directory
-    left = running_in(directory)
+    left = processes_in(directory)
     for process in left:
         process.kill()
     assert left == []
@@ -32,5 +32,5 @@ def binary() -> Path:
 @pytest.fixture(scope="module")
 def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The topology of a lab of one server in each of three regions, for faults to be tried on."""
-    with rehearsal(tmp_path_factory.mktemp("chaos"), 1) as file:
+    with running_lab(tmp_path_factory.mktemp("chaos"), 1) as file:
         yield file

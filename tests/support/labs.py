@@ -17,7 +17,7 @@ from vstream.lab import lab
 from vstream.lab.lab import ReadinessProgress
 
 
-def running_in(directory: Path) -> list[psutil.Process]:
+def processes_in(directory: Path) -> list[psutil.Process]:
     def names(process: psutil.Process) -> bool:
         try:
             return any(str(directory) in argument for argument in process.cmdline())
@@ -27,7 +27,7 @@ def running_in(directory: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if names(process)]
 
 
-def silent(_: ReadinessProgress) -> None:
+def ignore_progress(_: ReadinessProgress) -> None:
     pass
 
 

@@ -15,9 +15,9 @@ import pytest
 from nats.aio.client import Client
 
 from tests.support.command import vstream
-from tests.support.hearing import everybody_hears_everything_once
-from tests.support.labs import running_in
-from tests.support.probing import until
+from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.labs import processes_in
+from tests.support.probe_lab import until
 from vstream.lab import lab
 
 pytestmark = pytest.mark.lab
@@ -64,7 +64,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TOPOLOGY)
     yield path
     assert vstream("lab", "down", LAB, "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import log2
 from pathlib import Path
 
+from tests.support.call_counts import count_calls
 from tests.support.captures import Shape, clean
-from tests.support.work import work
 from vstream.capture.verdict.check import check
 
 FEW, MANY = 100, 800
@@ -19,7 +19,7 @@ def once(path: Path, messages: int, *, is_shuffled: bool = False) -> int:
         history.streams = {name: rows[::-1] for name, rows in history.streams.items()}
         history.operations = [one for one in history.operations if int(one.id.split("-")[1]) % 2]  # type: ignore[union-attr]
     capture = history.write(path)
-    return work(lambda: check(capture))
+    return count_calls(lambda: check(capture))
 
 
 def test_work_grows_with_the_messages_and_not_with_their_square(tmp_path: Path) -> None:

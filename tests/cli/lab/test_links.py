@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support import traffic
+from tests.support import connectivity
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 from vstream.lab.links import control
@@ -43,7 +43,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TEXT)
     yield path
     assert vstream("lab", "down", "wide", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def shown() -> dict[tuple[str, str], Any]:
@@ -82,7 +82,7 @@ def test_links_are_made_shown_changed_and_repaired(file: Path) -> None:
         ("east", "central"): (0.02, 0, 0.01),
     }
     assert all(one["connections"] > 0 for one in before.values())
-    assert traffic.direct("wide") == []
+    assert connectivity.direct("wide") == []
 
     changed = vstream("lab", "link", "west", "east", "--rtt", "10ms", "--rate", "1gbit", "--one-way")
     assert (changed.code, changed.err) == (0, "west → east: 5 ms late, up to 1 ms more, 1gbit\n")
@@ -123,7 +123,7 @@ def test_the_stretch_clusters_member_is_lost_with_its_region(file: Path) -> None
         assert table.out.count("isolate") == len(WEST_AWAY)
         asyncio.run(control.remove_overlay("wide", "isolate"))
         poll(lambda: all(len(names) == 2 for names in routes().values()))
-    assert traffic.direct("wide") == []
+    assert connectivity.direct("wide") == []
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_what_is_no_link_is_a_usage_error(arguments: list[str], said: str, state
 def test_a_link_option_that_means_nothing_starts_nothing(option: str, file: Path, state: Path) -> None:
     ran = vstream("lab", "up", file, "--link", option)
     assert ran.code == 2
-    assert running_in(state) == []
+    assert processes_in(state) == []

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.command import vstream
-from tests.support.labs import running_in, states
+from tests.support.labs import processes_in, states
 from vstream.diagnostics import Finding
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
@@ -52,7 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             yield path
         finally:
             vstream("lab", "down", LAB, "--purge")
-            left = running_in(state)
+            left = processes_in(state)
             for process in left:
                 process.kill()
     assert left == []

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support import probing
-from tests.support.chaos import background, copied
+from tests.support import probe_lab
+from tests.support.chaos_lab import background, copied
 from tests.support.command import vstream
-from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from tests.support.probe_lab import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.cli import configs
 from vstream.cli.servers import find_servers
 from vstream.diagnostics import Finding
@@ -135,7 +135,7 @@ async def test_a_write_stream_that_has_lost_its_end(world: World, tmp_path: Path
     await filled(world, 2)
     await arrived(world, 6)
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probing._TOPOLOGY)
+    file.write_bytes(probe_lab._TOPOLOGY)
     with background(file, "power-loss", "west", "--lose", "10s", "--yes-really", "--lab", LAB) as tool:
         await copied(tool, LAB)
         for number in range(3):
@@ -291,7 +291,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
     await filled(world, 1)
     await arrived(world, 3)
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probing._TOPOLOGY)
+    file.write_bytes(probe_lab._TOPOLOGY)
     cut = vstream("chaos", "isolate", "west", "--topology", file, "--lab", LAB)
     assert cut.code == 0, cut.err
     try:
@@ -320,7 +320,7 @@ async def test_a_region_that_is_cut_off(world: World, tmp_path: Path) -> None:
 async def test_drift(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probing._TOPOLOGY)
+    file.write_bytes(probe_lab._TOPOLOGY)
     none = vstream("drift", file, "--lab", LAB)
     assert none.code == 0, none.out + none.err
     assert "NO DRIFT: 6 streams and the rules of 3 servers compared, 3 configuration files with what" in none.out
@@ -364,7 +364,7 @@ async def test_drift(world: World, tmp_path: Path) -> None:
 async def test_beacons(world: World, tmp_path: Path) -> None:
     await world.create_all()
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probing._TOPOLOGY)
+    file.write_bytes(probe_lab._TOPOLOGY)
 
     def beacon() -> dict[str, Any]:
         ran = vstream("beacon", file, "--lab", LAB, "--format", "json")

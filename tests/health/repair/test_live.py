@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support import probing
+from tests.support import probe_lab
 from tests.support.command import vstream
-from tests.support.probing import LAB, REGIONS, World, empty_world, running_lab, topology, until
+from tests.support.probe_lab import LAB, REGIONS, World, empty_world, running_lab, topology, until
 from vstream.errors import VstreamError
 from vstream.health.doctor.examine import examine
 from vstream.health.live.collect import collect_snapshot
@@ -46,7 +46,7 @@ async def world(running: str) -> AsyncIterator[World]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "topology.yaml"
-    file.write_bytes(probing._TOPOLOGY)
+    file.write_bytes(probe_lab._TOPOLOGY)
     return file
 
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import single_server
-from tests.support.probing import REGIONS, render, topology
+from tests.support.probe_lab import REGIONS, render, topology
 from vstream.errors import VstreamError
 from vstream.health.repair.live import duplicates, missing, replay
 from vstream.health.repair.live.missing import Contents

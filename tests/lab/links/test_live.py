@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import traffic
+from tests.support import connectivity
 from tests.support.lab_bundle import render, topology
-from tests.support.labs import eventually, running_in, silent
+from tests.support.labs import eventually, ignore_progress, processes_in
 from vstream.errors import LabError, UnknownNameError, UnsupportedError
 from vstream.lab import lab, ports
 from vstream.lab.links import control
@@ -31,16 +31,16 @@ def cut(pairs: Collection[Pair], how: Cut) -> dict[Pair, LinkState]:
 
 @pytest.fixture
 async def up(binary: Path, state: Path) -> AsyncIterator[None]:
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
     yield
     await lab.down("a")
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else(binary: Path, state: Path) -> None:
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
+    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
     every_link = control.read("a").pairs
-    async with traffic.ears("a") as ears:
+    async with connectivity.ears("a") as ears:
         everybody = ears.everybody()
         await ears.require(everybody)
         for how in Cut:
@@ -56,32 +56,32 @@ async def test_a_cut_is_felt_by_those_whom_it_cuts_off_and_by_nobody_else(binary
             await ears.require(everybody - one_way)
             await control.remove_overlay("a", "one-way")
             await ears.require(everybody)
-        assert traffic.direct("a") == []
+        assert connectivity.direct("a") == []
     await lab.down("a")
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_in_a_cluster_of_three_no_connection_goes_around_the_proxy(binary: Path) -> None:
-    await lab.up("a", topology(3, 3), render, binary=binary, on_progress=silent)
-    async with traffic.ears("a") as ears:
+    await lab.up("a", topology(3, 3), render, binary=binary, on_progress=ignore_progress)
+    async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
-        assert traffic.direct("a") == []
+        assert connectivity.direct("a") == []
         assert (await control.traffic("a")).connections == dict.fromkeys(control.read("a").pairs, 3)
         # Servers tell each other where else they could connect: that must not help them.
         await control.put_overlay("a", "fault", cut(LINK, Cut.RESET))
         await ears.require(ears.everybody() - LINK)
         assert set((await control.traffic("a")).connections) == set(control.read("a").pairs) - LINK
-        assert traffic.direct("a") == []
+        assert connectivity.direct("a") == []
         await control.remove_overlay("a", "fault")
         await ears.require(ears.everybody())
-        assert traffic.direct("a") == []
+        assert connectivity.direct("a") == []
         assert (await control.traffic("a")).refused == 0
     await lab.down("a")
 
 
 @pytest.mark.usefixtures("up")
 async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
-    async with traffic.ears("a") as ears:
+    async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         wanted = {(WEST, CENTRAL): 0.06, (CENTRAL, EAST): 0.08, (WEST, EAST): 0.14}
         await control.change(
@@ -104,7 +104,7 @@ async def test_a_round_trip_takes_at_least_what_its_link_says() -> None:
 
 @pytest.mark.usefixtures("up")
 async def test_faults_undo_what_they_did_and_nothing_else() -> None:
-    async with traffic.ears("a") as ears:
+    async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         await control.put_overlay("a", "one", cut(LINK, Cut.DROP))
         await control.put_overlay("a", "other", cut(LINK | {(WEST, CENTRAL), (CENTRAL, WEST)}, Cut.RESET))
@@ -120,7 +120,7 @@ async def test_faults_undo_what_they_did_and_nothing_else() -> None:
 
 async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(binary: Path, up: None) -> None:
     proxy = ProxyProcess(lab_directory("a"))
-    async with traffic.ears("a") as ears:
+    async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
         process = proxy.process()
@@ -133,7 +133,7 @@ async def test_a_proxy_that_died_is_seen_and_started_again_with_what_it_did(bina
         assert set(control.read("a").overlays) == {"fault"}
         servers = {server.name: server.pid for server in lab.status("a").servers}
 
-        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent)
+        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress)
         assert {server.name: server.pid for server in lab.status("a").servers} == servers
         await ears.require(ears.everybody() - LINK)
         await control.remove_overlay("a", "fault")
@@ -148,7 +148,7 @@ async def test_a_proxy_that_dies_while_the_lab_starts_is_named_and_nothing_is_le
 
     with pytest.raises(LabError, match="the link proxy of lab `a` died: it said nothing"):
         await lab.up("a", topology(3, 1), render, binary=binary, on_progress=kill)
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 async def test_a_fault_can_be_undone_while_the_lab_does_not_run(binary: Path, up: None) -> None:
@@ -164,15 +164,20 @@ async def test_a_lab_that_starts_has_the_shape_that_was_asked_for_and_no_faults(
     await control.put_overlay("a", "fault", cut(LINK, Cut.DROP))
     await lab.down("a")
     shape = {(WEST, EAST): LinkState(delay=0.05), (EAST, WEST): LinkState(delay=0.05)}
-    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, shape=shape)
+    await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress, shape=shape)
     assert control.read("a").overlays == {}
-    async with traffic.ears("a") as ears:
+    async with connectivity.ears("a") as ears:
         await ears.require(ears.everybody())
         assert await ears.round_trip(WEST, EAST) >= 0.1
     # Another shape counts at once; what was changed since stays.
     await control.change("a", {(WEST, CENTRAL): LinkState(delay=0.01)})
     await lab.up(
-        "a", topology(3, 1), render, binary=binary, on_progress=silent, shape={(WEST, EAST): LinkState(loss=0.01)}
+        "a",
+        topology(3, 1),
+        render,
+        binary=binary,
+        on_progress=ignore_progress,
+        shape={(WEST, EAST): LinkState(loss=0.01)},
     )
     assert control.read("a").base == {
         (WEST, EAST): LinkState(loss=0.01),
@@ -188,10 +193,10 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
     with pytest.raises(UnknownNameError, match="`r0` has no link to itself"):
         await control.put_overlay("a", "fault", {(WEST, WEST): LinkState(cut=Cut.DROP)})
     with pytest.raises(LabError, match="runs with `--links proxy`"):
-        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)
+        await lab.up("a", topology(3, 1), render, binary=binary, on_progress=ignore_progress, links=Backend.NONE)
     assert control.read("a").overlays == {}
 
-    await lab.up("b", topology(2, 1), render, binary=binary, on_progress=silent, links=Backend.NONE)
+    await lab.up("b", topology(2, 1), render, binary=binary, on_progress=ignore_progress, links=Backend.NONE)
     assert ProxyProcess(lab_directory("b")).process() is None
     with pytest.raises(UnsupportedError, match="its servers dial each other"):
         await control.put_overlay("b", "fault", {("r0", "r1"): LinkState(cut=Cut.DROP)})
@@ -200,8 +205,8 @@ async def test_what_a_lab_cannot_do_is_said_and_changes_nothing(binary: Path, up
 
 async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> None:
     await asyncio.gather(
-        lab.up("a", topology(2, 1), render, binary=binary, on_progress=silent),
-        lab.up("b", topology(2, 1), render, binary=binary, on_progress=silent),
+        lab.up("a", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
+        lab.up("b", topology(2, 1), render, binary=binary, on_progress=ignore_progress),
     )
     used = [
         port
@@ -211,7 +216,7 @@ async def test_labs_beside_each_other_have_fronts_of_their_own(binary: Path) -> 
     ]
     assert len(used) == len(set(used)) == 20
     await control.put_overlay("a", "fault", cut({("r0", "r1"), ("r1", "r0")}, Cut.DROP))
-    async with traffic.ears("b") as ears:
+    async with connectivity.ears("b") as ears:
         await ears.require(ears.everybody())
     await lab.down("a")
     await lab.down("b")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import workspaces
+from tests.support.call_counts import count_calls
 from tests.support.golden import Golden
 from tests.support.paths import ROOT
-from tests.support.work import work
 from vstream.diagnostics import Finding, Severity
 from vstream.lint.load_topology import load, render_bundle
 from vstream.lint.registry import Rule, run_rules
@@ -245,6 +245,6 @@ def test_every_request_is_known_by_its_pattern(operation: api.Operation) -> None
 def test_work_grows_with_the_rules_and_no_faster() -> None:
     def once(count: int) -> int:
         workspace = workspaces.workspace({"mappings.cfg": virtual_streams(count)})
-        return work(lambda: run_rules(RULES, workspace))
+        return count_calls(lambda: run_rules(RULES, workspace))
 
     assert once(2_000) < 4.5 * once(500)

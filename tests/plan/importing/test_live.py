@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
@@ -56,7 +56,7 @@ def made(state: Path, tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
     finally:
         assert vstream("lab", "down", LAB, "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 def addresses(regions: tuple[str, ...] = ("west", "central", "east")) -> list[str]:
@@ -127,4 +127,4 @@ def test_what_only_vstream_lays_out_is_refused(state: Path, tmp_path: Path, rout
         assert f"`routing: {routing}`" in one.err
         assert "which cannot be imported" in one.err
     assert not (tmp_path / "found.yaml").exists()
-    assert running_in(state) == []
+    assert processes_in(state) == []

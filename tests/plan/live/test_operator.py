@@ -20,9 +20,9 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts
 from tests.support.command import Ran, vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.night import with_night
-from tests.support.probing import until
+from tests.support.probe_lab import until
 from vstream.errors import NotReachableError
 from vstream.jetstream.connection import connect
 from vstream.jetstream.keyring import Keyring
@@ -69,7 +69,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TOPOLOGY)
     yield path
     assert vstream("lab", "down", "signed", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.probing import until
+from tests.support.probe_lab import until
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream import monitoring
 from vstream.jetstream.connection import connect

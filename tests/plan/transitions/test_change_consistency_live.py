@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support.killing import killed_until_done, planned, run
-from tests.support.labs import silent
+from tests.support.killed_apply import apply_until_done, plan_lab, run
+from tests.support.labs import ignore_progress
 from tests.support.night import with_night
-from tests.support.publishing import Load, audited, under_load
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab import binaries, lab
 from vstream.lint.load_topology import load, render_bundle
 from vstream.topology.model import Topology
@@ -62,7 +62,7 @@ async def version(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         BEFORE,
         lambda addresses: render_bundle(BEFORE, addresses=addresses),
         binary=binaries.locate(request.param),
-        on_progress=silent,
+        on_progress=ignore_progress,
         timeout=120,
     )
     try:
@@ -74,7 +74,7 @@ async def version(state: Path, request: pytest.FixtureRequest) -> AsyncIterator[
 @pytest.mark.parametrize("version", with_night(["2.15.1"], ["2.12.8"]), indirect=True)
 async def test_read_streams_that_mirrored_source_from_where_they_are(version: str) -> None:
     await run(BEFORE, NAME)
-    short = await planned(AFTER, NAME)
+    short = await plan_lab(AFTER, NAME)
     quiet = [f"baz-read-{region}" for region in REGIONS]
     assert {one.name for one in short.blocked} == {"bar-read-central", "bar-read-east", *quiet}
     assert "add `takes_over: bar`" in short.blocked[0].hint
@@ -86,9 +86,9 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     async with under_load(foo, endpoints), under_load(bar, endpoints):
         await foo.acknowledged(RATE)
         await bar.acknowledged(RATE)
-        turned = await killed_until_done(BETWEEN, NAME)
+        turned = await apply_until_done(BETWEEN, NAME)
         await bar.acknowledged(RATE)
-        ended = await killed_until_done(AFTER, NAME)
+        ended = await apply_until_done(AFTER, NAME)
         await foo.acknowledged(RATE)
         await bar.acknowledged(RATE)
     mirrors = [*(f"update foo-read-{region}" for region in REGIONS), "update bar-read-central", "update bar-read-east"]
@@ -108,4 +108,4 @@ async def test_read_streams_that_mirrored_source_from_where_they_are(version: st
     for one in (foo, bar):
         assert (one.refused, one.unknown) == (dict.fromkeys(REGIONS, 0), set())
     for one in (foo, bar, baz):
-        await audited(NAME, {region: f"{one.prefix}-read-{region}" for region in REGIONS}, one)
+        await check_contents(NAME, {region: f"{one.prefix}-read-{region}" for region in REGIONS}, one)

@@ -16,9 +16,9 @@ import nats
 import pytest
 import pytest_asyncio
 
-from tests.support.killing import killed_until_done, planned, run
-from tests.support.labs import silent
-from tests.support.publishing import Load, audited, under_load
+from tests.support.killed_apply import apply_until_done, plan_lab, run
+from tests.support.labs import ignore_progress
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.connection import connect
 from vstream.lab import binaries, lab
 from vstream.lint.load_topology import load, render_bundle
@@ -60,7 +60,7 @@ async def mover(state: object, request: pytest.FixtureRequest) -> AsyncIterator[
         BEFORE,
         lambda addresses: render_bundle(BEFORE, addresses=addresses),
         binary=binaries.locate(request.param),
-        on_progress=silent,
+        on_progress=ignore_progress,
         timeout=120,
     )
     try:
@@ -85,7 +85,7 @@ async def much(sent: Load) -> None:
 @pytest.mark.usefixtures("mover")
 async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> None:
     await run(BEFORE, NAME)
-    early = await planned(AFTER, NAME)
+    early = await plan_lab(AFTER, NAME)
     assert {one.name for one in early.blocked} == {name.partition("/")[2] for name in OLD}
     assert all("`moves_to: accounts`" in one.hint for one in early.blocked)
 
@@ -93,12 +93,12 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
     async with under_load(sent, lab.client_endpoints(NAME)):
         await sent.acknowledged(RATE)
         await much(sent)  # what is there before comes along
-        made = await killed_until_done(AHEAD, NAME)
+        made = await apply_until_done(AHEAD, NAME)
         await sent.acknowledged(RATE)
-        led = await killed_until_done(BEHIND, NAME)
+        led = await apply_until_done(BEHIND, NAME)
         await sent.acknowledged(RATE)
-        back = await planned(AHEAD, NAME)
-        ended = await killed_until_done(AFTER, NAME)
+        back = await plan_lab(AHEAD, NAME)
+        ended = await apply_until_done(AFTER, NAME)
         await sent.acknowledged(RATE)
     assert made[0] == "load mappings"
     assert sorted(made[1:]) == sorted(
@@ -113,7 +113,7 @@ async def test_clients_go_on_while_the_profile_changes_in_steps_that_die() -> No
     assert sorted(ended[2:-1]) == sorted(f"delete {name}" for name in OLD)
     assert ended[-1] == "load mappings"
 
-    await audited(NAME, {region: f"R_{region}/foo" for region in REGIONS}, sent)
+    await check_contents(NAME, {region: f"R_{region}/foo" for region in REGIONS}, sent)
     for region, endpoint in lab.client_endpoints(NAME).items():
         # Nothing is left of what the account of clients had, and `foo` means the new stream there.
         async with connect(endpoint, region) as client:

@@ -15,9 +15,9 @@ import pytest
 import pytest_asyncio
 
 from tests.plan.transitions.test_migrate_live import DOCUMENT, as_published
-from tests.support.killing import killed_until_done, planned
-from tests.support.labs import silent
-from tests.support.publishing import Load, audited, under_load
+from tests.support.killed_apply import apply_until_done, plan_lab
+from tests.support.labs import ignore_progress
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import VstreamError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import Connection, connect
@@ -49,7 +49,7 @@ async def connection(state: Path, request: pytest.FixtureRequest) -> AsyncIterat
         small,
         lambda addresses: render_bundle(small, addresses=addresses),
         binary=binaries.locate(request.param),
-        on_progress=silent,
+        on_progress=ignore_progress,
         timeout=120,
     )
     try:
@@ -72,20 +72,20 @@ async def test_a_plain_stream_is_taken_over_in_steps_that_die(connection: Connec
         await first.acknowledged(20)  # so that the other region has heard of the new stream
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.acknowledged(RATE)
-        done = await killed_until_done(over, NAME)
+        done = await apply_until_done(over, NAME)
         await sent.acknowledged(RATE)
-        ended = await killed_until_done(after, NAME)
+        ended = await apply_until_done(after, NAME)
         await sent.acknowledged(RATE)
     written = [f"create foo-write-{region}" for region in REGIONS]
     assert sorted(done) == sorted([*written, *(f"create {name}" for name in READS.values()), "load mappings"])
     assert sorted(ended) == sorted(f"update {name}" for name in READS.values())
     with pytest.raises(VstreamError, match=r"in account `\$G`, not in `ACME`") as refused:
-        await planned(topology(naming="isolated", account="ACME"), NAME)
+        await plan_lab(topology(naming="isolated", account="ACME"), NAME)
     assert "leave `account` out" in (refused.value.hint or "")
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
     assert int((await admin.listed("foo"))["state"]["messages"]) > RATE
     both = {region: first.acked[region] | sent.acked[region] for region in REGIONS}
-    await audited(NAME, READS, Load(0, acked=both, unknown=first.unknown))
+    await check_contents(NAME, READS, Load(0, acked=both, unknown=first.unknown))
 
 
 @pytest.mark.parametrize("connection", ["2.12.8"], indirect=True)
@@ -105,12 +105,12 @@ async def test_the_published_layout_becomes_the_safe_one_in_steps_that_die(
     sent = Load(RATE)
     async with under_load(sent, lab.endpoints(NAME)):
         await sent.acknowledged(RATE)
-        done = await killed_until_done(wanted, NAME, adopt=frozenset({"all"}))
+        done = await apply_until_done(wanted, NAME, adopt=frozenset({"all"}))
         await sent.acknowledged(RATE)
     # Each read stream in two steps: its sources go, and come as they shall be.
     assert sorted(done) == sorted(
         [*(f"update foo-write-{region}" for region in REGIONS), *2 * [f"update {name}" for name in READS.values()]]
     )
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
-    assert (await planned(wanted, NAME)).is_empty
-    await audited(NAME, READS, sent)
+    assert (await plan_lab(wanted, NAME)).is_empty
+    await check_contents(NAME, READS, sent)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.command import vstream
 from tests.support.night import with_night
 from tests.support.paths import TESTS
-from tests.support.publishing import Load, audited, under_load
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
 from vstream.lab import lab
@@ -87,7 +87,7 @@ async def test_the_published_layout_is_imported_and_becomes_the_safe_one(
         assert applied.code == 0, applied.out + applied.err
         await sent.acknowledged(200)
     assert (sent.refused, sent.unknown) == ({"west": 0, "east": 0}, set())
-    await audited("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
+    await check_contents("blog", {region: f"foo-read-{region}" for region in ("west", "east")}, sent)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
     again = json.loads(vstream("import", tmp_path / "again.yaml", "--lab", "blog", "--format", "json").out)
     assert (again["adopts"], again["leftovers"], again["plan"]["changes"]) == (False, [], [])
@@ -106,7 +106,7 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     before, after = Load(200), Load(200, tag="b")
     async with under_load(before, lab.endpoints("gone")):
         await before.acknowledged(200)
-    await audited("gone", reads, before)
+    await check_contents("gone", reads, before)
     async with connect(lab.endpoints("gone")["west"], "west") as connection:
         await JetStreamAdmin(connection).delete("foo-write-west")
     applied = await asyncio.to_thread(vstream, "apply", file, "--yes", timeout=240)
@@ -116,7 +116,7 @@ async def test_a_write_stream_that_somebody_deleted_is_made_again_and_its_reader
     # Fewer than before: from sequence 1 on, none of them would arrive.
     assert 0 < len(after.acked["west"]) < len(before.acked["west"])
     both = {region: before.acked[region] | after.acked[region] for region in reads}
-    await audited("gone", reads, Load(0, acked=both), within=180)
+    await check_contents("gone", reads, Load(0, acked=both), within=180)
     assert vstream("plan", file, "--detailed-exitcode").code == 0
     assert vstream("lab", "down", "gone", "--purge").code == 0
 
@@ -163,6 +163,6 @@ async def test_a_plain_stream_becomes_a_virtual_one(state: Path, tmp_path: Path,
         assert 0 < left < len(sent.everything)
         await admin.delete("foo")  # which no mapping leads elsewhere
     both = {region: first.acked[region] | sent.acked[region] for region in reads}
-    await audited("plain", reads, Load(0, acked=both, unknown=first.unknown))
+    await check_contents("plain", reads, Load(0, acked=both, unknown=first.unknown))
     assert vstream("plan", file, "--detailed-exitcode").code == 0
     assert vstream("lab", "down", "plain", "--purge").code == 0

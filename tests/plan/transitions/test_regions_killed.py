@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import vstream
-from tests.support.killing import killed_until_done, planned, run
-from tests.support.labs import silent
+from tests.support.killed_apply import apply_until_done, plan_lab, run
+from tests.support.labs import ignore_progress
 from tests.support.night import with_night
-from tests.support.publishing import Load, audited, under_load
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.errors import RefusedError
 from vstream.jetstream.admin import JetStreamAdmin
 from vstream.jetstream.connection import connect
@@ -55,7 +55,7 @@ async def test_killed_after_every_request(version: str, tmp_path: Path) -> None:
         small,
         lambda addresses: render_bundle(small, addresses=addresses),
         binary=binaries.locate(version),
-        on_progress=silent,
+        on_progress=ignore_progress,
         timeout=120,
     )
     await run(small, "killed")
@@ -63,14 +63,14 @@ async def test_killed_after_every_request(version: str, tmp_path: Path) -> None:
     endpoints = lab.endpoints("killed")
     async with under_load(sent, {region: endpoints[region] for region in TWO}):
         await sent.acknowledged(RATE)
-        added = await killed_until_done(topology(ALL), "killed")
+        added = await apply_until_done(topology(ALL), "killed")
         there = Load(RATE)
         async with under_load(there, {"east": endpoints["east"]}):
             await there.acknowledged(RATE)
     both = replace(sent, acked={**sent.acked, **there.acked}, unknown=sent.unknown | there.unknown)
-    await audited("killed", {region: f"foo-read-{region}" for region in ALL}, both)
+    await check_contents("killed", {region: f"foo-read-{region}" for region in ALL}, both)
     async with under_load(later, {region: endpoints[region] for region in TWO}):
-        removed = await killed_until_done(small, "killed")
+        removed = await apply_until_done(small, "killed")
     assert sorted(added) == sorted(
         [
             "create foo-write-east",
@@ -96,14 +96,14 @@ async def test_killed_after_every_request(version: str, tmp_path: Path) -> None:
         assert (one.refused, one.unknown) == ({"west": 0, "central": 0}, set())
     assert there.acked["east"]
     acked = {region: both.acked[region] | later.acked.get(region, set()) for region in ALL}
-    await audited("killed", {region: f"foo-read-{region}" for region in TWO}, replace(both, acked=acked))
+    await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, replace(both, acked=acked))
     await run(topology(ALL), "killed")
     # What comes from a region that was gone arrives everywhere: servers before 2.15 do not notice that its stream is new.
     heard = Load(RATE, tag="h")
     async with under_load(heard, {"east": endpoints["east"]}):
         await heard.acknowledged(20)
     everything = merged(replace(both, acked=acked), heard)
-    await audited("killed", {region: f"foo-read-{region}" for region in TWO}, everything)
+    await check_contents("killed", {region: f"foo-read-{region}" for region in TWO}, everything)
     if version == "2.15.1":
         await dies_for_good(tmp_path / "whole.yaml", everything)
     await lab.down("killed", purge=True)
@@ -119,19 +119,19 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     unheard = Load(RATE, tag="u")
     async with under_load(unheard, {"east": endpoints["east"]}):
         await unheard.acknowledged(50)
-    await audited("killed", {"west": "foo-read-west"}, merged(before, unheard))
+    await check_contents("killed", {"west": "foo-read-west"}, merged(before, unheard))
     with pytest.raises(RefusedError, match="is not dead"):
-        await planned(gone, "killed", lost=("east",))
+        await plan_lab(gone, "killed", lost=("east",))
     async with connect(endpoints["west"], "west") as connection:
         last = int((await JetStreamAdmin(connection).info("foo-write-east"))["state"]["last_seq"])
     assert (await asyncio.to_thread(vstream, "chaos", "kill-region", "east", "-t", whole, "--yes-really")).code == 0
 
     with pytest.raises(RefusedError, match="still has `foo` in region `west`"):
-        await planned(gone, "killed", lost=("west",))
-    (loss,) = (await planned(gone, "killed", lost=("east",))).losses
+        await plan_lab(gone, "killed", lost=("west",))
+    (loss,) = (await plan_lab(gone, "killed", lost=("east",))).losses
     later = Load(RATE, tag="l")
     async with under_load(later, {region: endpoints[region] for region in TWO}):
-        done = await killed_until_done(gone, "killed", lost=("east",))
+        done = await apply_until_done(gone, "killed", lost=("east",))
     assert sorted(done) == sorted(
         [
             "load mappings",
@@ -145,9 +145,9 @@ async def dies_for_good(whole: Path, before: Load) -> None:
     assert later.refused == {"west": 0, "central": 0}
     assert "`foo-read-central` will never get the rest" in loss
     assert f"after sequence {last:,} of `foo-write-east` is lost" in loss
-    await audited("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
-    await audited("killed", {"central": "foo-read-central"}, merged(before, later))
-    assert (await planned(gone, "killed")).is_empty
+    await check_contents("killed", {"west": "foo-read-west"}, merged(before, unheard, later))
+    await check_contents("killed", {"central": "foo-read-central"}, merged(before, later))
+    assert (await plan_lab(gone, "killed")).is_empty
 
 
 def merged(*loads: Load) -> Load:

@@ -10,9 +10,9 @@ import nats
 import pytest
 
 from tests.support.command import Ran, vstream
-from tests.support.moving import comes_and_goes, starts
+from tests.support.moving_region import comes_and_goes, starts
 from tests.support.night import with_night
-from tests.support.publishing import Load, audited, under_load
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.jetstream import monitoring
 from vstream.lab import lab
 
@@ -77,7 +77,7 @@ async def test_a_region_leaves_under_load(state: Path, tmp_path: Path) -> None:
     assert load.refused["east"] > 0
     assert (load.refused["west"], load.refused["central"]) == (0, 0)
     assert not [one for one in load.unknown if not one.startswith("east")]
-    await audited("moving", {"west": "foo-read-west", "central": "foo-read-central"}, load)
+    await check_contents("moving", {"west": "foo-read-west", "central": "foo-read-central"}, load)
     assert (await command("plan", file, "--detailed-exitcode")).code == 0
     assert (await command("lab", "up", file)).code == 0
     assert (await command("lab", "down", "moving", "--purge")).code == 0
@@ -127,7 +127,7 @@ async def test_a_region_joins_with_the_whole_history_and_no_restart(state: Path,
     assert forgotten
     assert (load.refused, load.unknown, there.unknown) == ({"west": 0, "central": 0}, set(), set())
     assert there.acked["east"]
-    await audited("moving", {region: f"foo-read-{region}" for region in ("west", "central", "east")}, load)
+    await check_contents("moving", {region: f"foo-read-{region}" for region in ("west", "central", "east")}, load)
     assert starts("moving") == now
     assert (await command("plan", file, "--detailed-exitcode")).code == 0
     assert (await command("lab", "down", "moving", "--purge")).code == 0

@@ -17,10 +17,10 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from tests.support.night import with_night
 from tests.support.outages import goes_on_alone
-from tests.support.probing import until
+from tests.support.probe_lab import until
 from vstream.lab.state import lab_directory
 
 pytestmark = pytest.mark.lab
@@ -55,7 +55,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TOPOLOGY)
     yield path
     assert vstream("lab", "down", "accounts", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 client = partial(labs.client, "accounts")

@@ -14,9 +14,9 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import vstream
-from tests.support.hearing import everybody_hears_everything_once
-from tests.support.labs import running_in
-from tests.support.probing import until
+from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.labs import processes_in
+from tests.support.probe_lab import until
 
 pytestmark = pytest.mark.lab
 
@@ -48,7 +48,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path.write_text(TOPOLOGY)
     yield path
     assert vstream("lab", "down", "domains", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 client = partial(labs.client, "domains")

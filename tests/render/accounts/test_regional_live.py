@@ -16,11 +16,11 @@ from nats.js import JetStreamContext
 
 from tests.support import access_attempts, labs
 from tests.support.command import Ran, vstream
-from tests.support.hearing import everybody_hears_everything_once
-from tests.support.labs import running_in
+from tests.support.core_subscribers import everybody_hears_everything_once
+from tests.support.labs import processes_in
 from tests.support.outages import goes_on_alone
-from tests.support.probing import until
-from tests.support.publishing import Load, audited, under_load
+from tests.support.probe_lab import until
+from tests.support.publish_load import Load, check_contents, under_load
 from vstream.lab import lab
 from vstream.lab.state import lab_directory
 
@@ -59,7 +59,7 @@ def file(state: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "regional.yaml"
     yield path
     assert vstream("lab", "down", "regional", "--purge").code == 0
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 client = partial(labs.client, "regional")
@@ -208,6 +208,6 @@ async def test_regions_join_and_leave_while_clients_publish(file: Path) -> None:
     assert (load.unknown, there.unknown) == (set(), set())
     assert (load.refused["west"], load.refused["central"], there.refused["east"]) == (0, 0, 0)
     load.acked |= there.acked
-    await audited("regional", {region: f"APP_{region}/foo" for region in two}, load)
+    await check_contents("regional", {region: f"APP_{region}/foo" for region in two}, load)
     planned = await command("plan", file, "--detailed-exitcode")
     assert planned.code == 0, planned.out

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import Ran, environment, vstream
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.errors import VstreamError
 from vstream.jetstream.connection import Connection, Reply, connect
 from vstream.lab import lab
@@ -34,7 +34,7 @@ def topology(servers: int) -> str:
 
 
 @contextmanager
-def rehearsal(directory: Path, servers: int, *options: str) -> Iterator[Path]:
+def running_lab(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     """A running lab with its streams, started with *options*, in a state directory of its own that nothing runs in afterwards: its topology."""
     state = directory / "state"
     file = directory / "topology.yaml"
@@ -42,12 +42,12 @@ def rehearsal(directory: Path, servers: int, *options: str) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VSTREAM_STATE_DIR", str(state))
         try:
-            done(vstream("lab", "up", file, *options))
-            done(vstream("apply", file, "--yes"))
+            succeeded(vstream("lab", "up", file, *options))
+            succeeded(vstream("apply", file, "--yes"))
             yield file
         finally:
             vstream("lab", "down", LAB, "--purge")
-            left = running_in(state)
+            left = processes_in(state)
             for process in left:
                 process.kill()
     assert left == []
@@ -65,13 +65,13 @@ def _about(file: Path, arguments: Sequence[str]) -> Sequence[str]:
     return (*arguments, "--topology", str(file))
 
 
-def done(ran: Ran) -> Ran:
+def succeeded(ran: Ran) -> Ran:
     assert ran.code == 0, ran.err
     return ran
 
 
 def open_faults(file: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(done(chaos(file, "status", "--format", "json")).out)["faults"]
+    found: list[dict[str, Any]] = json.loads(succeeded(chaos(file, "status", "--format", "json")).out)["faults"]
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 
-def work(of: Callable[[], object]) -> int:
+def count_calls(of: Callable[[], object]) -> int:
     """How many functions are called while *of* runs, those written in C included."""
     count = 0
 

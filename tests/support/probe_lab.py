@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.labs import running_in
+from tests.support.labs import processes_in
 from vstream.errors import NotReachableError, VstreamError
 from vstream.jetstream.connection import Connection, open_connection
 from vstream.lab import lab
@@ -72,7 +72,7 @@ def running_lab(state: Path, binary: Path) -> Iterator[None]:
             yield
         finally:
             asyncio.run(lab.down(LAB, purge=True))
-    assert running_in(state) == []
+    assert processes_in(state) == []
 
 
 class World:

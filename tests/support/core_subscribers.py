@@ -9,7 +9,7 @@ from functools import partial
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from tests.support.probing import until
+from tests.support.probe_lab import until
 
 _MESSAGES = 20
 _PATIENCE = 20.0

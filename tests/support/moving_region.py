@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.support.command import Ran, vstream
-from tests.support.publishing import Load, compared, under_load
+from tests.support.publish_load import Load, compared, under_load
 from vstream.lab import lab
 from vstream.lint.load_topology import load as loaded
 from vstream.topology import physical

@@ -76,7 +76,7 @@ class Mortal:
         self._dies(f"retire {', '.join(servers)}")
 
 
-async def planned(
+async def plan_lab(
     wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> Plan:
     """What is left to do on lab *lab*."""
@@ -114,7 +114,7 @@ async def run(
     return plan
 
 
-async def killed_until_done(
+async def apply_until_done(
     wanted: Topology, lab: str, *, adopt: frozenset[str] = frozenset(), lost: tuple[str, ...] = ()
 ) -> list[str]:
     """What all runs together did, each of which did one thing."""

@@ -142,7 +142,7 @@ async def compared(
     return sorted(missing), doubled, sorted(held.keys() - load.everything - load.unknown)
 
 
-async def audited(name: str, streams: Mapping[str, str], load: Load, within: float = 120.0) -> None:
+async def check_contents(name: str, streams: Mapping[str, str], load: Load, within: float = 120.0) -> None:
     """Every stream of *streams*, by region, holds everything that *load* was told is stored, once, and nothing else."""
     for region, stream in streams.items():
         missing, doubled, strange = await compared(name, region, stream, load, within)
