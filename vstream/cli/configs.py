@@ -40,15 +40,15 @@ def read(topology: Topology, where: Servers, directory: Path | None) -> Mapping[
 
     names = [seat.server.name for seat in topology.processes]
     if directory is None:
-        own = {} if where.lab is None else {name: _one(lab_directory(where.lab).conf, name) for name in names}
-        return {name: replace(one, is_asked_for=False) for name, one in own.items() if one is not None}
-    found = {name: _one(directory, name) for name in names}
-    if all(one is None for one in found.values()):
+        lab_files = {} if where.lab is None else {name: _one(lab_directory(where.lab).conf, name) for name in names}
+        return {name: replace(one, is_asked_for=False) for name, one in lab_files.items() if one is not None}
+    files = {name: _one(directory, name) for name in names}
+    if all(one is None for one in files.values()):
         raise VstreamError(
             f"{directory} holds no configuration of a server of `{topology.name}`",
             hint=f"it must be named after the server: {names[0]}.conf, or servers/{names[0]}.conf",
         )
-    return {name: one or _absent(directory, name) for name, one in found.items()}
+    return {name: one or _absent(directory, name) for name, one in files.items()}
 
 
 def _absent(directory: Path, name: str) -> ConfigFile:
@@ -75,7 +75,7 @@ def config_file(path: Path) -> ConfigFile:
     except (OSError, ValueError) as error:
         return ConfigFile(path=str(path), problem=f"{path} cannot be read: {error}")
     document = natsconf.parse(text, str(path), include=_included)
-    problem = next((one for one in document.diagnostics if one.is_error), None)
+    problem = next((diagnostic for diagnostic in document.diagnostics if diagnostic.is_error), None)
     if problem is not None:
         at = f"{problem.span.file}:{problem.span.line}:{problem.span.column}: " if problem.span else ""
         return ConfigFile(path=str(path), problem=f"{at}{problem.message}")
@@ -84,8 +84,8 @@ def config_file(path: Path) -> ConfigFile:
 
 def _included(path: str, by: str) -> tuple[str, str]:
     # To the server a leading slash makes no difference: every path is relative.
-    found = Path(by).parent / path.lstrip("/")
-    return str(found), _text(found)
+    included = Path(by).parent / path.lstrip("/")
+    return str(included), _text(included)
 
 
 def _text(path: Path) -> str:

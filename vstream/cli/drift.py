@@ -100,10 +100,10 @@ def _show(
 async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
 ) -> tuple[plan.Planned, Diagnosis]:
-    where = find_servers(topology, lab)
-    known = configs.read(topology, where, files)
+    servers = find_servers(topology, lab)
+    config_files = configs.read(topology, servers, files)
     planned, snapshot = await asyncio.gather(
         plan.plan_servers(topology, lab, templates),
-        collect_snapshot(topology, where.endpoints, deadline=deadline, is_deep=True),
+        collect_snapshot(topology, servers.endpoints, deadline=deadline, is_deep=True),
     )
-    return planned, examine(topology, planned.request.bundle, snapshot, known)
+    return planned, examine(topology, planned.request.bundle, snapshot, config_files)

@@ -45,10 +45,10 @@ def command(
     if output not in set(view.ProbeFormat):
         raise typer.BadParameter(f"unknown format `{output}`: expected text, json or junit", param_hint="--format")
     loaded = options.load_topology(topology).require()
-    _check_names("--stream", stream, [one.name for one in loaded.streams])
-    _check_names("--region", region, [one.name for one in loaded.regions])
-    chosen = [one for one in loaded.streams if not stream or one.name in stream]
-    if not any(not region or set(region) & set(one.regions) for one in chosen):
+    _check_names("--stream", stream, [virtual.name for virtual in loaded.streams])
+    _check_names("--region", region, [virtual.name for virtual in loaded.regions])
+    chosen = [virtual for virtual in loaded.streams if not stream or virtual.name in stream]
+    if not any(not region or set(region) & set(virtual.regions) for virtual in chosen):
         raise typer.BadParameter("no chosen stream is in any of these regions", param_hint="--region")
     servers = find_servers(loaded, lab)
     report = run(_probe(loaded, servers, stream, region, deadline, all_forms=forms))

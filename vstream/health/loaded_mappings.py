@@ -61,9 +61,9 @@ class MappingDifference:
     @property
     def evidence(self) -> str:
         """What was seen, for a person."""
-        others = f", unlike the other {self.matching}" if self.is_partial else ""
+        unlike = f", unlike the other {self.matching}" if self.is_partial else ""
         verb = "is" if len(self.sources) == 1 else "are"
-        return f"{self.noun} {verb} not loaded as the topology says{others}: {list_names(list(self.sources))}"
+        return f"{self.noun} {verb} not loaded as the topology says{unlike}: {list_names(list(self.sources))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
     source = _source_of(reader, pair.origin.name)
     lag = snapshot.lags.get((pair.origin.name, pair.reader.name))
     cursor, last = _positions(origin, source, lag)
-    kept = _kept(pair, origin, lag, snapshot.at)
+    retention = _kept(pair, origin, lag, snapshot.at)
     pending: int | None = None
     age: float | None = None
     if lag is not None and cursor is not None:
@@ -88,8 +88,8 @@ def _assess_pair(pair: ReplicationPair, snapshot: Snapshot, outage: float | None
         last=last,
         pending=pending,
         age=age,
-        left=None if kept is None or age is None else max(0.0, kept - age),
-        kept=kept,
+        left=None if retention is None or age is None else max(0.0, retention - age),
+        kept=retention,
     )
 
 
@@ -114,16 +114,16 @@ def _kept(pair: ReplicationPair, origin: StreamSnapshot | None, lag: Lag | None,
     """The seconds for which the origin keeps messages: its `max_age`, or less where it is full; None for ever."""
     limits = pair.origin.limits
     max_age = limits.get("max_age")
-    kept: float = max_age / NS if isinstance(max_age, int) else 0.0
+    retention: float = max_age / NS if isinstance(max_age, int) else 0.0
     if lag is not None:
-        kept = lag.max_age
+        retention = lag.max_age
     if origin is not None and origin.first_at is not None and limits.get("discard", "old") == "old":
         for limit, used in (("max_bytes", origin.bytes), ("max_msgs", origin.messages)):
             most = limits.get(limit)
             if isinstance(most, int) and 0 < most * _FULL <= used:
                 held = max(0.0, at - origin.first_at)
-                kept = min(kept or held, held)
-    return kept or None
+                retention = min(retention or held, held)
+    return retention or None
 
 
 def _state(

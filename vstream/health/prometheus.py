@@ -35,16 +35,16 @@ class _Family:
             yield f"{self.name}{{{written}}} {value:.15g}"
 
 
-def render_metrics(topology: str, picture: Status | None) -> str:
+def render_metrics(topology: str, status: Status | None) -> str:
     """The metrics of *picture*, or where there is none, that nothing answered."""
     up = _Family("vstream_up", "Whether any server answered at the last look.")
-    up.add(picture is not None)
+    up.add(status is not None)
     families = [
         up,
         *(
             ()
-            if picture is None
-            else (*_whole(picture), *_servers(picture), *_streams(picture), *_pairs(picture), *_beacons(picture))
+            if status is None
+            else (*_whole(status), *_servers(status), *_streams(status), *_pairs(status), *_beacons(status))
         ),
     ]
     return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
@@ -54,29 +54,29 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _whole(picture: Status) -> Iterator[_Family]:
+def _whole(status: Status) -> Iterator[_Family]:
     at = _Family("vstream_look_timestamp_seconds", "When the last look began.")
-    at.add(picture.at)
+    at.add(status.at)
     took = _Family("vstream_look_duration_seconds", "How long the last look took.")
-    took.add(picture.took)
+    took.add(status.took)
     problems = _Family("vstream_problems", "How many lines of problems `vstream status` would show.")
-    problems.add(len(picture.problems))
+    problems.add(len(status.problems))
     unknown = _Family("vstream_unknown", "How many lines of what could not be seen `vstream status` would show.")
-    unknown.add(len(picture.unknown))
+    unknown.add(len(status.unknown))
     yield from (at, took, problems, unknown)
 
 
-def _servers(picture: Status) -> Iterator[_Family]:
+def _servers(status: Status) -> Iterator[_Family]:
     up = _Family("vstream_server_up", "Whether the server answered on its monitoring port.")
     mapping_ok = _Family(
         "vstream_server_mapping_ok",
         "Whether the server has loaded the topology's mapping rules; absent if that is not known.",
     )
     info = _Family("vstream_server_info", "The version that the server runs.")
-    for server in picture.servers:
+    for server in status.servers:
         if server.url is not None:  # of others it is not known
             up.add(server.is_reached, region=server.region, server=server.name)
-        mapping_ok.add(picture.mappings_ok.get(server.name), region=server.region, server=server.name)
+        mapping_ok.add(status.mappings_ok.get(server.name), region=server.region, server=server.name)
         if server.version:
             info.add(1, region=server.region, server=server.name, version=server.version)
     control = _Family(
@@ -87,63 +87,63 @@ def _servers(picture: Status) -> Iterator[_Family]:
         "vstream_region_working_streams",
         "For how many of them publishing, Direct Get or existing consumers work; absent if that is not known.",
     )
-    for region in picture.regions:
+    for region in status.regions:
         control.add(region.control, region=region.name)
         streams.add(region.publish.of, region=region.name)
-        for what, share in (
+        for operation, share in (
             ("publish", region.publish),
             ("direct_get", region.direct_get),
             ("consumers", region.consumers),
         ):
             if share.fails or not share.unknown:
-                works.add(share.works + share.unknown, region=region.name, operation=what)
+                works.add(share.works + share.unknown, region=region.name, operation=operation)
     yield from (up, mapping_ok, info, control, streams, works)
 
 
-def _streams(picture: Status) -> Iterator[_Family]:
+def _streams(status: Status) -> Iterator[_Family]:
     led = _Family("vstream_stream_led", "Whether the physical stream has a leader.")
     messages = _Family("vstream_stream_messages", "How many messages the physical stream holds.")
     size = _Family("vstream_stream_bytes", "How many bytes the physical stream holds.")
     last = _Family("vstream_stream_last_sequence", "The last sequence of the physical stream.")
     away = _Family("vstream_stream_missing_replicas", "How many of its replicas are away or behind.")
-    for one in picture.streams:
-        labels = {"stream": one.virtual, "physical": one.name, "place": one.place, "role": one.role}
-        led.add(one.leader is not None, **labels)
-        messages.add(one.messages, **labels)
-        size.add(one.bytes, **labels)
-        last.add(one.last, **labels)
-        if one.messages is not None:
-            away.add(one.replicas - one.current, **labels)
+    for stream in status.streams:
+        labels = {"stream": stream.virtual, "physical": stream.name, "place": stream.place, "role": stream.role}
+        led.add(stream.leader is not None, **labels)
+        messages.add(stream.messages, **labels)
+        size.add(stream.bytes, **labels)
+        last.add(stream.last, **labels)
+        if stream.messages is not None:
+            away.add(stream.replicas - stream.current, **labels)
     yield from (led, messages, size, last, away)
 
 
-def _pairs(picture: Status) -> Iterator[_Family]:
+def _pairs(status: Status) -> Iterator[_Family]:
     pending = _Family("vstream_pair_pending_messages", "How many messages of the origin the reader has still to take.")
     age = _Family("vstream_pair_oldest_pending_seconds", "Since when the oldest of them waits; 0 if there is none.")
     left = _Family(
         "vstream_pair_lossy_in_seconds",
         "Until the origin drops a message that the reader lacks; absent if it does not.",
     )
-    kept = _Family(
+    retention = _Family(
         "vstream_pair_kept_seconds", "How long the origin keeps a message at present; absent where it keeps all."
     )
     states = _Family("vstream_pair_state", "1 for the state that a pair is in, if that is not ok.")
-    for pair in picture.pairs:
+    for pair in status.pairs:
         labels = {"stream": pair.virtual, "origin": pair.origin_place, "reader": pair.reader_place}
         pending.add(pair.pending, **labels)
         age.add(pair.age or 0.0, **labels)
-        kept.add(pair.kept, **labels)
+        retention.add(pair.kept, **labels)
         # Of what is on its way, nobody wants an alarm.
         left.add(None if pair.state is PairState.OK else pair.left, **labels)
         if pair.state is not PairState.OK:
             states.add(1, **labels, state=pair.state.value)
-    yield from (pending, age, left, kept, states)
+    yield from (pending, age, left, retention, states)
 
 
-def _beacons(picture: Status) -> Iterator[_Family]:
+def _beacons(status: Status) -> Iterator[_Family]:
     age = _Family(
         "vstream_beacon_age_seconds", "Age of the newest beacon of the origin in the reader; absent if there is none."
     )
-    for one in picture.beacons:
-        age.add(one.age, stream=one.stream, origin=one.origin, reader=one.reader)
+    for sighting in status.beacons:
+        age.add(sighting.age, stream=sighting.stream, origin=sighting.origin, reader=sighting.reader)
     yield age

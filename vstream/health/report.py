@@ -323,12 +323,12 @@ class Status:
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:
     """The sum, None if any of them is not known."""
-    found = 0
+    total = 0
     for number in numbers:
         if number is None:
             return None
-        found += number
-    return found
+        total += number
+    return total
 
 
 def _is_apart(pair: PairStatus) -> bool:

@@ -185,15 +185,15 @@ def _stream(stream: VirtualStream, load: Load) -> StreamSize:
 
 def _kept(part: PhysicalPart, rate: float, stored: int) -> float:
     """Seconds until the first of a stream's limits removes a message."""
-    found = [math.inf]
+    limits = [math.inf]
     if age := _limit(part, "max_age"):
-        found.append(age / NS)
+        limits.append(age / NS)
     if rate:
         if size := _limit(part, "max_bytes"):
-            found.append(size / (rate * stored))
+            limits.append(size / (rate * stored))
         if number := _limit(part, "max_msgs"):
-            found.append(number / rate)
-    return min(found)
+            limits.append(number / rate)
+    return min(limits)
 
 
 def _limit(part: PhysicalPart, name: str) -> int | None:
@@ -222,12 +222,12 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
     for stream in streams:
         for part in stream.parts:
             by_place.setdefault(part.place, []).append(part)
-    found = []
+    places = []
     for place, parts in by_place.items():
         seats = topology.servers_at(place)
         room = topology.stretch.jetstream if topology.stretch and place == topology.stretch.cluster else None
         limits = room or topology.region(place).jetstream
-        found.append(
+        places.append(
             PlaceSize(
                 place=place,
                 needs=sum(part.bytes * part.replicas for part in parts if math.isfinite(part.bytes)),
@@ -235,7 +235,7 @@ def _places(topology: Topology, streams: tuple[StreamSize, ...]) -> list[PlaceSi
                 has=limits.max_file * len(seats),
             )
         )
-    return found
+    return places
 
 
 def _whole(number: float) -> int | None:

@@ -216,7 +216,7 @@ class Snapshot:
 def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSnapshot:
     """The stream *name*, by default as it calls itself, from what STREAM.INFO answers or what `/jsz` lists. Raises KeyError or TypeError if it is neither."""
     state, cluster = detail["state"], detail.get("cluster") or {}
-    others = cluster.get("replicas") or ()
+    replicas = cluster.get("replicas") or ()
     name = name or str(detail.get("name") or detail["config"]["name"])
     feeds = detail.get("sources") or ([detail["mirror"]] if detail.get("mirror") else ())
     is_mirror = bool(detail.get("mirror"))
@@ -233,10 +233,10 @@ def parse_stream(detail: Mapping[str, Any], name: str | None = None) -> StreamSn
         last_seq=last,
         last_at=to_unix_seconds(state["last_ts"]) if last and state.get("last_ts") else None,
         first_at=to_unix_seconds(state["first_ts"]) if int(state["messages"]) and state.get("first_ts") else None,
-        replicas=len(others) + 1,
-        current=1 + sum(bool(one.get("current")) and not one.get("offline") for one in others),
+        replicas=len(replicas) + 1,
+        current=1 + sum(bool(replica.get("current")) and not replica.get("offline") for replica in replicas),
         # A mirror has its origin's sequences.
-        sources=tuple(_source(one, name, last if is_mirror else None) for one in feeds),
+        sources=tuple(_source(replica, name, last if is_mirror else None) for replica in feeds),
         config=detail.get("config"),
     )
 

@@ -339,27 +339,27 @@ def _absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, str | No
     if canary.fate is Fate.UNKNOWN:
         return CheckStatus.UNKNOWN, "not seen; whether it was stored is unknown", None
     facts = reader.facts
-    what = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
+    missing = f"sequence {canary.seq} of `{canary.stream}` did not arrive in `{target.read}`"
     needed = physical.mirrored_stream(target.stream) or canary.stream
     if facts is not None and facts.name != canary.stream and needed not in facts.sources:
         verb = "mirror" if target.stream.consistency.has_mirrors else "source"
-        detail = f"{what}, which does not {verb} `{needed}`"
+        detail = f"{missing}, which does not {verb} `{needed}`"
         return CheckStatus.FAILED, detail, "`vstream plan` shows the missing source, `vstream apply` adds it"
     if reader.trouble:
         return (
             CheckStatus.FAILED,
-            f"{what} as far as one can see: {reader.trouble}",
+            f"{missing} as far as one can see: {reader.trouble}",
             "see the direct_get check of this region",
         )
     if facts is not None and facts.keeps_per_subject > 0 and canary.origin in reader.crowded:
         return (
             CheckStatus.UNKNOWN,
-            f"{what}; another probe's canary may have pushed it out",
+            f"{missing}; another probe's canary may have pushed it out",
             "probe again while no other probe runs",
         )
     waited = target.deadline - canary.acked_at
     return (
         CheckStatus.FAILED,
-        f"{what} within {waited:.1f} s",
+        f"{missing} within {waited:.1f} s",
         f"`nats stream info {target.read}`: is its source `{needed}` active, and are the gateways between up?",
     )

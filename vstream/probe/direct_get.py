@@ -221,21 +221,21 @@ async def probe_direct_get_forms(
     """
     names = [form.name for form in (*FORMS, TOO_MANY)]
     try:
-        known = await _known_message(target, subject)
+        message = await _known_message(target, subject)
     except NoRespondersError:
         reason = "nobody answers Direct Get: see the direct_get check of this region"
         return [_skipped(target, name, reason) for name in (*names, NO_STREAM)]
     except VstreamError as error:
         return [target.problem(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
-    if known is None:
+    if message is None:
         return [_skipped(target, name, "there is no message to ask for") for name in (*names, NO_STREAM)]
-    found = [await _form(target, form, known, budget) for form in FORMS]
+    checks = [await _form(target, form, message, budget) for form in FORMS]
     count = 0 if facts is None else facts.subject_count
     if count > _MOST_SUBJECTS:
-        found.append(await _form(target, TOO_MANY, known, budget))
+        checks.append(await _form(target, TOO_MANY, message, budget))
     else:
-        found.append(_skipped(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
-    return [*found, await _no_stream(target)]
+        checks.append(_skipped(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
+    return [*checks, await _no_stream(target)]
 
 
 async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMessage | None:
@@ -310,18 +310,18 @@ def _is_end(answer: Reply) -> bool:
 
 def _named(target: ProbeTarget, answer: Reply) -> str | None:
     """The physical stream that *answer* says it is from."""
-    said = answer.headers.get("Nats-Stream")
-    return None if said is None else naming.qualify_answer(said, target.read)
+    name = answer.headers.get("Nats-Stream")
+    return None if name is None else naming.qualify_answer(name, target.read)
 
 
 def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
-    found = _named(target, answers[0])
-    if found is None or found == target.read:
+    name = _named(target, answers[0])
+    if name is None or name == target.read:
         return None
-    if target.stream.has_namesake and physical.holds_all_messages(target.stream, found):
+    if target.stream.has_namesake and physical.holds_all_messages(target.stream, name):
         return None
-    return f"answered by {target.whose(found)}, not by `{target.read}`"
+    return f"answered by {target.whose(name)}, not by `{target.read}`"
 
 
 def _skipped(target: ProbeTarget, name: str, reason: str) -> Check:

@@ -143,10 +143,10 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
     except ServerError as error:
         if error.err_code != error_codes.STREAM_NOT_FOUND:
             return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
-        found = await _physical(target, target.named)
-        if found.facts is None:
-            detail = f"no stream: {found.problem}"
-            return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=found.hint), None
+        physical = await _physical(target, target.named)
+        if physical.facts is None:
+            detail = f"no stream: {physical.problem}"
+            return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=physical.hint), None
         detail = (
             f"no stream, although `{target.named}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
@@ -219,10 +219,10 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
 
 
 async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
-    found = await _physical(target, target.named)
-    if found.facts is None:
-        detail, hint = f"nobody answers: {found.problem}", found.hint
-    elif not found.facts.is_direct:
+    physical = await _physical(target, target.named)
+    if physical.facts is None:
+        detail, hint = f"nobody answers: {physical.problem}", physical.hint
+    elif not physical.facts.is_direct:
         detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CORRECT
     elif target.stream.has_namesake:
         detail = f"nobody answers, although `{target.named}` exists and allows it: this region does not reach it"

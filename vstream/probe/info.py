@@ -73,12 +73,12 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
 
 def _called(config: Mapping[str, Any], *, asked: str) -> str:
     """Which stream answered: in accounts of their own all are called alike, and say in their metadata where they are."""
-    said, metadata = str(config["name"]), config.get("metadata") or {}
+    name, metadata = str(config["name"]), config.get("metadata") or {}
     if naming.local_name(asked) != asked:
         return asked  # in that account there is no other
     region = str(metadata.get(REGION_KEY))
     profile = profile_named(metadata.get(ROUTING_KEY))
-    return naming.qualified_name(None if profile is None else profile.read_account(region), said)
+    return naming.qualified_name(None if profile is None else profile.read_account(region), name)
 
 
 def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:

@@ -102,9 +102,9 @@ async def probe_pull_requests(
             target.problem(Hop.PULL, error, form=CREATE),
             *(target.check(Hop.PULL, CheckStatus.SKIPPED, reason, form=name) for name in NAMES[1:]),
         ]
-    found = [created, *(await pulling.messages(arrived))]
-    found += [await pulling.status(one) for one in _STATUSES]
-    return [*found, await pulling.gone(), await pulling.no_consumer()]
+    checks = [created, *(await pulling.messages(arrived))]
+    checks += [await pulling.status(status) for status in _STATUSES]
+    return [*checks, await pulling.gone(), await pulling.no_consumer()]
 
 
 class _Pulling:

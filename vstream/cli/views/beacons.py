@@ -29,19 +29,19 @@ def matrix(regions: Sequence[str], seen: Sequence[BeaconSighting]) -> Table:
     for region in regions:
         table.add_column(region, overflow="fold")
     by_pair: dict[tuple[str, str], list[BeaconSighting]] = {}
-    for one in seen:
-        by_pair.setdefault((one.origin, one.reader), []).append(one)
+    for sighting in seen:
+        by_pair.setdefault((sighting.origin, sighting.reader), []).append(sighting)
     for origin in regions:
         cells = [_cell(by_pair.get((origin, reader), ())) for reader in regions]
         table.add_row(Text(origin, style="bold"), *cells)
     return table
 
 
-def _cell(some: Sequence[BeaconSighting]) -> Text:
-    if not some:
+def _cell(sightings: Sequence[BeaconSighting]) -> Text:
+    if not sightings:
         return Text("·", style="dim")
-    missing = [one for one in some if one.age is None]
+    missing = [sighting for sighting in sightings if sighting.age is None]
     if missing:
         # Why nobody answers is said elsewhere: a cell has no room for it.
         return Text("there is none" if missing[0].is_absent else "? no answer", style="yellow")
-    return Text(format_duration(max(one.age or 0.0 for one in some)))
+    return Text(format_duration(max(sighting.age or 0.0 for sighting in sightings)))

@@ -141,20 +141,23 @@ def tables(report: ProbeReport) -> Iterator[Table]:
 
 def _own_reads(checks: Sequence[Check]) -> Table:
     """From the acknowledgement of a publish until it is served where it was published."""
-    ways = list(dict.fromkeys(check.form for check in checks))
+    forms = list(dict.fromkeys(check.form for check in checks))
     title = "own writes: from the acknowledgement until they are read there"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for name in ("stream", "region"):
         table.add_column(name, no_wrap=True)
-    for way in ways:
-        table.add_column(way or "", overflow="fold")
+    for form in forms:
+        table.add_column(form or "", overflow="fold")
     cells = {(check.stream, check.region, check.form): check for check in checks}
     for stream, region in dict.fromkeys((check.stream, check.region) for check in checks):
-        found = [cells.get((stream, region, way)) for way in ways]
+        row_checks = [cells.get((stream, region, form)) for form in forms]
         table.add_row(
             stream,
             region,
-            *("-" if one is None else f"{_milliseconds(one.elapsed_ms or 0.0)} {one.answered_by}" for one in found),
+            *(
+                "-" if one is None else f"{_milliseconds(one.elapsed_ms or 0.0)} {one.answered_by}"
+                for one in row_checks
+            ),
         )
     return table
 
@@ -176,8 +179,8 @@ def _form_cell(check: Check | None) -> Text:
     if check is None:
         return Text("-", style="dim")
     mark, style = _MARK[check.status]
-    said = (check.answered_by or check.detail) if check.status is CheckStatus.OK else check.status.value
-    return Text.assemble((mark, style), f" {said}")
+    answer = (check.answered_by or check.detail) if check.status is CheckStatus.OK else check.status.value
+    return Text.assemble((mark, style), f" {answer}")
 
 
 def problems(report: ProbeReport) -> Iterator[Text]:

@@ -36,39 +36,39 @@ _THIN = 0.5
 """The share of what is kept that is left when an outage margin becomes a worry."""
 
 
-def screen(picture: Status, *, width: int) -> RenderableType:
+def screen(status: Status, *, width: int) -> RenderableType:
     """Everything, for a terminal that is *width* columns wide."""
-    parts: list[RenderableType] = [headline(picture), regions(picture, width=width), matrix(picture)]
-    if any(one.age is not None for one in picture.beacons):
-        parts.append(beacons.matrix([region.name for region in picture.regions], picture.beacons))
-    parts += margin(picture)
-    lines = streams(picture, width=width)
+    parts: list[RenderableType] = [headline(status), regions(status, width=width), matrix(status)]
+    if any(sighting.age is not None for sighting in status.beacons):
+        parts.append(beacons.matrix([region.name for region in status.regions], status.beacons))
+    parts += margin(status)
+    lines = streams(status, width=width)
     if lines is not None:
         parts.append(lines)
-    if picture.consumers:
-        parts.append(consumers(picture, width=width))
-    return Group(*parts, *problems(picture))
+    if status.consumers:
+        parts.append(consumers(status, width=width))
+    return Group(*parts, *problems(status))
 
 
-def headline(picture: Status) -> Text:
+def headline(status: Status) -> Text:
     """One line: when, how many servers, who leads."""
-    reached = sum(server.is_reached for server in picture.servers)
-    versions = sorted({server.version for server in picture.servers if server.version})
+    reached = sum(server.is_reached for server in status.servers)
+    versions = sorted({server.version for server in status.servers if server.version})
     return Text.assemble(
-        (picture.topology, "bold"),
-        f" · {time.strftime('%H:%M:%S', time.localtime(picture.at))}",
-        f" · {reached} of {len(picture.servers)} servers",
+        (status.topology, "bold"),
+        f" · {time.strftime('%H:%M:%S', time.localtime(status.at))}",
+        f" · {reached} of {len(status.servers)} servers",
         f" · {', '.join(versions)}" if versions else "",
         *(
-            (" · meta leader ", (picture.meta_leader or "none", "" if picture.meta_leader else "bold red"))
-            if picture.has_one_meta_group
+            (" · meta leader ", (status.meta_leader or "none", "" if status.meta_leader else "bold red"))
+            if status.has_one_meta_group
             else ()
         ),
-        (f" · took {format_duration(picture.took)}", "dim"),
+        (f" · took {format_duration(status.took)}", "dim"),
     )
 
 
-def regions(picture: Status, *, width: int) -> Table:
+def regions(status: Status, *, width: int) -> Table:
     """What works in each region."""
     table = Table(box=box.SIMPLE_HEAD, title="what works", title_justify="left", title_style="bold", pad_edge=False)
     short = width < _NARROW
@@ -81,13 +81,13 @@ def regions(picture: Status, *, width: int) -> Table:
         ("new consumers, applies", "new cons."),
     ):
         table.add_column(brief if short else heading, overflow="fold")
-    for region in picture.regions:
+    for region in status.regions:
         table.add_row(region.name, f"{region.reached}/{region.servers}", *_abilities(region))
     return table
 
 
 def _abilities(region: RegionStatus) -> list[Text]:
-    shares = [_share(one) for one in (region.publish, region.direct_get, region.consumers)]
+    shares = [_share(share) for share in (region.publish, region.direct_get, region.consumers)]
     return [*shares, Text("✓", style="green") if region.control else Text("✗", style="bold red")]
 
 
@@ -100,7 +100,7 @@ def _share(share: Share) -> Text:
     return Text("?" if share.unknown == share.of else f"? {share.unknown} of {share.of}", style="bold yellow")
 
 
-def matrix(picture: Status) -> Table:
+def matrix(status: Status) -> Table:
     """From where → to where: the worst of all streams, and how many messages are still to come."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -109,15 +109,15 @@ def matrix(picture: Status) -> Table:
         title_style="bold",
         pad_edge=False,
     )
-    worst = picture.worst()
-    readers = [place for place in picture.places if any(reader == place for _, reader in worst)]
+    worst = status.worst()
+    readers = [place for place in status.places if any(reader == place for _, reader in worst)]
     pending: dict[tuple[str, str], list[int | None]] = {}
-    for pair in picture.pairs:
+    for pair in status.pairs:
         pending.setdefault((pair.origin_place, pair.reader_place), []).append(pair.pending)
     table.add_column("", overflow="fold")
     for reader in readers:
         table.add_column(reader, overflow="fold")
-    for origin in picture.places:
+    for origin in status.places:
         if any(place == origin for place, _ in worst):
             cells = [
                 _cell(worst.get((origin, reader)), sum_known(pending.get((origin, reader), ()))) for reader in readers
@@ -126,9 +126,9 @@ def matrix(picture: Status) -> Table:
     return table
 
 
-def margin(picture: Status) -> list[Text]:
+def margin(status: Status) -> list[Text]:
     """How long an outage may last, or go on, until the first message is lost."""
-    thin = picture.thinnest
+    thin = status.thinnest
     if thin is None or thin.margin is None or thin.kept is None:
         return []
     pair = f"{thin.origin_place} → {thin.reader_place}, `{thin.origin}` keeps {format_duration(thin.kept)}"
@@ -154,50 +154,54 @@ def _cell(pair: PairStatus | None, pending: int | None) -> Text:
     return Text.assemble((f"{mark} ", style), " ".join(words))
 
 
-def streams(picture: Status, *, width: int) -> Table | None:
+def streams(status: Status, *, width: int) -> Table | None:
     """The physical streams: all of a few virtual streams, else those with something wrong, a screenful at most."""
-    chosen: Sequence[StreamStatus] = picture.streams
-    if len({one.virtual for one in chosen}) > _MANY:
-        chosen = [one for one in chosen if one.leader is None or one.current < one.replicas][:_MANY]
-    if not chosen:
+    shown: Sequence[StreamStatus] = status.streams
+    if len({stream.virtual for stream in shown}) > _MANY:
+        shown = [stream for stream in shown if stream.leader is None or stream.current < stream.replicas][:_MANY]
+    if not shown:
         return None
     table = Table(box=box.SIMPLE_HEAD, title="streams", title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("stream", "leader", "replicas"):
         table.add_column(heading, overflow="fold")
     for heading in ("messages", "last", *(() if width < _NARROW else ("stored",))):
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in chosen:
-        leader = Text(one.leader) if one.leader else Text("none", style="bold red")
-        full = one.current == one.replicas
+    for stream in shown:
+        leader = Text(stream.leader) if stream.leader else Text("none", style="bold red")
+        full = stream.current == stream.replicas
         row: list[str | Text] = [
-            one.name,
+            stream.name,
             leader,
-            Text(f"{one.current}/{one.replicas}", style="" if full else "yellow") if one.replicas else "?",
-            "?" if one.messages is None else f"{one.messages:,}",
-            "?" if one.last is None else f"{one.last:,}",
+            Text(f"{stream.current}/{stream.replicas}", style="" if full else "yellow") if stream.replicas else "?",
+            "?" if stream.messages is None else f"{stream.messages:,}",
+            "?" if stream.last is None else f"{stream.last:,}",
         ]
         if width >= _NARROW:
-            row.append("?" if one.bytes is None else format_size(one.bytes))
+            row.append("?" if stream.bytes is None else format_size(stream.bytes))
         table.add_row(*row)
     return table
 
 
-def consumers(picture: Status, *, width: int) -> Table:
+def consumers(status: Status, *, width: int) -> Table:
     """The topology's durables: all of a few, else a screenful, those that lack something first."""
     table = Table(box=box.SIMPLE_HEAD, title="consumers", title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("consumer", "region"):
         table.add_column(heading, overflow="fold")
     for heading in ("pending", "unacked", *(() if width < _NARROW else ("redelivered", "waiting"))):
         table.add_column(heading, justify="right", no_wrap=True)
-    worst = sorted(picture.consumers, key=lambda one: (one.exists is True, -(one.pending or 0)))
-    shown = picture.consumers if len(picture.consumers) <= _MANY else worst[:_MANY]
-    for one in shown:
-        if one.exists:
-            numbers = [one.pending, one.unacknowledged, *(() if width < _NARROW else (one.redelivered, one.waiting))]
+    worst = sorted(status.consumers, key=lambda consumer: (consumer.exists is True, -(consumer.pending or 0)))
+    shown = status.consumers if len(status.consumers) <= _MANY else worst[:_MANY]
+    for consumer in shown:
+        if consumer.exists:
+            numbers = [
+                consumer.pending,
+                consumer.unacknowledged,
+                *(() if width < _NARROW else (consumer.redelivered, consumer.waiting)),
+            ]
             cells = [Text("?" if number is None else f"{number:,}") for number in numbers]
         else:
-            cells = [Text("none" if one.exists is False else "?", style="bold red")]
-        table.add_row(f"{one.virtual} > {one.name}", one.region, *cells)
+            cells = [Text("none" if consumer.exists is False else "?", style="bold red")]
+        table.add_row(f"{consumer.virtual} > {consumer.name}", consumer.region, *cells)
     return table
 
 

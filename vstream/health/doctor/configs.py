@@ -171,8 +171,16 @@ def _flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Sym
     for server in reached:
         if not server.flags.get(flag):
             continue
-        off = [one.name for one in reached if one.version == server.version and one.flags.get(flag) is False]
-        ignorant = [one.name for one in reached if one.cluster == server.cluster and flag not in one.flags]
+        off = [
+            other_server.name
+            for other_server in reached
+            if other_server.version == server.version and other_server.flags.get(flag) is False
+        ]
+        ignorant = [
+            other_server.name
+            for other_server in reached
+            if other_server.cluster == server.cluster and flag not in other_server.flags
+        ]
         reasons = []
         if off:
             reasons.append(f"off on {list_names(off)}, which run the same version")

@@ -104,13 +104,13 @@ def examine(
 
     *files* are the configuration files of servers, by their names, of those whose files can be read.
     """
-    known = files or {}
+    config_files = files or {}
     patient = Patient(
         topology=topology,
         snapshot=snapshot,
         status=assess(topology, snapshot, bundle),
         loaded=compare_mappings(topology, bundle, snapshot),
-        files=known,
+        files=config_files,
     )
     findings = [finding for check in CHECKS for finding in check.run(patient)]
     findings.sort(key=lambda finding: (_ORDER.index(finding.severity), finding.code))
@@ -120,7 +120,7 @@ def examine(
         servers=sum(server.is_reached for server in snapshot.servers),
         all_servers=len(snapshot.servers),
         streams=len(snapshot.streams),
-        configs=count_compared(snapshot, known),
+        configs=count_compared(snapshot, config_files),
         findings=tuple(findings),
     )
 

@@ -37,8 +37,8 @@ def no_gateway(patient: Patient) -> Iterator[Symptom]:
     for server in patient.snapshot.servers:
         if server.gateways is None:
             continue
-        others = [name for name in patient.topology.clusters if name in answering and name != server.cluster]
-        missing = [name for name in others if name not in server.gateways]
+        expected = [name for name in patient.topology.clusters if name in answering and name != server.cluster]
+        missing = [name for name in expected if name not in server.gateways]
         if missing:
             yield Symptom(
                 about=server.name,

@@ -33,7 +33,7 @@ MOST = 324
 
 def streams_with_beacons(topology: Topology) -> tuple[VirtualStream, ...]:
     """The streams that take beacons: those with a canary subject for each region of its own."""
-    return tuple(one for one in topology.streams if one.canary is not None and "*" in one.canary.split("."))
+    return tuple(stream for stream in topology.streams if stream.canary is not None and "*" in stream.canary.split("."))
 
 
 async def publish_beacons(
@@ -102,8 +102,8 @@ async def read_beacons(
             is_absent=is_absent,
         )
 
-    wanted = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
-    return tuple(await asyncio.gather(*(one(*each) for each in wanted[:most])))
+    triples = [(stream, origin, reader) for stream, origin in _pairs(topology) for reader in stream.regions]
+    return tuple(await asyncio.gather(*(one(*each) for each in triples[:most])))
 
 
 def _pairs(topology: Topology) -> Iterator[tuple[VirtualStream, str]]:

@@ -131,7 +131,7 @@ class _SnapshotCollector:
     async def _consumers(self) -> dict[tuple[str, str], ObservedConsumer | None]:
         """By CONSUMER.INFO, which the consumer's leader answers: also in a region that is cut off."""
         slots = asyncio.Semaphore(_IN_FLIGHT)
-        found: dict[tuple[str, str], ObservedConsumer | None] = {}
+        observed: dict[tuple[str, str], ObservedConsumer | None] = {}
 
         async def one(durable: Durable) -> None:
             connection, stream = self._connections.get(durable.region), self._streams.get(durable.stream)
@@ -144,14 +144,14 @@ class _SnapshotCollector:
                     )
                 except ServerError as error:
                     if error.err_code == error_codes.CONSUMER_NOT_FOUND:
-                        found[durable.stream, durable.name] = None
+                        observed[durable.stream, durable.name] = None
                 except VstreamError:
                     return
                 else:
-                    found[durable.stream, durable.name] = answer
+                    observed[durable.stream, durable.name] = answer
 
         await asyncio.gather(*map(one, durables(self._topology)))
-        return found
+        return observed
 
     async def _gaps(self) -> tuple[Gap | Repeat, ...]:
         if not self._is_deep:
@@ -323,10 +323,10 @@ class _SnapshotCollector:
             by_place.setdefault(part.place, []).append(part)
         if not by_place:
             return
-        await asyncio.gather(*(self._ask_place(place, some) for place, some in by_place.items()))
+        await asyncio.gather(*(self._ask_place(place, streams) for place, streams in by_place.items()))
         leaderless = {part.name for part in unknown} - self._streams.keys() - self._absent
         if leaderless:
-            known = dict(self._streams)
+            before = dict(self._streams)
             reached = [server for server in servers if server.url and server.is_reached]
             asked = [
                 _or_nothing(
@@ -342,7 +342,7 @@ class _SnapshotCollector:
                 self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
             for name, facts in self._streams.items():
-                self._streams[name] = known.get(name) or replace(facts, leader=None)
+                self._streams[name] = before.get(name) or replace(facts, leader=None)
 
     async def _ask_place(self, place: str, some: Sequence[PhysicalStream]) -> None:
         connection = self._connections.get(place) or next(iter(self._connections.values()), None)

@@ -48,7 +48,7 @@ async def read_position(
     """How far *durable* is in *region*. Raises UnknownNameError if there is no such consumer, and as requests do."""
     admin, name = JetStreamAdmin(connection), physical.read_stream_in(stream, region)
     try:
-        found = await admin.consumer(name, durable)
+        observed = await admin.consumer(name, durable)
     except ServerError as error:
         if error.err_code != error_codes.CONSUMER_NOT_FOUND:
             raise
@@ -56,13 +56,13 @@ async def read_position(
             f"there is no consumer `{durable}` on `{name}` in region `{region}`",
             hint=f"`nats consumer ls {naming.local_name(name)}` lists them",
         ) from None
-    floor, delivered = found.ack_floor, found.delivered
-    if found.config.fields.get("ack_policy") in {None, "none"}:
+    floor, delivered = observed.ack_floor, observed.delivered
+    if observed.config.fields.get("ack_policy") in {None, "none"}:
         floor = delivered
     origins = origins_of(stream)
-    filters = filters_of(found.config.fields)
+    filters = filters_of(observed.config.fields)
     after = [step async for step in _backwards(connection, name, delivered, floor, origins, get_message)]
-    acknowledged = sum(takes(filters, step.subject) for step in after) - found.unacknowledged
+    acknowledged = sum(takes(filters, step.subject) for step in after) - observed.unacknowledged
     is_mirror = stream.consistency.has_mirrors
     seqs = {origins[0]: floor} if is_mirror else await _before(connection, name, floor, origins)
     return Position(
@@ -74,8 +74,8 @@ async def read_position(
         origins={origin: seqs.get(origin, 0) for origin in origins},
         unknown=tuple(origin for origin in origins if origin not in seqs),
         beyond=max(0, acknowledged),
-        unacknowledged=found.unacknowledged,
-        config=found.config.fields,
+        unacknowledged=observed.unacknowledged,
+        config=observed.config.fields,
     )
 
 
@@ -86,14 +86,16 @@ async def resume_sequence(
     name = physical.read_stream_in(stream, region)
     info = await JetStreamAdmin(connection).info(name)
     first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
-    taken = {source_name(one, name): int(one["seq"]) for one in info.get("sources") or () if one.get("seq")}
+    positions = {
+        source_name(source, name): int(source["seq"]) for source in info.get("sources") or () if source.get("seq")
+    }
     if stream.consistency.has_mirrors:
         # A mirror has the sequences of what it mirrors.
         (floor,) = at.origins.values()
         steps = [step async for step in _backwards(connection, name, last, max(floor, first - 1), (), _of_leader)]
         ahead = sum(takes(filters, step.subject) for step in steps)
         return Landing(stream=name, start=floor + 1, again=0, ahead=ahead)
-    walk = BackwardScan(at.origins, taken, filters)
+    walk = BackwardScan(at.origins, positions, filters)
     if not walk.is_over:
         async for step in _backwards(connection, name, last, first - 1, tuple(at.origins), _of_leader):
             walk.take(step)
@@ -104,14 +106,14 @@ async def resume_sequence(
 
 async def _before(connection: Connection, name: str, floor: int, origins: tuple[str, ...]) -> dict[str, int]:
     """The last sequence of each origin at or before *floor*, of those that are found."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     async for step in _backwards(connection, name, floor, max(0, floor - SCANNED), origins, get_message):
         if step.origin in origins:
             # The first one found is the last of its origin: each stands in its own order.
-            found.setdefault(str(step.origin), step.origin_seq)
-            if len(found) == len(origins):
+            positions.setdefault(str(step.origin), step.origin_seq)
+            if len(positions) == len(origins):
                 break
-    return found
+    return positions
 
 
 async def _of_leader(connection: Connection, stream: str, seq: int, patience: float) -> direct.DirectMessage | None:
@@ -123,8 +125,8 @@ async def _backwards(
 ) -> AsyncIterator[StoredMessage]:
     """The messages of stream *name* from sequence *last* down to the one after *before*."""
     for top in range(last, before, -_AT_ONCE):
-        wanted = range(top, max(before, top - _AT_ONCE), -1)
-        for found in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in wanted)):
-            if found is not None:
-                origin, seq = origin_of(found.headers, origins, taker=name)
-                yield StoredMessage(seq=found.seq, subject=found.subject, origin=origin, origin_seq=seq or 0)
+        seqs = range(top, max(before, top - _AT_ONCE), -1)
+        for message in await asyncio.gather(*(read(connection, name, seq, _TIMEOUT) for seq in seqs)):
+            if message is not None:
+                origin, seq = origin_of(message.headers, origins, taker=name)
+                yield StoredMessage(seq=message.seq, subject=message.subject, origin=origin, origin_seq=seq or 0)

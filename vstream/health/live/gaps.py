@@ -74,7 +74,7 @@ async def _of(
     before: dict[str, tuple[int, DirectMessage]] = {}
     passed: list[tuple[str, int, int]] = []
     replayed: dict[str, SequenceSet] = {}
-    found: list[Gap | Repeat] = []
+    proven: list[Gap | Repeat] = []
     for message in messages:
         if message is None:
             before.clear()
@@ -92,22 +92,22 @@ async def _of(
             # An origin that was made anew has other messages there, or none: then this is no repeat.
             held = await lag.get_message(lag.connection_to(connections, places[origin]), origin, last, _left(deadline))
             if held is not None and _is_same(held, earlier):
-                found.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
+                proven.append(Repeat(reader=reader.name, origin=origin, seq=seq, later=last))
     for origin, first, end in passed:
         # What a repair has put in stands behind it.
         lacks = SequenceSet([(first, end)]) - replayed.get(origin, SequenceSet())
-        found += await _held(reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline)
-    return found
+        proven += await _held(reader.name, origin, lacks, lag.connection_to(connections, places[origin]), deadline)
+    return proven
 
 
 async def _held(reader: str, origin: str, lacks: SequenceSet, connection: Connection, deadline: float) -> list[Gap]:
     """Those of *lacks* in which *origin* still holds something."""
-    found = []
+    gaps = []
     for first, last in lacks.runs():
         held = await lag.next_message(connection, origin, first, _left(deadline))
         if held is not None and held.seq <= last:
-            found.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
-    return found
+            gaps.append(Gap(reader=reader, origin=origin, first=held.seq, last=last))
+    return gaps
 
 
 def _is_same(held: DirectMessage, taken: DirectMessage) -> bool:

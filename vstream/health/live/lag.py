@@ -49,23 +49,23 @@ async def measure_lag(
     """
     if not connections:
         return {}
-    wanted: list[tuple[int, ReplicationPair, int | None]] = []
+    unequal: list[tuple[int, ReplicationPair, int | None]] = []
     for stream in topology.streams:
         for feed in replication_pairs(stream):
             origin, reader = streams.get(feed.origin.name), streams.get(feed.reader.name)
             if origin is None or reader is None:
                 continue
-            cursor = next((one.seq for one in reader.sources if one.stream == origin.name), None)
+            cursor = next((source.seq for source in reader.sources if source.stream == origin.name), None)
             if cursor is None and reader.last_seq == 0:
                 cursor = 0
             if cursor != origin.last_seq and not (cursor is None and origin.last_seq == 0):
-                wanted.append((abs(origin.last_seq - (cursor or 0)), feed, cursor))
-    wanted.sort(key=lambda one: -one[0])
+                unequal.append((abs(origin.last_seq - (cursor or 0)), feed, cursor))
+    unequal.sort(key=lambda source: -source[0])
     search = _Search(topology, streams, connections, deadline)
-    found = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in wanted[:MOST]))
+    lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MOST]))
     return {
         (feed.origin.name, feed.reader.name): tail
-        for (_, feed, _), tail in zip(wanted, found, strict=False)
+        for (_, feed, _), tail in zip(unequal, lags, strict=False)
         if tail is not None
     }
 
@@ -139,11 +139,11 @@ class _Search:
         connection, last = self._to(feed.reader.place), self._streams[feed.reader.name].last_seq
         seqs = range(last, max(0, last - _BACK), -1)
         messages = await asyncio.gather(*(get_message(connection, feed.reader.name, seq, self._left()) for seq in seqs))
-        found: dict[str, int] = {}
+        last_seqs: dict[str, int] = {}
         for message in messages:
             stream, seq = origin_of(message, self._streams, feed.reader.name)
-            found.setdefault(stream, seq)
-        return found
+            last_seqs.setdefault(stream, seq)
+        return last_seqs
 
     def _to(self, place: str) -> Connection:
         return connection_to(self._connections, place)
@@ -178,5 +178,5 @@ def origin_of(message: DirectMessage | None, streams: Iterable[str], taker: str)
     words = (message.headers.get(_SOURCE) if message else None) or ""
     stream, _, rest = words.partition(" ")
     number = rest.partition(" ")[0]
-    known = {header_name(name, taker): name for name in streams}
-    return (known.get(stream, stream), int(number)) if number.isdigit() else ("", 0)
+    stream_names = {header_name(name, taker): name for name in streams}
+    return (stream_names.get(stream, stream), int(number)) if number.isdigit() else ("", 0)

@@ -215,15 +215,15 @@ class _Heard:
 
     def silent(self, sources: Sequence[dict[str, Any]], now: float) -> tuple[str, ...]:
         """Those of *sources* that do not deliver, at *now* in seconds."""
-        found = []
+        silent_names = []
         for source in sources:
             name, age = str(source.get("name")), int(source.get("active", -1)) / _NS
             if not 0 <= age < _ALIVE:
                 self._first.pop(name, None)
-                found.append(name)
+                silent_names.append(name)
             elif now - age < self._first.setdefault(name, now - age) + _AGAIN:
-                found.append(name)
-        return tuple(found)
+                silent_names.append(name)
+        return tuple(silent_names)
 
 
 async def _stepped_down(

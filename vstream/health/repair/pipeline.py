@@ -207,7 +207,9 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
         result.left += await _repair_sourcing(request, result.sourcing, observer)
         observer.repaired_sourcing(result.sourcing, result.left)
     kinds = request.kinds & _CONTENTS
-    in_use = [one.stream for one in result.sourcing.leftovers if one.is_running or not request.is_approved]
+    in_use = [
+        leftover.stream for leftover in result.sourcing.leftovers if leftover.is_running or not request.is_approved
+    ]
     if in_use and Kind.REPLAY in kinds:
         # What that one is about to put in would be put in twice.
         result.left.append(f"missing messages are not looked for before `{in_use[0]}` is gone")
@@ -220,28 +222,30 @@ async def repair(request: RepairRequest, observer: RepairObserver) -> RepairResu
 async def _examine_sourcing(request: RepairRequest) -> SourcingRepairs:
     """Leftovers, streams that take nothing, and write streams without their end."""
     topology, kinds = request.topology, request.kinds
-    found = SourcingRepairs()
+    repairs = SourcingRepairs()
     if Kind.CLEAR in kinds:
         async with connect_all(topology, request.endpoints) as opened:
-            found.leftovers = await replay.find_leftovers(topology, any_connection(opened))
+            repairs.leftovers = await replay.find_leftovers(topology, any_connection(opened))
     if not kinds & {Kind.RESUME, Kind.REFILL}:
-        return found
+        return repairs
     snapshot = await collect_snapshot(topology, request.endpoints, deadline=request.deadline)
     status = assess(topology, snapshot)
     pairs = [pair for pair in status.pairs if pair.virtual in request.streams]
-    found.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
+    repairs.unknown = tuple(pair for pair in pairs if pair.state is PairState.UNKNOWN)
     if Kind.RESUME in kinds:
         replicas = {name: stream.replicas for name, stream in snapshot.streams.items()}
-        found.standstills = find_standstills(pairs, replicas, STUCK_AFTER)
+        repairs.standstills = find_standstills(pairs, replicas, STUCK_AFTER)
     else:
-        found.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
+        repairs.unknown += tuple(pair for pair in pairs if pair.state is PairState.SILENT)
     ends = [end for end in find_lost_ends(status) if end.virtual in request.streams]
     if Kind.REFILL in kinds and ends:
         async with connect_all(topology, request.endpoints) as opened:
-            connections = {region: one for region, one in opened.items() if isinstance(one, Connection)}
+            connections = {
+                region: connection for region, connection in opened.items() if isinstance(connection, Connection)
+            }
             refills = [await refill.plan_refill(topology, end, snapshot.streams, connections) for end in ends]
-            found.refills = tuple(refills)
-    return found
+            repairs.refills = tuple(refills)
+    return repairs
 
 
 async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, observer: RepairObserver) -> list[str]:
@@ -254,7 +258,7 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
                     left.append(f"`{leftover.stream}` is used by a repair that still runs")
                 else:
                     await replay.remove_leftover(any_connection(opened), leftover)
-    stopped = frozenset(one.reader for one in found.standstills if one.blocked is None)
+    stopped = frozenset(planned.reader for planned in found.standstills if planned.blocked is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
         result = await resync(request.topology, request.site, timeout=timeout, only=stopped)
@@ -263,9 +267,9 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
             for stream in result.streams
             if stream.caught_up is None
         ]
-    for one in found.refills:
-        if one.blocked is None:
-            await _refill(request, one, observer)
+    for planned in found.refills:
+        if planned.blocked is None:
+            await _refill(request, planned, observer)
     return left
 
 
@@ -331,7 +335,7 @@ async def _examine_contents(
     ticker: Callable[[str], Tick],
 ) -> ContentRepairs:
     """Read what streams hold, and compare."""
-    found = ContentRepairs()
+    repairs = ContentRepairs()
     for stream in request.topology.streams:
         if stream.name not in request.streams or not missing.has_provenance(stream):
             continue
@@ -339,16 +343,16 @@ async def _examine_contents(
         contents = await missing.find_missing(
             request.topology, stream, connections, tick, for_replay=Kind.REPLAY in kinds
         )
-        found.contents.append(contents)
-        found.unread.update(contents.unread)
-        found.replays += contents.replays
+        repairs.contents.append(contents)
+        repairs.unread.update(contents.unread)
+        repairs.replays += contents.replays
         if Kind.DELETE not in kinds:
             continue
         for scan in contents.scans:
             copies = None if scan.adds_up else await duplicates.find_duplicates(stream.name, scan, tick)
             if copies is not None:
-                found.duplicates.append(copies)
-    return found
+                repairs.duplicates.append(copies)
+    return repairs
 
 
 async def _repair_contents(
@@ -360,16 +364,18 @@ async def _repair_contents(
     """Put in what is missing and delete duplicates; returns what is still open, in words."""
     left: list[str] = []
     for contents in found.contents:
-        for one in contents.replays:
-            if not one.count:
+        for planned in contents.replays:
+            if not planned.count:
                 continue
-            refused = await replay.replay_missing(topology, contents.stream, one, connections, ticker(one.reader))
+            refused = await replay.replay_missing(
+                topology, contents.stream, planned, connections, ticker(planned.reader)
+            )
             if refused:
                 left.append(
-                    f"`{one.reader}` did not take {refused.words()} of `{one.origin}`: it has taken messages with "
+                    f"`{planned.reader}` did not take {refused.words()} of `{planned.origin}`: it has taken messages with "
                     "the same ids within its `duplicate_window`"
                 )
-        with_copies = {one.reader for one in found.duplicates if one.count}
+        with_copies = {planned.reader for planned in found.duplicates if planned.count}
         for scan in contents.scans:
             if scan.name in with_copies:
                 await duplicates.delete_duplicates(scan, ticker(scan.name))

@@ -165,9 +165,9 @@ class Tally:
             self._count += 1
         else:
             self._differing[twin.differs] += 1
-        kept = self._same if twin.differs is None else self._other
-        if len(kept) < _NAMED:
-            kept.append(twin)
+        examples = self._same if twin.differs is None else self._other
+        if len(examples) < _NAMED:
+            examples.append(twin)
 
     def doubles(self, virtual: str, reader: str, place: str) -> Duplicates:
         """All that was taken."""

@@ -95,15 +95,15 @@ class Refill:
         }
 
 
-def find_lost_ends(picture: Status) -> tuple[LostEnd, ...]:
+def find_lost_ends(status: Status) -> tuple[LostEnd, ...]:
     """The streams of *picture* that have lost their end, by name."""
-    found: dict[str, LostEnd] = {}
-    behind = [one for one in picture.pairs if one.state is PairState.ROLLED_BACK]
+    ends: dict[str, LostEnd] = {}
+    behind = [one for one in status.pairs if one.state is PairState.ROLLED_BACK]
     for pair in sorted(behind, key=lambda one: (one.origin, -(one.cursor or 0), one.reader)):
         if pair.cursor is None or pair.last is None:
             continue
-        before = found.get(pair.origin)
-        found[pair.origin] = LostEnd(
+        before = ends.get(pair.origin)
+        ends[pair.origin] = LostEnd(
             virtual=pair.virtual,
             origin=pair.origin,
             place=pair.origin_place,
@@ -111,35 +111,35 @@ def find_lost_ends(picture: Status) -> tuple[LostEnd, ...]:
             taken=pair.cursor if before is None else max(before.taken, pair.cursor),
             readers=(*(before.readers if before else ()), pair.reader),
         )
-    return tuple(found.values())
+    return tuple(ends.values())
 
 
 def find_standstills(
     pairs: Iterable[PairStatus], replicas: Mapping[str, int], stuck_after: float
 ) -> tuple[Standstill, ...]:
     """Readers of *pairs* that take nothing, or have not taken what has been waiting for *stuck_after* seconds."""
-    found: dict[str, list[PairStatus]] = {}
+    stuck: dict[str, list[PairStatus]] = {}
     for pair in pairs:
         is_stuck = pair.state is PairState.BEHIND and pair.age is not None and pair.age > stuck_after
         if pair.state is PairState.SILENT or is_stuck:
-            found.setdefault(pair.reader, []).append(pair)
+            stuck.setdefault(pair.reader, []).append(pair)
     return tuple(
         Standstill(
-            virtual=some[0].virtual,
+            virtual=stuck_pairs[0].virtual,
             reader=reader,
-            origins=tuple(pair.origin for pair in some),
-            detail="; ".join(pair.detail for pair in some),
+            origins=tuple(pair.origin for pair in stuck_pairs),
+            detail="; ".join(pair.detail for pair in stuck_pairs),
             blocked=None
             if replicas.get(reader, 1) > 1
             else "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
             "when its server is restarted",
         )
-        for reader, some in sorted(found.items())
+        for reader, stuck_pairs in sorted(stuck.items())
     )
 
 
-def format_sequences(found: tuple[int, ...]) -> str:
+def format_sequences(sequences: tuple[int, ...]) -> str:
     """*found* in words: the first few, and how many more there are."""
-    named = ", ".join(f"{seq:,}" for seq in found[:_NAMED])
-    rest = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    return f"sequence {named}" if len(found) == 1 else f"sequences {named}{rest}"
+    named = ", ".join(f"{seq:,}" for seq in sequences[:_NAMED])
+    rest = f" and {len(sequences) - _NAMED:,} more" if len(sequences) > _NAMED else ""
+    return f"sequence {named}" if len(sequences) == 1 else f"sequences {named}{rest}"

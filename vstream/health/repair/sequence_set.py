@@ -86,21 +86,21 @@ class SequenceSet:
 
     def __sub__(self, other: SequenceSet) -> SequenceSet:
         """What *other* has not."""
-        found: list[tuple[int, int]] = []
-        taken = other.runs()
+        remaining: list[tuple[int, int]] = []
+        removed = other.runs()
         at = 0
         for first, last in self.runs():
-            while at < len(taken) and taken[at][1] < first:
+            while at < len(removed) and removed[at][1] < first:
                 at += 1
             start, step = first, at
-            while step < len(taken) and taken[step][0] <= last:
-                if start < taken[step][0]:
-                    found.append((start, taken[step][0] - 1))
-                start = taken[step][1] + 1
+            while step < len(removed) and removed[step][0] <= last:
+                if start < removed[step][0]:
+                    remaining.append((start, removed[step][0] - 1))
+                start = removed[step][1] + 1
                 step += 1
             if start <= last:
-                found.append((start, last))
-        return SequenceSet(found)
+                remaining.append((start, last))
+        return SequenceSet(remaining)
 
     def within(self, first: int, last: int) -> SequenceSet:
         """Those from *first* to *last*."""

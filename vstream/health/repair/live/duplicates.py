@@ -36,12 +36,12 @@ _GONE = "one of the two is gone"
 async def find_duplicates(virtual: str, scan: Scan, tick: Tick) -> Duplicates | None:
     """What the stream of *scan* holds twice, None if there is nothing."""
     tally = Tally()
-    async for some in iterate_duplicates(scan, tick):
-        for one in some:
-            if one.differs != _GONE:
-                tally.take(one)
-    found = tally.doubles(virtual, scan.name, scan.place)
-    return found if found.count or found.differing else None
+    async for block in iterate_duplicates(scan, tick):
+        for pair in block:
+            if pair.differs != _GONE:
+                tally.take(pair)
+    copies = tally.doubles(virtual, scan.name, scan.place)
+    return copies if copies.count or copies.differing else None
 
 
 async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[DuplicatePair]]:
@@ -50,14 +50,14 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
     total, done = sum(len(held.twice) for held in scan.held.values()), 0
     while chunk := set(islice(keys, _CHUNK)):
         places: dict[tuple[str, int], list[int]] = defaultdict(list)
-        async for message, said in read_provenances(scan.connection, scan.name, 1, tick):
-            if said is not None and (said.origin, said.seq) in chunk:
-                places[said.origin, said.seq].append(message.seq)
+        async for message, provenance in read_provenances(scan.connection, scan.name, 1, tick):
+            if provenance is not None and (provenance.origin, provenance.seq) in chunk:
+                places[provenance.origin, provenance.seq].append(message.seq)
         pairs = [pair for key in sorted(places) for pair in _pairs(scan, key, places[key])]
         for start in range(0, len(pairs), _AT_ONCE):
-            some = pairs[start : start + _AT_ONCE]
-            yield list(await asyncio.gather(*(_compared(scan, *pair) for pair in some)))
-            done += len(some)
+            block = pairs[start : start + _AT_ONCE]
+            yield list(await asyncio.gather(*(_compared(scan, *pair) for pair in block)))
+            done += len(block)
             tick(done, max(total, done))
 
 
@@ -71,10 +71,10 @@ def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tupl
 
 
 async def _compared(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
-    one, other = await asyncio.gather(
+    kept, copy = await asyncio.gather(
         _stored(scan.connection, scan.name, stays), _stored(scan.connection, scan.name, goes)
     )
-    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(one, other, seq))
+    return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(kept, copy, seq))
 
 
 async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
@@ -92,11 +92,11 @@ async def delete_duplicates(scan: Scan, tick: Tick) -> tuple[int, int]:
         if error is not None and error.err_code != error_codes.MESSAGE_NOT_FOUND:
             raise error
 
-    async for some in iterate_duplicates(scan, tick):
-        same = [one for one in some if one.differs is None]
+    async for block in iterate_duplicates(scan, tick):
+        same = [pair for pair in block if pair.differs is None]
         await asyncio.gather(*map(remove, same))
         gone += len(same)
-        stayed += sum(one.differs not in {None, _GONE} for one in some)
+        stayed += sum(pair.differs not in {None, _GONE} for pair in block)
     return gone, stayed
 
 
@@ -112,11 +112,11 @@ async def _stored(connection: Connection, stream: str, seq: int) -> _Stored | No
         if error.err_code == error_codes.MESSAGE_NOT_FOUND:
             return None
         raise error
-    found = answer["message"]
+    message = answer["message"]
     return (
-        str(found["subject"]),
-        base64.b64decode(found.get("hdrs", "")),
-        base64.b64decode(found.get("data", "")),
+        str(message["subject"]),
+        base64.b64decode(message.get("hdrs", "")),
+        base64.b64decode(message.get("data", "")),
     )
 
 
@@ -144,11 +144,11 @@ def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | N
 def _split(block: bytes) -> tuple[list[str], list[bytes]]:
     """The words of `Nats-Stream-Source`, and all other headers, sorted."""
     source: list[str] = []
-    others = []
+    lines = []
     for line in block.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.decode(errors="replace").lower() == STREAM_SOURCE.lower():
             source = value.decode(errors="replace").strip().split(" ")
         elif line:
-            others.append(line)
-    return source, sorted(others)
+            lines.append(line)
+    return source, sorted(lines)

@@ -111,32 +111,32 @@ async def _written(
     tick: Tick,
 ) -> dict[str, SequenceSet]:
     """What each origin holds itself."""
-    found = {}
+    written = {}
     for part in origins.values():
         try:
-            found[part.name] = await list_sequences(lag.connection_to(connections, part.place), part.name, tick)
+            written[part.name] = await list_sequences(lag.connection_to(connections, part.place), part.name, tick)
         except VstreamError as error:
             unread[part.name] = error.message
-    return found
+    return written
 
 
 def _missing(
     scans: list[Scan], own: Mapping[str, SequenceSet], stream: VirtualStream
 ) -> list[tuple[Scan, str, SequenceSet]]:
     fed = {(feed.reader.name, feed.origin.name) for feed in replication_pairs(stream)}
-    found = []
+    missing = []
     for scan in scans:
         for origin, held in scan.held.items():
             # What a mirror lacks, the stream that it mirrors lacks.
             if (scan.name, origin) not in fed or not scan.is_fed or scan.adds_up:
                 continue
             elsewhere = own.get(origin, SequenceSet())
-            for other in scans:
-                if other is not scan:
-                    elsewhere |= other.held[origin].runs
+            for other_scan in scans:
+                if other_scan is not scan:
+                    elsewhere |= other_scan.held[origin].runs
             if lacks := missing_sequences(held, scan.reach(origin), elsewhere):
-                found.append((scan, origin, lacks))
-    return found
+                missing.append((scan, origin, lacks))
+    return missing
 
 
 class Fetcher:

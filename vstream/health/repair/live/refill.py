@@ -44,18 +44,18 @@ async def plan_refill(
     Raises VstreamError if a reader does not answer.
     """
     stream = _stream(topology, lost)
-    known: dict[int, Copy] = {}
-    wanted = range(lost.last + 1, lost.taken + 1)
+    copies: dict[int, Copy] = {}
+    sequences = range(lost.last + 1, lost.taken + 1)
     for reader in lost.readers:
-        if all(seq in known for seq in wanted):
+        if all(seq in copies for seq in sequences):
             break
         for copy in await _copies(stream, lost, streams[reader], connections):
-            known.setdefault(copy.seq, copy)
-    rewritten = await _rewritten(topology, lost, known, connections)
+            copies.setdefault(copy.seq, copy)
+    rewritten = await _rewritten(topology, lost, copies, connections)
     return Refill(
         lost=lost,
-        copies=tuple(known[seq] for seq in wanted if seq in known),
-        absent=tuple(seq for seq in wanted if seq not in known),
+        copies=tuple(copies[seq] for seq in sequences if seq in copies),
+        absent=tuple(seq for seq in sequences if seq not in copies),
         filler=naming.canary_subject(stream, writing_region(topology, lost)),
         rewritten=rewritten,
     )
@@ -65,10 +65,10 @@ async def _copies(
     stream: VirtualStream, lost: LostEnd, reader: StreamSnapshot, connections: Mapping[str, Connection]
 ) -> list[Copy]:
     """What *reader* holds from *lost* from its last sequence on, and a few before it."""
-    part = next(one for one in physical_streams(stream) if one.name == reader.name)
+    part = next(candidate for candidate in physical_streams(stream) if candidate.name == reader.name)
     is_mirror = part.role is Role.READ and physical.mirrored_stream(stream) is not None
     connection = lag.connection_to(connections, part.place)
-    found: list[Copy] = []
+    copies: list[Copy] = []
     for end in range(reader.last_seq, reader.first_seq - 1, -_BLOCK):
         seqs = range(end, max(end - _BLOCK, reader.first_seq - 1), -1)
         block = await asyncio.gather(*(lag.get_message(connection, reader.name, seq, PATIENCE) for seq in seqs))
@@ -79,11 +79,11 @@ async def _copies(
                 (lost.origin, message.seq) if is_mirror else lag.origin_of(message, (lost.origin,), reader.name)
             )
             if origin == lost.origin and seq <= lost.taken:
-                found.append(_copy(message, seq, reader.name))
+                copies.append(_copy(message, seq, reader.name))
         # One that is still there is looked at too: whether it is the same tells if somebody has published since.
-        if found and found[-1].seq <= max(lost.last, 1):
+        if copies and copies[-1].seq <= max(lost.last, 1):
             break
-    return found
+    return copies
 
 
 def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
@@ -113,7 +113,7 @@ async def _rewritten(
 
 
 def _stream(topology: Topology, lost: LostEnd) -> VirtualStream:
-    return next(one for one in topology.streams if one.name == lost.virtual)
+    return next(stream for stream in topology.streams if stream.name == lost.virtual)
 
 
 def writing_region(topology: Topology, lost: LostEnd) -> str:
@@ -148,20 +148,20 @@ async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[
 def _acknowledged(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
     """Raise VstreamError unless *answer* says that the message is stored where it was."""
     try:
-        said = json.loads(answer)
+        ack = json.loads(answer)
     except ValueError:
-        said = None
+        ack = None
     so_far = f"{before:,} of {lost.taken - lost.last:,} lost messages are back where they were"
-    if not isinstance(said, dict) or "error" in said or said.get("seq") != seq or said.get("duplicate"):
-        detail = ((said.get("error") or {}) if isinstance(said, dict) else {}).get("description")
-        if isinstance(said, dict) and said.get("duplicate"):
-            detail = f"its message id is stored already, with sequence {said.get('seq')}"
+    if not isinstance(ack, dict) or "error" in ack or ack.get("seq") != seq or ack.get("duplicate"):
+        detail = ((ack.get("error") or {}) if isinstance(ack, dict) else {}).get("description")
+        if isinstance(ack, dict) and ack.get("duplicate"):
+            detail = f"its message id is stored already, with sequence {ack.get('seq')}"
         raise VstreamError(
             f"`{lost.origin}` did not take sequence {seq:,}: {detail or 'it answered with another sequence'}; {so_far}",
             hint="somebody publishes there: stop that, and run `vstream repair` again",
         )
-    if naming.qualify_answer(str(said.get("stream")), lost.origin) != lost.origin:
+    if naming.qualify_answer(str(ack.get("stream")), lost.origin) != lost.origin:
         raise VstreamError(
-            f"what was published in `{lost.place}` was stored in `{said.get('stream')}`, not in `{lost.origin}`; {so_far}",
+            f"what was published in `{lost.place}` was stored in `{ack.get('stream')}`, not in `{lost.origin}`; {so_far}",
             hint="`vstream probe` shows where the mapping rules of each region lead",
         )

@@ -94,9 +94,9 @@ async def replay_missing(
             )
             await visit.leave()
     arrived = SequenceSet()
-    async for _, said in read_provenances(connection, wanted.reader, mark + 1, lambda *_: None):
-        if said is not None and said.is_replayed and said.origin == wanted.origin:
-            arrived.add(said.seq)
+    async for _, provenance in read_provenances(connection, wanted.reader, mark + 1, lambda *_: None):
+        if provenance is not None and provenance.is_replayed and provenance.origin == wanted.origin:
+            arrived.add(provenance.seq)
     return wanted.sequences - arrived
 
 
@@ -274,15 +274,15 @@ async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Le
     observed, missing = await JetStreamAdmin(connection).streams()
     # One that was made a moment ago may not answer yet. Nobody else calls a stream so.
     readers: dict[str, list[str]] = {
-        name: [] for name in missing if (found := parse_replay(name)) and found[0] in origins
+        name: [] for name in missing if (parsed := parse_replay(name)) and parsed[0] in origins
     }
     for name, one in observed.items():
-        found = parse_replay(name)
-        if found and found[0] in origins and one.config.metadata.get(REPAIR_KEY) == topology.name:
+        parsed = parse_replay(name)
+        if parsed and parsed[0] in origins and one.config.metadata.get(REPAIR_KEY) == topology.name:
             readers.setdefault(name, [])
         for source in one.config.source_names:
-            found = parse_replay(source)
-            if found and found[0] in origins:
+            parsed = parse_replay(source)
+            if parsed and parsed[0] in origins:
                 readers.setdefault(source, []).append(name)
     return tuple(
         [
@@ -298,10 +298,10 @@ async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Le
 
 
 async def _runs(connection: Connection, name: str) -> bool:
-    found = parse_replay(name)
-    assert found is not None, "it was chosen by its name"
+    parsed = parse_replay(name)
+    assert parsed is not None, "it was chosen by its name"
     try:
-        await connection.request(f"{ALIVE}.{found[1]}", timeout=PATIENCE / 10)
+        await connection.request(f"{ALIVE}.{parsed[1]}", timeout=PATIENCE / 10)
     except NoRespondersError:
         return False
     except NotReachableError:
@@ -315,9 +315,9 @@ async def remove_leftover(connection: Connection, leftover: Leftover) -> None:
     for reader in leftover.readers:
         config = (await admin.info(reader))["config"]
         sources = config.get("sources") or []
-        kept = [one for one in sources if one.get("name") != leftover.stream]
-        if len(kept) < len(sources):
-            await admin.update(StreamConfig(name=reader, fields={**config, "sources": kept}))
+        remaining = [source for source in sources if source.get("name") != leftover.stream]
+        if len(remaining) < len(sources):
+            await admin.update(StreamConfig(name=reader, fields={**config, "sources": remaining}))
     if not leftover.exists:
         return
     try:

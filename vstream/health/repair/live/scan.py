@@ -151,10 +151,10 @@ async def list_sequences(connection: ReconnectingConnection, stream: str, tick: 
     deleted = SequenceSet()
     if state.get("num_deleted"):
         if int(state["num_deleted"]) > _LISTED:
-            found = SequenceSet()
+            sequences = SequenceSet()
             async for message, _ in read_provenances(connection, stream, int(state["first_seq"]), tick):
-                found.add(message.seq)
-            return found
+                sequences.add(message.seq)
+            return sequences
         state = (await connection.request_json(subject, {"deleted_details": True}, timeout=PATIENCE))["state"]
         deleted = SequenceSet((int(seq), int(seq)) for seq in state.get("deleted") or ())
     return SequenceSet([(int(state["first_seq"]), int(state["last_seq"]))]) - deleted
