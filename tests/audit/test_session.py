@@ -11,12 +11,11 @@ from pathlib import Path
 
 import psutil
 
-START = """
+from tests.support.paths import ROOT
 from vstream.audit.session import open_session
-from vstream.cli.asyncio_runner import stoppable
-with stoppable(), open_session(master="local[1]"):
-    pass
-"""
+from vstream.cli.asyncio_runner import exit_on_signals
+
+START = "from tests.audit.test_session import start; start()"
 LAUNCHER = """#!/bin/sh
 sleep 1000 &
 echo $$ $! > "$SPARK_HOME/pids.new"
@@ -26,14 +25,20 @@ wait
 """Spark's, which starts Java, and does not come to say that it listens."""
 
 
-def test_who_stops_it_while_spark_starts_leaves_nothing(tmp_path: Path) -> None:
+def start() -> None:
+    """As `vstream audit` does."""
+    with exit_on_signals(), open_session(master="local[1]"):
+        pass
+
+
+def test_spark_that_is_stopped_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     launcher, temporary = tmp_path / "bin" / "spark-submit", tmp_path / "tmp"
     launcher.parent.mkdir()
     temporary.mkdir()
     launcher.write_text(LAUNCHER)
     launcher.chmod(0o755)
     environment = os.environ | {"SPARK_HOME": str(tmp_path), "TMPDIR": str(temporary)}
-    with subprocess.Popen([sys.executable, "-c", START], env=environment, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", START], cwd=ROOT, env=environment, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while not (tmp_path / "pids").exists():
             assert process.poll() is None
