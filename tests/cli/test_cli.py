@@ -174,6 +174,54 @@ def test_render_never_writes_among_other_peoples_files(good: Path, tmp_path: Pat
     assert [path.name for path in (tmp_path / "src").iterdir()] == ["main.py"]
 
 
+def test_render_follows_no_links_and_deletes_nothing_outside(good: Path, tmp_path: Path) -> None:
+    build, victim = tmp_path / "build", tmp_path / "victim"
+    victim.mkdir()
+    for name in ("precious", "bashrc"):
+        (victim / name).write_text("mine")
+    attacks = {
+        "link/precious\n": ("link", victim),
+        "mappings.cfg\n": ("mappings.cfg", victim / "bashrc"),
+        "../victim/precious\n": ("other", victim),
+        f"{victim / 'precious'}\n": ("other", victim),
+        "streams/west/foo-read-west.json\n": ("streams", victim),
+    }
+    for number, (listed, (name, target)) in enumerate(attacks.items()):
+        directory = build / str(number)
+        directory.mkdir(parents=True)
+        (directory / ".vstream-bundle").write_text(listed)
+        (directory / name).symlink_to(target)
+        ran = vstream("render", good, "-o", directory)
+        assert ran.code == 3, listed
+        assert sorted(path.name for path in victim.rglob("*")) == ["bashrc", "precious"]
+        assert all(path.read_text() == "mine" for path in victim.iterdir())
+    marker = build / "marker"
+    marker.mkdir()
+    (marker / ".vstream-bundle").symlink_to(victim / "bashrc")
+    assert vstream("render", good, "-o", marker).code == 3
+    assert (victim / "bashrc").read_text() == "mine"
+
+
+def test_render_is_not_for_standard_output(good: Path, tmp_path: Path) -> None:
+    ran = vstream("render", good, "-o", "-", cwd=tmp_path)
+    assert ran.code == 2
+    assert not (tmp_path / "-").exists()
+
+
+def test_render_says_what_it_leaves_open_on_real_hosts(good: Path, tmp_path: Path) -> None:
+    assert "note:" not in vstream("render", good, "-o", tmp_path / "lab").err
+    hosts = "regions: {west: {servers: [w1.example.net]}, east: {servers: [e1.example.net]}}"
+    transport = "security: {transport: {none: the hosts are joined by WireGuard}}\n"
+    good.write_text(GOOD.replace("regions: {west: {servers: 1}, east: {servers: 1}}", hosts) + transport)
+    ran = vstream("render", good, "-o", tmp_path / "hosts")
+    assert ran.code == 0, ran.err
+    assert "no TLS" in ran.err
+    assert "no users" in ran.err
+    header = (tmp_path / "hosts" / "servers" / "west-1.conf").read_text().partition("server_name")[0]
+    assert "# No TLS" in header
+    assert "# No users" in header
+
+
 @pytest.mark.parametrize("command", ["plan", "apply", "probe"])
 def test_without_servers_a_command_says_how_to_get_some(good: Path, command: str) -> None:
     ran = vstream(command, good)
