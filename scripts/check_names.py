@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""
+Plain code: counts what makes it hard to read in vstream/, and fails where a count is above its limit.
+
+    scripts/check_names.py             # each count against its limit
+    scripts/check_names.py FILE...     # where in these files
+
+Limits only go down: whoever removes something lowers them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMITS = {
+    "participle as a function name": 219,
+    "vague local": 1931,
+    "nested conditional": 25,
+    "comprehension over three lines": 278,
+    "import inside a function": 201,
+    "class name used twice": 31,
+    "noqa": 328,
+    "line": 76_000,
+    "file": 512,
+}
+LAZY_LOADERS = {"vstream/cli/lazy_group.py"}
+"""Where an import inside a function is what the file is for."""
+SHARED_CLASS_NAMES: set[str] = set()
+"""Names that more than one class may have, since each is private to its module or means the same."""
+
+MOST_LINES = 3
+"""Of a comprehension."""
+VAGUE = frozenset(
+    (
+        "aside",
+        "found",
+        "given",
+        "here",
+        "kept",
+        "known",
+        "one",
+        "other",
+        "others",
+        "own",
+        "place",
+        "places",
+        "said",
+        "some",
+        "stuff",
+        "taken",
+        "there",
+        "thing",
+        "things",
+        "wanted",
+        "way",
+        "ways",
+        "what",
+    )
+)
+"""Names that tell nothing about a value: a stream is called `stream`, a message `message`."""
+PARTICIPLES = frozenset(
+    (
+        "begun",
+        "bound",
+        "brought",
+        "built",
+        "chosen",
+        "come",
+        "done",
+        "drawn",
+        "driven",
+        "fallen",
+        "felt",
+        "found",
+        "given",
+        "gone",
+        "grown",
+        "heard",
+        "held",
+        "hidden",
+        "kept",
+        "known",
+        "laid",
+        "led",
+        "left",
+        "lent",
+        "lost",
+        "made",
+        "meant",
+        "met",
+        "mended",
+        "paid",
+        "put",
+        "read",
+        "said",
+        "seen",
+        "sent",
+        "set",
+        "shown",
+        "shut",
+        "spent",
+        "stood",
+        "sunk",
+        "sworn",
+        "taken",
+        "taught",
+        "thought",
+        "thrown",
+        "told",
+        "understood",
+        "won",
+        "worn",
+        "written",
+    )
+)
+REGULAR_PARTICIPLE = re.compile(r"[a-z]{2,}[^e]ed|[a-z]+[bcdfglmnprstvz]ied")
+NOT_PARTICIPLES = frozenset(("feed", "need", "put", "read", "seed", "set", "speed", "shut"))
+"""They are nouns, or verbs too."""
+
+
+class Problem(NamedTuple):
+    line: int
+    kind: str
+    detail: str = ""
+
+
+def find_problems(tree: ast.AST, path: str) -> Iterator[Problem]:
+    """Everything that can be seen in one file."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if is_participle(node.name):
+                    yield Problem(node.lineno, "participle as a function name", node.name)
+                if path not in LAZY_LOADERS:
+                    yield from find_late_imports(node)
+            case ast.Name(ctx=ast.Store()) if node.id in VAGUE:
+                yield Problem(node.lineno, "vague local", node.id)
+            case ast.IfExp() if isinstance(node.body, ast.IfExp) or isinstance(node.orelse, ast.IfExp):
+                yield Problem(node.lineno, "nested conditional")
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                if (node.end_lineno or node.lineno) - node.lineno >= MOST_LINES:
+                    yield Problem(node.lineno, "comprehension over three lines")
+
+
+def is_participle(name: str) -> bool:
+    """Whether a function is called by what has been done, not by what it does."""
+    word = name.strip("_")
+    return word not in NOT_PARTICIPLES and (word in PARTICIPLES or REGULAR_PARTICIPLE.fullmatch(word) is not None)
+
+
+def find_late_imports(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Problem]:
+    """Imports in *function* itself; those in functions within it are theirs."""
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield Problem(node.lineno, "import inside a function")
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def find_shared_names(classes: dict[str, list[tuple[str, int]]]) -> Iterator[tuple[str, Problem]]:
+    """Classes whose name another class has."""
+    for name, places in classes.items():
+        if len(places) > 1 and name not in SHARED_CLASS_NAMES:
+            for path, line in places[1:]:
+                yield path, Problem(line, "class name used twice", f"{name}, as in {places[0][0]}")
+
+
+def examine() -> tuple[Counter[str], list[tuple[str, Problem]]]:
+    """How often each thing occurs, and where."""
+    found: list[tuple[str, Problem]] = []
+    totals: Counter[str] = Counter()
+    classes: dict[str, list[tuple[str, int]]] = {}
+    for file in sorted((ROOT / "vstream").rglob("*.py")):
+        path = file.relative_to(ROOT).as_posix()
+        text = file.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        totals["file"] += 1
+        totals["line"] += text.count("\n")
+        found += [(path, problem) for problem in find_problems(tree, path)]
+        for number, line in enumerate(text.splitlines(), 1):
+            if "# noqa" in line:
+                found.append((path, Problem(number, "noqa", line.partition("# noqa")[2].strip(": "))))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append((path, node.lineno))
+    found += find_shared_names(classes)
+    totals.update(problem.kind for _, problem in found)
+    return totals, found
+
+
+def main(arguments: list[str]) -> int:
+    totals, found = examine()
+    if arguments:
+        asked = {Path(argument).resolve().relative_to(ROOT).as_posix() for argument in arguments}
+        for path, problem in sorted(found):
+            if path in asked:
+                print(f"{path}:{problem.line}: {problem.kind} {problem.detail}".rstrip())
+        return 0
+    for kind, limit in LIMITS.items():
+        mark = "  <- above its limit: `scripts/check_names.py FILE` says where" if totals[kind] > limit else ""
+        print(f"{totals[kind]:7,} of {limit:7,}  {kind}{mark}")
+    return int(any(totals[kind] > limit for kind, limit in LIMITS.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""`scripts/check_names.py` finds what it is for, and vstream/ is within its limits."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from tests.support.paths import ROOT
+
+SCRIPT = ROOT / "scripts" / "check_names.py"
+CASES = {
+    "participle as a function name": ["def taken(): ...", "async def _judged(): ...", "def begun(): ..."],
+    "vague local": ["one = 1", "for found in (): ...", "[some for some in ()]"],
+    "nested conditional": ["1 if a else 2 if b else 3"],
+    "comprehension over three lines": ["[\n a\n for a in b\n if a\n]"],
+    "import inside a function": ["def f():\n if a:\n  import b"],
+}
+PLAIN = """
+def take_streams(need): ...
+def read(): ...
+def seed(): ...
+stream = [message for message in messages]
+1 if a else 2
+[
+  a for a in b
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_names", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in CASES.items() for text in texts])
+def test_it_finds_what_is_hard_to_read(script: ModuleType, kind: str, text: str) -> None:
+    assert {problem.kind for problem in script.find_problems(ast.parse(text), "x.py")} == {kind}
+
+
+def test_it_leaves_plain_code_alone(script: ModuleType) -> None:
+    assert list(script.find_problems(ast.parse(PLAIN), "x.py")) == []
+
+
+def test_the_lazy_loader_may_import_late(script: ModuleType) -> None:
+    text = "def f():\n import b"
+    assert list(script.find_problems(ast.parse(text), "vstream/cli/lazy_group.py")) == []
+
+
+def test_the_package_is_within_its_limits() -> None:
+    ran = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
