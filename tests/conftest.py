@@ -11,10 +11,13 @@ from hypothesis import settings
 
 from tests.support.golden import Golden
 from tests.support.jetstream import JetStreamServer
+from tests.support.night import IS_NIGHT, repetitions
 
 pytest_plugins = ["tests.support.lab_fixtures", "tests.support.spark_fixtures"]
 
-settings.register_profile("vstream", derandomize=True, deadline=None, print_blob=False)
+settings.register_profile(
+    "vstream", derandomize=not IS_NIGHT, deadline=None, print_blob=False, max_examples=repetitions(50, night=1000)
+)
 settings.load_profile("vstream")
 
 LIVE = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(lab|server|spark)\b", re.MULTILINE)

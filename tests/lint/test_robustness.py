@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from tests.support.lint_inputs import INPUTS, SEEDS, checked
+from tests.support.night import repetitions
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=repetitions(50, night=2000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files=INPUTS)
 def test_no_input_makes_the_linter_fail(files: dict[str, bytes]) -> None:
     checked(files)

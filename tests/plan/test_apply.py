@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.night import repetitions
 from tests.support.plans import FakeServers, make_plan, no_answer, refused, rendered
 from vstream.jetstream import error_codes
 from vstream.plan import apply as module
@@ -153,7 +154,7 @@ def _documents(choice: dict[str, dict[str, object]]) -> Bundle:
     return rendered({name: {"subjects": [f"{name}.>"], **rest} for name, rest in choice.items()})
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=repetitions(25, night=500), deadline=None)
 @given(_STREAMS, _STREAMS, st.sets(st.integers(0, 30)))
 async def test_from_any_world_two_rounds_lead_to_any_other(
     before: dict[str, dict[str, object]], after: dict[str, dict[str, object]], silent: set[int]

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.night import repetitions
 from tests.support.paths import ROOT
 from tests.support.topologies import concise
 from vstream.lint.load_scenario import load
@@ -63,7 +64,7 @@ def test_whatever_is_composed_is_valid_and_holds_its_topology_and_its_seed(file:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=repetitions(20, night=400), deadline=None)
 @given(SEEDS)
 def test_nothing_may_be_lost_and_regions_agree_in_the_end(seed: int) -> None:
     scenario = loaded(composed(seed))

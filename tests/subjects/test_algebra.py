@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.call_counts import count_calls
+from tests.support.night import repetitions
 from vstream.subjects.algebra import (
     SubjectTrie,
     example_of_overlap,
@@ -20,7 +21,7 @@ from vstream.subjects.algebra import (
     tokens,
 )
 
-laws = settings(derandomize=True, deadline=None, max_examples=200)
+laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, night=2000))
 
 WORDS = ("a", "b", "x")
 

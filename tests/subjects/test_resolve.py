@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.call_counts import count_calls
+from tests.support.night import repetitions
 from vstream.subjects.mapping import Destination, Mapping
 from vstream.subjects.mapping_rules import MappingErrorKind, go_quote
 from vstream.subjects.resolve import (
@@ -13,7 +14,7 @@ from vstream.subjects.resolve import (
     publish_cost_us,
 )
 
-laws = settings(derandomize=True, deadline=None, max_examples=150)
+laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, night=1500))
 
 
 def to(subject: str, weight: int = 100, cluster: str | None = None) -> Destination:

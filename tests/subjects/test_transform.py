@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.night import repetitions
 from vstream.subjects.algebra import is_literal, matches
 from vstream.subjects.functions import Function
 from vstream.subjects.transform import (
@@ -17,7 +18,7 @@ from vstream.subjects.transform import (
     validate_mapping,
 )
 
-laws = settings(derandomize=True, deadline=None, max_examples=150)
+laws = settings(derandomize=True, deadline=None, max_examples=repetitions(60, night=1500))
 
 
 def applied(source: str, destination: str, subject: str) -> str | None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.call_counts import count_calls
+from tests.support.night import repetitions
 from vstream.diagnostics import Finding, Severity, Span
 from vstream.syntax.natsconf import ConfArray, ConfDocument, ConfMap, ConfNode, ConfScalar, ScalarKind, parse, to_python
 
@@ -286,7 +287,7 @@ def nodes(node: ConfNode) -> Iterator[ConfNode]:
         yield from nodes(child)
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=400)
+@settings(derandomize=True, database=None, deadline=None, max_examples=repetitions(100, night=4000))
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join))
 def test_no_text_raises_and_every_place_is_where_it_says(text: str) -> None:
     document = parse(text, FILE, include=lambda path, _: (path, text), env={"E": text.replace("\0", "")})
