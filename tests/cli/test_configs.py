@@ -20,12 +20,12 @@ def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
     (tmp_path / "mappings.cfg").write_text("mappings {}\n")
     file = tmp_path / "west-1.conf"
     file.write_text('port: 4222 # the usual\ninclude "/mappings.cfg"\n')
-    first = configs.config_file(file)
+    first = configs.read_config(file)
     assert (first.problem, first.path) == (None, str(file))
     file.write_text('include "mappings.cfg"\nport = 4222\n')
-    assert configs.config_file(file).digest == first.digest
+    assert configs.read_config(file).digest == first.digest
     (tmp_path / "mappings.cfg").write_text("mappings {a: b}\n")
-    assert configs.config_file(file).digest not in {None, first.digest}
+    assert configs.read_config(file).digest not in {None, first.digest}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_file_and_what_it_includes(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "west-1.conf"
     file.write_bytes(content)
-    found = configs.config_file(file)
+    found = configs.read_config(file)
     assert found.digest is None
     assert found.problem is not None
     assert problem in found.problem
@@ -48,12 +48,12 @@ def test_what_cannot_be_compared_has_a_reason_and_a_place(content: bytes, proble
 
 def test_where_they_are(tmp_path: Path) -> None:
     topology = load(TEXT.encode(), "acme.yaml").require()
-    assert configs.read(topology, WHERE, None) == {}
+    assert configs.read_configs(topology, WHERE, None) == {}
     with pytest.raises(VstreamError, match="holds no configuration of a server of `acme`"):
-        configs.read(topology, WHERE, tmp_path)
+        configs.read_configs(topology, WHERE, tmp_path)
     (tmp_path / "servers").mkdir()
     (tmp_path / "servers" / "west-1.conf").write_text("port: 4222\n")
-    found = configs.read(topology, WHERE, tmp_path)
+    found = configs.read_configs(topology, WHERE, tmp_path)
     assert found["west-1"].digest is not None
     assert found["west-2"].problem == f"{tmp_path} holds neither west-2.conf nor servers/west-2.conf"
 

@@ -43,7 +43,7 @@ def command(
     """
     loaded = options.load_topology(topology).require()
     servers = find_servers(loaded, lab)
-    config_files = configs.read(loaded, servers, files)
+    config_files = configs.read_configs(loaded, servers, files)
     bundle = build_bundle(loaded, servers, templates)
     diagnosis = run(diagnose(loaded, servers.endpoints, bundle, config_files, deadline=deadline))
     if output == "json":

@@ -101,7 +101,7 @@ async def _compare(
     topology: Topology, lab: str | None, templates: Path | None, deadline: float, files: Path | None
 ) -> tuple[plan.Planned, Diagnosis]:
     servers = find_servers(topology, lab)
-    config_files = configs.read(topology, servers, files)
+    config_files = configs.read_configs(topology, servers, files)
     planned, snapshot = await asyncio.gather(
         plan.plan_servers(topology, lab, templates),
         collect_snapshot(topology, servers.endpoints, deadline=deadline, is_deep=True),

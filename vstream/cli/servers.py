@@ -35,7 +35,7 @@ class Servers:
 
 def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     """
-    The servers that are meant: the lab that was named, else what `connect` says, else the running lab of this topology.
+    Find the servers of *topology*: those of the lab *lab_name*, else those under `connect`, else its running lab.
 
     Raises LabError or VstreamError if there are none.
     """
@@ -43,14 +43,15 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     if lab_name is None and connect:
         for endpoint in connect.values():
             monitoring.trust_ca(endpoint.monitor, endpoint.tls_ca)
-        places = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
-        return Servers(endpoints=connect, lab=None, description="; ".join(places))
+        addresses = [endpoint.context or ", ".join(endpoint.urls) for endpoint in connect.values()]
+        return Servers(endpoints=connect, lab=None, description="; ".join(addresses))
     name = lab_name or topology.name
     if lab.is_running(name):
         _check_servers(topology, name)
         seats = {seat.server.name for seat in topology.processes}
-        leaving = sorted(one.server.name for one in lab.addresses(name) if one.server.name not in seats)
-        return Servers(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}", leaving=tuple(leaving))
+        running = [address.server.name for address in lab.addresses(name)]
+        leaving = tuple(sorted(server for server in running if server not in seats))
+        return Servers(endpoints=lab.endpoints(name), lab=name, description=f"lab {name}", leaving=leaving)
     if lab_name is not None:
         raise LabError(f"lab `{name}` is not running", hint=f"`vstream lab up --lab {name}` starts it")
     raise VstreamError(
@@ -59,71 +60,73 @@ def find_servers(topology: Topology, lab_name: str | None) -> Servers:
     )
 
 
-def endpoints_as_user(topology: Topology, where: Servers, user: str) -> Mapping[str, Endpoint]:
+def endpoints_as_user(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:
     """
-    How *user* of the rendered accounts reaches the regions: one that may do what is needed, and nothing else.
+    How *user* of the rendered accounts reaches the regions: with the rights of that user, and no others.
 
-    In a lab, or where its password is in the variable that servers read it from too, or its key or certificate in the
-    directory of the topology's keys. Otherwise, and without such accounts, as `connect` says.
+    In a lab always. On other servers, where the user's password is in the variable that the servers read, or its key or
+    certificate in the directory of the topology's keys. Otherwise as `connect` says.
     """
     if not topology.has_accounts:
-        return where.endpoints
-    if where.lab is not None:
-        return lab.endpoints(where.lab, user)
+        return servers.endpoints
+    if servers.lab is not None:
+        return lab.endpoints(servers.lab, user)
     if topology.security is not Security.PASSWORDS:
-        return _with_files(topology, where, user)
+        return _with_key_files(topology, servers, user)
     profile = profile_of(topology)
     if profile.has_physical_names:
-        return where.endpoints
-    found = dict(where.endpoints)
-    for region, one in where.endpoints.items():
+        return servers.endpoints
+    endpoints = dict(servers.endpoints)
+    for region, endpoint in servers.endpoints.items():
         variable = regional_variable(user, region) if profile.has_region_accounts else password_variable(user)
-        if one.user and variable in os.environ:
-            found[region] = replace(one, user=profile.user_name(user, region), password=None, password_env=variable)
-    return found
+        if endpoint.user and variable in os.environ:
+            name = profile.user_name(user, region)
+            endpoints[region] = replace(endpoint, user=name, password=None, password_env=variable)
+    return endpoints
 
 
-def _with_files(topology: Topology, where: Servers, user: str) -> Mapping[str, Endpoint]:
-    """Logged in with what is in the directory of the topology's keys, where that is there."""
+def _with_key_files(topology: Topology, servers: Servers, user: str) -> Mapping[str, Endpoint]:
+    """The endpoints with the files of *user* from the directory of the topology's keys, where they exist."""
     ring = Keyring(default_directory(topology.name))
-    called = account_view.logins(topology)
-    found = dict(where.endpoints)
-    for region, one in where.endpoints.items():
-        name = next(login for login in (regional_user(user, region), user) if login in called)
+    logins = account_view.logins(topology)
+    endpoints = dict(servers.endpoints)
+    for region, endpoint in servers.endpoints.items():
+        name = next(login for login in (regional_user(user, region), user) if login in logins)
         certificate, key = ring.certificate(name)
-        fields: dict[str, Path] = {
+        files = {
             Security.OPERATOR: {"creds": ring.credentials(name)},
             Security.NKEYS: {"nkey": ring.seed(name)},
             Security.CERTIFICATES: {"tls_cert": certificate, "tls_key": key},
         }[topology.security]
-        if all(path.is_file() for path in fields.values()):
-            said: dict[str, Any] = {field: str(path) for field, path in fields.items()}
-            found[region] = replace(one, **said)
-    return found
+        if all(path.is_file() for path in files.values()):
+            fields: dict[str, Any] = {field: str(path) for field, path in files.items()}
+            endpoints[region] = replace(endpoint, **fields)
+    return endpoints
 
 
 def _check_servers(topology: Topology, lab_name: str) -> None:
-    """The lab must have the servers that the topology has; regions that leave may still be there. Raises LabError."""
-    has = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
-    wanted = {(seat.region, seat.server.name) for seat in topology.processes}
-    staying = {region for region, _ in wanted}
-    is_same = lab.status(lab_name).topology == topology.name  # else its other servers are somebody's
-    if has == wanted or (is_same and {one for one in has if one[0] in staying} == wanted):
+    """Raises LabError unless the lab has the servers of *topology*; it may also have regions that leave."""
+    running = {(address.region, address.server.name) for address in lab.addresses(lab_name)}
+    expected = {(seat.region, seat.server.name) for seat in topology.processes}
+    staying = {region for region, _ in expected}
+    is_same_topology = lab.status(lab_name).topology == topology.name  # else its other servers are somebody's
+    in_staying_regions = {(region, server) for region, server in running if region in staying}
+    if running == expected or (is_same_topology and in_staying_regions == expected):
         return
-    parts = (("lacks", wanted - has), ("has besides", has - wanted))
-    different = " and ".join(f"{verb} {', '.join(sorted(name for _, name in some))}" for verb, some in parts if some)
+    differences = (("lacks", expected - running), ("also has", running - expected))
+    listed = [f"{verb} {', '.join(sorted(name for _, name in servers))}" for verb, servers in differences if servers]
     raise LabError(
-        f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {different}",
-        hint=f"`vstream lab up --lab {lab_name}` starts the servers of regions that are new; after any other change, "
-        f"`vstream lab down {lab_name} --purge` comes first; another `--lab` keeps it",
+        f"lab `{lab_name}` was started from other servers than topology `{topology.name}` has: it {' and '.join(listed)}",
+        hint=f"`vstream lab up --lab {lab_name}` starts the servers of new regions; after any other change, run "
+        f"`vstream lab down {lab_name} --purge` first, or choose another `--lab`",
     )
 
 
 def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     """
-    The keys of *topology* for the servers that are meant, None if it has none.
+    The keys of *topology* for its servers, or for those of lab *lab_name*; None if its users have no keys.
 
-    Raises VstreamError if there are none.
+    Raises VstreamError if keys are missing.
     """
     if not topology.security.has_keys:
         return None
@@ -138,10 +141,11 @@ def find_signer(topology: Topology, lab_name: str | None) -> Keyring | None:
     return ring
 
 
-def build_bundle(topology: Topology, where: Servers, templates: Path | None) -> Bundle:
-    """The bundle of *topology* as *where* needs it: a lab's servers have addresses of their own."""
+def build_bundle(topology: Topology, servers: Servers, templates: Path | None) -> Bundle:
+    """The bundle of *topology* as *servers* need it: those of a lab have addresses of their own."""
     seats = {seat.server.name for seat in topology.processes}
     addresses = None
-    if where.lab is not None:
-        addresses = tuple(one for one in lab.addresses(where.lab) if one.server.name in seats)
-    return render_bundle(topology, addresses=addresses, templates=templates, signer=find_signer(topology, where.lab))
+    if servers.lab is not None:
+        addresses = tuple(address for address in lab.addresses(servers.lab) if address.server.name in seats)
+    signer = find_signer(topology, servers.lab)
+    return render_bundle(topology, addresses=addresses, templates=templates, signer=signer)

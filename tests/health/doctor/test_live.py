@@ -50,7 +50,9 @@ async def world(running: None) -> AsyncIterator[World]:
 
 async def look(world: World) -> Diagnosis:
     facts = await collect_snapshot(topology(), lab.endpoints(LAB), deadline=15, is_deep=True)
-    return examine(topology(), world.bundle, facts, configs.read(topology(), find_servers(topology(), LAB), None))
+    return examine(
+        topology(), world.bundle, facts, configs.read_configs(topology(), find_servers(topology(), LAB), None)
+    )
 
 
 async def until_found(
