@@ -27,7 +27,7 @@ def chaos_markdown() -> str:
 TEXTS = {
     "rules.md": rules_markdown,
     "findings.md": codes.markdown,
-    "doctor.md": doctor.markdown,
+    "doctor.md": doctor.doctor_markdown,
     "chaos.md": chaos_markdown,
 }
 

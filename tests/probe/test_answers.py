@@ -128,7 +128,7 @@ async def test_a_topology_without_canaries_says_how_to_agree_on_one() -> None:
     assert canary.hint is not None
     assert "`canary: foo._canary.*`" in canary.hint
     assert [check.hop for check in report.checks if check.status is CheckStatus.FAILED] == [Hop.CONNECTION] * 3
-    assert not report.passed
+    assert not report.is_pass
 
 
 async def test_a_direct_get_answer() -> None:

@@ -99,7 +99,7 @@ async def test_a_probe_that_is_cancelled_while_it_publishes_cleans_up(world: Wor
 async def test_no_time_is_unknown_and_no_pass(world: World) -> None:
     await world.create_all()
     report = await world.probe(deadline=0.0)
-    assert not report.passed
+    assert not report.is_pass
     assert {check.status for check in report.checks} == {CheckStatus.UNKNOWN, CheckStatus.SKIPPED}
     assert {check.hint for check in of(report, Hop.MAPPING)} == {"give the probe more time"}
 
@@ -122,7 +122,7 @@ async def test_a_region_that_is_down(world: World, binary: Path, is_stale: bool)
         connections["west"] = caught.value  # type: ignore[assignment]
     try:
         report = await world.probe(connections=connections, deadline=6.0)
-        assert not report.passed
+        assert not report.is_pass
         assert {region for _, _, region in bad(report)} == {"west"}
         if is_stale:
             assert {check.detail for check in of(report, Hop.MAPPING) if check.region == "west"} == {
@@ -155,7 +155,7 @@ async def test_a_region_that_hangs_keeps_nobody_waiting(world: World) -> None:
         report = await world.probe(deadline=8.0)
     finally:
         assert victim.signal(signal.SIGCONT)
-    assert not report.passed
+    assert not report.is_pass
     matrix = report.matrix()
     assert all(matrix[origin][reader] is not None for origin in REGIONS[1:] for reader in REGIONS[1:])
     publish = bad(report)["canary_publish", "west", "west"]

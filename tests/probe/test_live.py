@@ -54,7 +54,7 @@ async def test_all_is_green_and_nothing_is_left(world: World) -> None:
     report = await world.probe(on_progress=steps.append)
 
     assert bad(report) == {}
-    assert report.passed
+    assert report.is_pass
     assert {check.status for check in report.checks} == {CheckStatus.OK}
     assert [step.done for step in steps] == list(range(1, len(report.checks) + 1))
     assert {step.total for step in steps} == {len(report.checks)}
@@ -135,7 +135,7 @@ async def test_a_mapping_that_one_server_misses(world: World) -> None:
     await world.load_mappings("west", without("foo.>"))
     report = await world.probe()
 
-    assert not report.passed
+    assert not report.is_pass
     assert set(bad(report)) == {("mapping", None, "west"), ("canary_publish", "west", "west")}
     check = bad(report)["mapping", None, "west"]
     assert check.subject == "foo._vstream_probe"

@@ -39,7 +39,7 @@ def report(*checks: Check) -> ProbeReport:
     ],
 )
 def test_nothing_seen_is_never_a_pass(statuses: list[CheckStatus], passed: bool) -> None:
-    assert report(*(check(status) for status in statuses)).passed is passed
+    assert report(*(check(status) for status in statuses)).is_pass is passed
 
 
 def test_counts_name_every_status() -> None:

@@ -60,7 +60,7 @@ def command(
         console.print_note(f"{loaded.name} on {servers.description}")
         for part in view.text(report):
             console.stdout().print(part)
-    if not report.passed:
+    if not report.is_pass:
         raise typer.Exit(NO)
 
 

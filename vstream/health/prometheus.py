@@ -31,7 +31,7 @@ class _Family:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} gauge"
         for labels, value in self.samples:
-            written = ",".join(f'{key}="{_escaped(one)}"' for key, one in {"topology": topology, **labels}.items())
+            written = ",".join(f'{key}="{_escape_label(one)}"' for key, one in {"topology": topology, **labels}.items())
             yield f"{self.name}{{{written}}} {value:.15g}"
 
 
@@ -50,7 +50,7 @@ def render_metrics(topology: str, status: Status | None) -> str:
     return "\n".join(line for family in families for line in family.lines(topology)) + "\n"
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

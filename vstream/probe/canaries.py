@@ -151,7 +151,7 @@ class CanaryFlight:
                     subject=canary.subject,
                 )
             )
-            found += [_arrival(canary, reader) for reader in self.readers.values()]
+            found += [_check_arrival(canary, reader) for reader in self.readers.values()]
             found += [own.check() for own in canary.own_reads] or [
                 target.check(
                     Hop.OWN_READ, CheckStatus.SKIPPED, "there is no canary to read", origin=canary.origin, form=way
@@ -187,7 +187,7 @@ class CanaryFlight:
 
         status, hint, elapsed_ms = CheckStatus.FAILED, None, None
         try:
-            reply, elapsed_ms = await target.timed(ask)
+            reply, elapsed_ms = await target.measure(ask)
         except NoRespondersError:
             canary.fate = Fate.NOT_STORED
             detail, hint = "nobody listens", "the mapping check of this region says why"
@@ -197,7 +197,7 @@ class CanaryFlight:
                 status, detail = target.problem(Hop.CANARY_PUBLISH, error).status, f"not published: {error.message}"
         else:
             canary.acked_at = time.monotonic()
-            status, detail, hint = _judge(canary, target, parse_ack(reply))
+            status, detail, hint = _judge_publish(canary, target, parse_ack(reply))
         canary.publish = target.check(
             Hop.CANARY_PUBLISH,
             status,
@@ -231,7 +231,7 @@ class CanaryFlight:
             return
         pause = FIRST_PAUSE
         while missing := [canary for canary in self.canaries.values() if _is_awaited(canary, reader)]:
-            await asyncio.gather(*(_look(reader, canary) for canary in missing))
+            await asyncio.gather(*(_look_for(reader, canary) for canary in missing))
             left = until - time.monotonic()
             if left <= 0:
                 return
@@ -239,7 +239,7 @@ class CanaryFlight:
             pause = min(pause * _GROWTH, longest_pause)
 
 
-def _judge(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
+def _judge_publish(canary: Canary, target: ProbeTarget, ack: dict[str, Any]) -> tuple[CheckStatus, str, str | None]:
     """What an answer to a publish means. Notes the fate of *canary*."""
     error, said = ack.get("error"), ack.get("stream")
     stream = naming.qualify_answer(said, target.write) if isinstance(said, str) else None
@@ -271,13 +271,13 @@ def _is_awaited(canary: Canary, reader: Reader) -> bool:
     return may_come and canary.origin not in reader.seen
 
 
-async def _look(reader: Reader, canary: Canary) -> None:
+async def _look_for(reader: Reader, canary: Canary) -> None:
     """See whether *canary* has come. Canaries of others on its subject are passed over."""
     target = reader.target
     try:
         while True:
             from_seq = reader.next_seq[canary.origin]
-            message, _ = await target.timed(partial(_next, target, canary.subject, from_seq))
+            message, _ = await target.measure(partial(_next_message, target, canary.subject, from_seq))
             reader.trouble = ""
             if message is None:
                 return
@@ -298,11 +298,11 @@ async def _look(reader: Reader, canary: Canary) -> None:
         reader.trouble = error.message
 
 
-async def _next(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
+async def _next_message(target: ProbeTarget, subject: str, from_seq: int, timeout: float) -> DirectMessage | None:
     return await direct.next_by_subject(target.connection, target.read_by, subject, from_seq, timeout=timeout)
 
 
-def _arrival(canary: Canary, reader: Reader) -> Check:
+def _check_arrival(canary: Canary, reader: Reader) -> Check:
     target, sighting = reader.target, reader.seen.get(canary.origin)
     status, hint, elapsed_ms = CheckStatus.FAILED, None, None
     if reader.problem is not None:
@@ -311,7 +311,7 @@ def _arrival(canary: Canary, reader: Reader) -> Check:
     elif canary.fate is Fate.NOT_STORED:
         status, detail = CheckStatus.SKIPPED, f"there is no canary of `{canary.origin}`"
     elif sighting is None:
-        status, detail, hint = _absence(canary, reader)
+        status, detail, hint = _explain_absence(canary, reader)
     elif sighting.stream != target.read:
         detail = f"answered by {target.whose(sighting.stream)}, not by `{target.read}`"
         hint = "see the direct_get check of this region"
@@ -333,7 +333,7 @@ def _arrival(canary: Canary, reader: Reader) -> Check:
     )
 
 
-def _absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, str | None]:
+def _explain_absence(canary: Canary, reader: Reader) -> tuple[CheckStatus, str, str | None]:
     """Why *canary* has not been seen, as far as it is known."""
     target = reader.target
     if canary.fate is Fate.UNKNOWN:

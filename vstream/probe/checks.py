@@ -58,8 +58,8 @@ async def run_probe(
     Raises VstreamError for a stream or region that the topology does not have.
     What goes wrong on servers is in the report, never raised.
     """
-    chosen_streams = _chosen("stream", streams, {stream.name: stream for stream in topology.streams})
-    chosen_regions = _chosen("region", regions, {region.name: region.name for region in topology.regions})
+    chosen_streams = _select("stream", streams, {stream.name: stream for stream in topology.streams})
+    chosen_regions = _select("region", regions, {region.name: region.name for region in topology.regions})
     probe = _Probe(topology, connections, chosen_regions, time.monotonic() + deadline, on_progress, all_forms=all_forms)
     checks = await probe.run(chosen_streams)
     return ProbeReport(topology=topology.name, regions=tuple(chosen_regions), checks=checks)
@@ -101,7 +101,7 @@ class _Probe:
         self._canary_slots, self._cleanup_slots = asyncio.Semaphore(streams), asyncio.Semaphore(streams)
 
     async def run(self, streams: Sequence[VirtualStream]) -> tuple[Check, ...]:
-        self._total = sum(self._planned(stream) for stream in streams)
+        self._total = sum(self._count_checks(stream) for stream in streams)
         async with asyncio.TaskGroup() as tasks:
             asking = [
                 tasks.create_task(self._hops(stream, region)) for stream in streams for region in self._of(stream)
@@ -117,13 +117,13 @@ class _Probe:
         """The chosen regions of *stream*."""
         return [region for region in self._regions if region in stream.regions]
 
-    def _planned(self, stream: VirtualStream) -> int:
+    def _count_checks(self, stream: VirtualStream) -> int:
         """How many checks there will be."""
         regions = self._of(stream)
         reached = [region for region in regions if region in self._reached]
         tried = (direct_get.NUMBER + len(pull_requests.NAMES)) if self._all_forms else 0
         checks = len(regions) - len(reached) + len(reached) * (len(stream.subjects) + 2 + tried)
-        if _grounded(stream) is not None:
+        if _subject_without_wildcards(stream) is not None:
             return checks + 1
         # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
         copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
@@ -158,7 +158,7 @@ class _Probe:
             self._done([await hops.probe_direct_get(target, facts)])
 
     async def _canaries(self, stream: VirtualStream) -> None:
-        reason = _grounded(stream)
+        reason = _subject_without_wildcards(stream)
         if reason is not None:
             detail, hint = reason
             check = Check(
@@ -171,7 +171,7 @@ class _Probe:
         regions = self._of(stream)
         targets = self._targets(stream)
         if not targets:
-            self._done(_unpaired(stream, regions, targets))
+            self._done(_skip_unpaired(stream, regions, targets))
             return
         flight = CanaryFlight(targets, self._run_id)
         cleanup = Cleanup(self._topology, stream, flight, self._reached)
@@ -180,11 +180,11 @@ class _Probe:
             if self._all_forms:
                 await self._ask_all(targets, flight)
         except BaseException:
-            cleaned, _ = await _shielded(cleanup.run(self._cleanup_slots))
+            cleaned, _ = await _run_shielded(cleanup.run(self._cleanup_slots))
             self._done(cleaned)
             raise
-        cleaned, interruption = await _shielded(cleanup.run(self._cleanup_slots))
-        self._done([*flight.checks(), *_unpaired(stream, regions, targets), *cleaned])
+        cleaned, interruption = await _run_shielded(cleanup.run(self._cleanup_slots))
+        self._done([*flight.checks(), *_skip_unpaired(stream, regions, targets), *cleaned])
         if interruption is not None:
             raise interruption
 
@@ -237,7 +237,7 @@ class _Probe:
         return tuple(sorted(self._checks, key=key))
 
 
-def _grounded(stream: VirtualStream) -> tuple[str, str] | None:
+def _subject_without_wildcards(stream: VirtualStream) -> tuple[str, str] | None:
     """Why *stream* gets no canaries, and what to do about it; None if it does get some."""
     if stream.is_bucket:
         return "no canary: in a bucket it would be a key or an object of somebody", "a stream of its own for canaries"
@@ -264,7 +264,7 @@ def _how_to_agree(stream: VirtualStream) -> str:
     return "give the stream a subject for canaries, and name it as its `canary` in the topology"
 
 
-def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, ProbeTarget]) -> list[Check]:
+def _skip_unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, ProbeTarget]) -> list[Check]:
     """The pairs of regions that no canary could be tried for."""
     return [
         Check(
@@ -281,7 +281,7 @@ def _unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[st
     ]
 
 
-def _chosen(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:
+def _select(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:
     """Those of *known* that are in *names*, or all, in the order of the topology."""
     unknown = [name for name in names or () if name not in known]
     if unknown:
@@ -291,7 +291,7 @@ def _chosen(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]
     return [value for name, value in known.items() if names is None or name in names]
 
 
-async def _shielded(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
+async def _run_shielded(work: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
     """Finish *work* although this task is being cancelled, even repeatedly. Returns the cancellation, to go on with."""
     task = asyncio.ensure_future(work)
     interruption: asyncio.CancelledError | None = None

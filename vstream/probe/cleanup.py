@@ -93,7 +93,7 @@ class Cleanup:
                 "the publish was never answered, and no canary is stored so far",
                 f"if one comes, it has the header {CANARY_HEADER}: {canary.token}",
             )
-        return await self._removed(region, name, {canary.origin: seq})
+        return await self._clean_up(region, name, {canary.origin: seq})
 
     async def _copy(self, part: PhysicalPart, canaries: Sequence[Canary]) -> Check:
         region, name = part.place, physical.physical_name(self._stream, part.role, part.place)
@@ -114,7 +114,7 @@ class Cleanup:
         )
         late = {canary.origin: seq for canary, (seq, _) in zip(absent, looks, strict=True) if seq is not None}
         problem = next((problem for _, problem in looks if problem is not None), None)
-        removed = await self._removed(region, name, {**known, **late})
+        removed = await self._clean_up(region, name, {**known, **late})
         return (
             removed if problem is None or removed.status is CheckStatus.FAILED else self._unseen(region, name, problem)
         )
@@ -152,7 +152,7 @@ class Cleanup:
                 return message.seq
             from_seq = message.seq + 1
 
-    async def _removed(self, region: str, name: str, where: Mapping[str, int]) -> Check:
+    async def _clean_up(self, region: str, name: str, where: Mapping[str, int]) -> Check:
         """Remove the canaries of the origins in *where* at the sequences there, and say what is left."""
         problems = await asyncio.gather(
             *(self._remove(region, name, seq, self._flight.canaries[origin]) for origin, seq in where.items())

@@ -55,12 +55,12 @@ class RequestForm:
     """What the table shows where a status is the right answer."""
 
 
-def _known(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_known_message(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     got = answer_sequence(answers[0])
     return None if got == message.seq else f"answered with {describe_answer(answers[0])}, not sequence {message.seq}"
 
 
-def _as_new(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_new_enough(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """The last of its subject: somebody may have published there since."""
     subject, seq = answers[0].headers.get("Nats-Subject"), answer_sequence(answers[0])
     if subject == message.subject and seq is not None and seq >= message.seq:
@@ -68,28 +68,28 @@ def _as_new(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     return f"answered with {describe_answer(answers[0])}, not `{message.subject}` from sequence {message.seq} on"
 
 
-def _batched(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_batch(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or _PENDING not in answers[-1].headers:
         return f"the batch ended with {describe_answer(answers[-1])}, not with 204 and `{_PENDING}`"
     if not 1 <= len(answers) - 1 <= _BATCH:
         return f"a batch of {_BATCH} had {len(answers) - 1} messages"
-    return _known(message, answers)
+    return _is_known_message(message, answers)
 
 
-def _single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_single(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """Of a batch that may not grow beyond one byte: servers stop after the message that exceeds it."""
-    return _batched(message, answers) or (None if len(answers) == 2 else f"max_bytes let {len(answers) - 1} pass")  # noqa: PLR2004 - a message and the end
+    return _is_batch(message, answers) or (None if len(answers) == 2 else f"max_bytes let {len(answers) - 1} pass")  # noqa: PLR2004 - a message and the end
 
 
-def _multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_multi(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     if answers[-1].status != _END or "Nats-UpTo-Sequence" not in answers[-1].headers:
         return f"the answer ended with {describe_answer(answers[-1])}, not with 204 and `Nats-UpTo-Sequence`"
-    return _as_new(message, answers[-2:])
+    return _is_new_enough(message, answers[-2:])
 
 
-def _multi_then(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
+def _is_multi_with_end(message: DirectMessage, answers: Sequence[Reply]) -> str | None:
     """As it was when the known message came: nothing newer may be in it."""
-    return _multi(message, answers) or _known(message, answers[-2:])
+    return _is_multi(message, answers) or _is_known_message(message, answers[-2:])
 
 
 def _status(code: int) -> Callable[[DirectMessage, Sequence[Reply]], str | None]:
@@ -108,59 +108,61 @@ def _after(stored_at: str) -> str:
 
 
 FORMS = (
-    RequestForm(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_known),
-    RequestForm(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_as_new),
+    RequestForm(name="by sequence", body=lambda m: {"seq": m.seq}, judge=_is_known_message),
+    RequestForm(name="last by subject", body=lambda m: {"last_by_subj": m.subject}, judge=_is_new_enough),
     RequestForm(
-        name="next by subject, from a sequence", body=lambda m: {"seq": m.seq, "next_by_subj": m.subject}, judge=_known
+        name="next by subject, from a sequence",
+        body=lambda m: {"seq": m.seq, "next_by_subj": m.subject},
+        judge=_is_known_message,
     ),
     RequestForm(
         name="subject appended",
         body=lambda _: None,
         suffix=lambda m: f".{m.subject}",
-        judge=_as_new,
+        judge=_is_new_enough,
     ),
-    RequestForm(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_known, is_recent=True),
+    RequestForm(name="start time", body=lambda m: {"start_time": m.stored_at}, judge=_is_known_message, is_recent=True),
     RequestForm(
         name="start time, next by subject",
         body=lambda m: {"start_time": m.stored_at, "next_by_subj": m.subject},
-        judge=_known,
+        judge=_is_known_message,
         is_recent=True,
     ),
     RequestForm(
         name="batch",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "next_by_subj": m.subject},
-        judge=_batched,
+        judge=_is_batch,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="batch with max_bytes",
         body=lambda m: {"seq": m.seq, "batch": _BATCH, "max_bytes": 1, "next_by_subj": direct.ANY_SUBJECT},
-        judge=_single,
+        judge=_is_single,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
-        name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_multi, is_recent=True, is_many=True
+        name="multi_last", body=lambda m: {"multi_last": [m.subject]}, judge=_is_multi, is_recent=True, is_many=True
     ),
     RequestForm(
         name="multi_last, up_to_seq",
         body=lambda m: {"multi_last": [m.subject], "up_to_seq": m.seq},
-        judge=_multi_then,
+        judge=_is_multi_with_end,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="multi_last, up_to_time",
         body=lambda m: {"multi_last": [m.subject], "up_to_time": _after(m.stored_at)},
-        judge=_multi_then,
+        judge=_is_multi_with_end,
         is_recent=True,
         is_many=True,
     ),
     RequestForm(
         name="multi_last, batch",
         body=lambda m: {"multi_last": [m.subject, NOWHERE], "batch": 1},
-        judge=_multi,
+        judge=_is_multi,
         is_recent=True,
         is_many=True,
     ),
@@ -224,18 +226,18 @@ async def probe_direct_get_forms(
         message = await _known_message(target, subject)
     except NoRespondersError:
         reason = "nobody answers Direct Get: see the direct_get check of this region"
-        return [_skipped(target, name, reason) for name in (*names, NO_STREAM)]
+        return [_skip(target, name, reason) for name in (*names, NO_STREAM)]
     except VstreamError as error:
         return [target.problem(Hop.FORM, error, form=name) for name in (*names, NO_STREAM)]
     if message is None:
-        return [_skipped(target, name, "there is no message to ask for") for name in (*names, NO_STREAM)]
-    checks = [await _form(target, form, message, budget) for form in FORMS]
+        return [_skip(target, name, "there is no message to ask for") for name in (*names, NO_STREAM)]
+    checks = [await _try_form(target, form, message, budget) for form in FORMS]
     count = 0 if facts is None else facts.subject_count
     if count > _MOST_SUBJECTS:
-        checks.append(await _form(target, TOO_MANY, message, budget))
+        checks.append(await _try_form(target, TOO_MANY, message, budget))
     else:
-        checks.append(_skipped(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
-    return [*checks, await _no_stream(target)]
+        checks.append(_skip(target, TOO_MANY.name, "413 needs a stream with more than 1,024 subjects"))
+    return [*checks, await _try_unknown_stream(target)]
 
 
 async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMessage | None:
@@ -245,11 +247,11 @@ async def _known_message(target: ProbeTarget, subject: str | None) -> DirectMess
             return await direct.last_by_subject(target.connection, name, subject, timeout=timeout)
         return await direct.next_by_subject(target.connection, name, direct.ANY_SUBJECT, 1, timeout=timeout)
 
-    message, _ = await target.timed(ask)
+    message, _ = await target.measure(ask)
     return message
 
 
-async def _form(target: ProbeTarget, form: RequestForm, known: DirectMessage, budget: Budget) -> Check:
+async def _try_form(target: ProbeTarget, form: RequestForm, known: DirectMessage, budget: Budget) -> Check:
     asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{form.suffix(known)}"
     body = form.body(known)
     payload = b"" if body is None else json.dumps(body).encode()
@@ -266,7 +268,7 @@ async def _form(target: ProbeTarget, form: RequestForm, known: DirectMessage, bu
         outcome = await budget.settle(target, ask, judge)
     except VstreamError as error:
         return target.problem(Hop.FORM, error, form=form.name)
-    answered_by = _named(target, outcome.answers[0])
+    answered_by = _stream_named_in(target, outcome.answers[0])
     if outcome.problem is None:
         detail = form.answer or f"answered by `{answered_by}`"
         return target.check(
@@ -287,20 +289,22 @@ async def _form(target: ProbeTarget, form: RequestForm, known: DirectMessage, bu
     )
 
 
-async def _no_stream(target: ProbeTarget) -> Check:
+async def _try_unknown_stream(target: ProbeTarget) -> Check:
     asked = f"{naming.API}.DIRECT.GET.{target.stream.name}{NOWHERE}"
 
     async def ask(timeout: float) -> Reply:
         return await target.connection.request(asked, b'{"seq": 1}', timeout=timeout)
 
     try:
-        answer, _ = await target.timed(ask)
+        answer, _ = await target.measure(ask)
     except NoRespondersError:
         return target.check(Hop.FORM, CheckStatus.OK, "no responders", form=NO_STREAM)
     except VstreamError as error:
         return target.problem(Hop.FORM, error, form=NO_STREAM)
     detail = f"there is no such stream, and the answer is {describe_answer(answer)}"
-    return target.check(Hop.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_named(target, answer))
+    return target.check(
+        Hop.FORM, CheckStatus.FAILED, detail, form=NO_STREAM, answered_by=_stream_named_in(target, answer)
+    )
 
 
 def _is_end(answer: Reply) -> bool:
@@ -308,7 +312,7 @@ def _is_end(answer: Reply) -> bool:
     return answer.status is not None or _PENDING not in answer.headers
 
 
-def _named(target: ProbeTarget, answer: Reply) -> str | None:
+def _stream_named_in(target: ProbeTarget, answer: Reply) -> str | None:
     """The physical stream that *answer* says it is from."""
     name = answer.headers.get("Nats-Stream")
     return None if name is None else naming.qualify_answer(name, target.read)
@@ -316,7 +320,7 @@ def _named(target: ProbeTarget, answer: Reply) -> str | None:
 
 def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     """What is wrong with who answered: it has to be this region's copy; of a stream with a namesake, any."""
-    name = _named(target, answers[0])
+    name = _stream_named_in(target, answers[0])
     if name is None or name == target.read:
         return None
     if target.stream.has_namesake and physical.holds_all_messages(target.stream, name):
@@ -324,5 +328,5 @@ def _answerer(target: ProbeTarget, answers: Sequence[Reply]) -> str | None:
     return f"answered by {target.whose(name)}, not by `{target.read}`"
 
 
-def _skipped(target: ProbeTarget, name: str, reason: str) -> Check:
+def _skip(target: ProbeTarget, name: str, reason: str) -> Check:
     return target.check(Hop.FORM, CheckStatus.SKIPPED, reason, form=name)

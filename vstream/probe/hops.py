@@ -51,7 +51,7 @@ async def probe_mapping(target: ProbeTarget, pattern: str) -> Check:
         return await target.connection.request(subject, headers={EXPECTED_STREAM: NO_STREAM}, timeout=timeout)
 
     try:
-        reply, elapsed_ms = await target.timed(ask)
+        reply, elapsed_ms = await target.measure(ask)
     except NoRespondersError:
         return await _nobody_listens(target, subject, pattern)
     except VstreamError as error:
@@ -114,7 +114,7 @@ def _judge_ack(target: ProbeTarget, subject: str, pattern: str, ack: dict[str, A
 
 
 async def _nobody_listens(target: ProbeTarget, subject: str, pattern: str) -> Check:
-    found = await _physical(target, target.write)
+    found = await _find_physical(target, target.write)
     stored_as = physical.stored_subject(target.topology.naming, target.stream, target.region, subject)
     hint = found.hint
     if found.facts is None:
@@ -137,28 +137,28 @@ async def probe_stream_info(target: ProbeTarget) -> tuple[Check, StreamInfo | No
     """Whether STREAM.INFO by the virtual name reaches the stream that shall answer to it, and what it says."""
     subject = f"$JS.API.STREAM.INFO.{target.stream.name}"
     try:
-        facts, elapsed_ms = await target.timed(
+        facts, elapsed_ms = await target.measure(
             lambda timeout: read_stream_info(target.connection, target.stream.name, timeout)
         )
     except ServerError as error:
         if error.err_code != error_codes.STREAM_NOT_FOUND:
             return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
-        physical = await _physical(target, target.named)
+        physical = await _find_physical(target, target.namesake)
         if physical.facts is None:
             detail = f"no stream: {physical.problem}"
             return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=physical.hint), None
         detail = (
-            f"no stream, although `{target.named}` exists: the mapping of `{subject}` is missing on server "
+            f"no stream, although `{target.namesake}` exists: the mapping of `{subject}` is missing on server "
             f"{target.connection.server_name}"
         )
         return target.check(Hop.STREAM_INFO, CheckStatus.FAILED, detail, hint=_MAPPINGS), None
     except VstreamError as error:
         return target.problem(Hop.STREAM_INFO, error, hint=_LEADER), None
-    if facts.name != target.named:
+    if facts.name != target.namesake:
         check = target.check(
             Hop.STREAM_INFO,
             CheckStatus.FAILED,
-            f"answered by {target.whose(facts.name)}, not by `{target.named}`",
+            f"answered by {target.whose(facts.name)}, not by `{target.namesake}`",
             hint=f"the mapping of `{subject}` for cluster `{_cluster(target)}` on server {target.connection.server_name}",
             answered_by=facts.name,
             elapsed_ms=elapsed_ms,
@@ -180,7 +180,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
     subject = f"$JS.API.DIRECT.GET.{target.stream.name}"
     try:
         for _ in range(_LOOKS):
-            message, elapsed_ms = await target.timed(
+            message, elapsed_ms = await target.measure(
                 lambda timeout: direct.next_by_subject(
                     target.connection, target.stream.name, direct.ANY_SUBJECT, 1, timeout=timeout
                 )
@@ -199,7 +199,7 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
             return target.check(
                 Hop.DIRECT_GET,
                 CheckStatus.FAILED,
-                f"answered that there are no messages, and `{target.named}` holds {facts.messages}: somebody else answers",
+                f"answered that there are no messages, and `{target.namesake}` holds {facts.messages}: somebody else answers",
                 hint=f"where does server {target.connection.server_name} map `{subject}` to?",
                 elapsed_ms=elapsed_ms,
             )
@@ -219,13 +219,13 @@ async def probe_direct_get(target: ProbeTarget, facts: StreamInfo | None) -> Che
 
 
 async def _nobody_gets(target: ProbeTarget, subject: str) -> Check:
-    physical = await _physical(target, target.named)
+    physical = await _find_physical(target, target.namesake)
     if physical.facts is None:
         detail, hint = f"nobody answers: {physical.problem}", physical.hint
     elif not physical.facts.is_direct:
-        detail, hint = f"nobody answers: `allow_direct` of `{target.named}` is off", _CORRECT
+        detail, hint = f"nobody answers: `allow_direct` of `{target.namesake}` is off", _CORRECT
     elif target.stream.has_namesake:
-        detail = f"nobody answers, although `{target.named}` exists and allows it: this region does not reach it"
+        detail = f"nobody answers, although `{target.namesake}` exists and allows it: this region does not reach it"
         hint = "are the gateways to its cluster up? its mirrors here join in when they take a message"
     else:
         detail = (
@@ -240,15 +240,15 @@ async def probe_copy(target: ProbeTarget) -> tuple[Check, StreamInfo | None]:
     """As `probe_stream_info`, of this region's copy: by its own name where the virtual one means the origin."""
     if target.read_by == target.stream.name:
         return await probe_stream_info(target)
-    found = await _physical(target, target.read)
+    found = await _find_physical(target, target.read)
     status = CheckStatus.OK if found.facts else CheckStatus.FAILED
     return target.check(Hop.STREAM_INFO, status, found.problem, hint=found.hint), found.facts
 
 
-async def _physical(target: ProbeTarget, name: str) -> _Physical:
+async def _find_physical(target: ProbeTarget, name: str) -> _Physical:
     """What STREAM.INFO says of the physical stream *name*."""
     try:
-        facts, _ = await target.timed(lambda timeout: read_stream_info(target.connection, name, timeout))
+        facts, _ = await target.measure(lambda timeout: read_stream_info(target.connection, name, timeout))
     except ServerError as error:
         if error.err_code == error_codes.STREAM_NOT_FOUND:
             return _Physical(problem=f"`{name}` does not exist", hint=_CREATE)

@@ -49,13 +49,13 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
         raise error
     try:
         config, state = answer["config"], answer["state"]
-        called = _called(config, asked=name)
+        called = _answering_stream(config, asked=name)
         return StreamInfo(
             name=called,
             messages=int(state["messages"]),
             last_seq=int(state["last_seq"]),
             is_direct=bool(config.get("allow_direct")),
-            subjects=_strings(config.get("subjects")),
+            subjects=_to_strings(config.get("subjects")),
             sources=tuple(
                 source_name(source, called)
                 for source in (*(config.get("sources") or ()), config.get("mirror"))
@@ -71,7 +71,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
         ) from problem
 
 
-def _called(config: Mapping[str, Any], *, asked: str) -> str:
+def _answering_stream(config: Mapping[str, Any], *, asked: str) -> str:
     """Which stream answered: in accounts of their own all are called alike, and say in their metadata where they are."""
     name, metadata = str(config["name"]), config.get("metadata") or {}
     if naming.local_name(asked) != asked:
@@ -81,5 +81,5 @@ def _called(config: Mapping[str, Any], *, asked: str) -> str:
     return naming.qualified_name(None if profile is None else profile.read_account(region), name)
 
 
-def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:
+def _to_strings(values: Iterable[Any] | None) -> tuple[str, ...]:
     return tuple(str(value) for value in values or ())

@@ -123,17 +123,17 @@ class _Pulling:
         except ServerError as error:
             if error.err_code != error_codes.STREAM_MISMATCH or not profile_of(target.stream).has_physical_names:
                 raise
-            elapsed_ms = await self._create(target.named, config)
+            elapsed_ms = await self._create(target.namesake, config)
             detail = f"{error_codes.STREAM_MISMATCH}: by the physical name"
             return target.check(Hop.PULL, CheckStatus.OK, detail, form=CREATE, elapsed_ms=elapsed_ms)
         return target.check(
-            Hop.PULL, CheckStatus.OK, "created", form=CREATE, answered_by=target.named, elapsed_ms=elapsed_ms
+            Hop.PULL, CheckStatus.OK, "created", form=CREATE, answered_by=target.namesake, elapsed_ms=elapsed_ms
         )
 
     async def _create(self, stream: str, config: Mapping[str, Json]) -> float:
         subject = f"{naming.api_subject('CONSUMER.CREATE', stream)}.{self.name}.{config['filter_subject']}"
         body = {"stream_name": naming.local_name(stream), "config": config, "action": "create"}
-        answer, elapsed_ms = await self._target.timed(
+        answer, elapsed_ms = await self._target.measure(
             lambda timeout: self._target.connection.request_json(subject, body, timeout=timeout)
         )
         if (error := api_error(answer, subject)) is not None:
@@ -156,7 +156,7 @@ class _Pulling:
         if not reply:
             return target.check(Hop.PULL, CheckStatus.SKIPPED, "there is nothing to acknowledge", form=ACK)
         try:
-            _, elapsed_ms = await target.timed(
+            _, elapsed_ms = await target.measure(
                 lambda timeout: target.connection.request(reply, b"+ACK", timeout=timeout)
             )
         except VstreamError as error:
@@ -199,12 +199,12 @@ class _Pulling:
         waits_until = time.monotonic() + _WAIT
         while time.monotonic() < waits_until:
             asked = f"{naming.API}.CONSUMER.INFO.{stream}.{self.name}"
-            info, _ = await target.timed(lambda timeout: target.connection.request_json(asked, timeout=timeout))  # noqa: B023 - awaited here
+            info, _ = await target.measure(lambda timeout: target.connection.request_json(asked, timeout=timeout))  # noqa: B023 - awaited here
             if info.get("num_waiting"):
                 break
             await asyncio.sleep(_PAUSE)
         subject = f"{naming.API}.CONSUMER.DELETE.{stream}.{self.name}"
-        answer, _ = await target.timed(lambda timeout: target.connection.request_json(subject, timeout=timeout))
+        answer, _ = await target.measure(lambda timeout: target.connection.request_json(subject, timeout=timeout))
         if (error := api_error(answer, subject)) is not None:
             raise error
 
@@ -212,7 +212,7 @@ class _Pulling:
         """A pull from a consumer that there is not."""
         target = self._target
         try:
-            answer, _ = await target.timed(
+            answer, _ = await target.measure(
                 lambda timeout: target.connection.request(f"{self._next}.{self.name}_none", b"", timeout=timeout)
             )
         except NoRespondersError:
@@ -279,4 +279,4 @@ def _is_gone(answers: Sequence[Reply]) -> str | None:
 
 def _of(target: ProbeTarget, reply: str) -> str:
     """The stream that delivered a message which is acknowledged on *reply*: `$JS.ACK.<stream>.<consumer>.…`."""
-    return naming.qualify_answer(reply.split(".")[2], target.named)
+    return naming.qualify_answer(reply.split(".")[2], target.namesake)

@@ -69,7 +69,7 @@ class OwnRead:
         )
         connection: Connection = self.target.connection
         while True:
-            message, _ = await self.target.timed(
+            message, _ = await self.target.measure(
                 lambda timeout: get(connection, self.target.stream.name, self.subject, self.next_seq, timeout=timeout)
             )
             self.trouble = ""
@@ -77,8 +77,8 @@ class OwnRead:
                 return
             if message.headers.get(self.header) == self.token:
                 self.elapsed_ms = (time.monotonic() - self.acked_at) * 1000
-                by_name = message.stream if self.way == BY_ANY else naming.local_name(self.target.named)
-                expected = self.target.read if self.way == BY_ANY else self.target.named
+                by_name = message.stream if self.way == BY_ANY else naming.local_name(self.target.namesake)
+                expected = self.target.read if self.way == BY_ANY else self.target.namesake
                 self.answered_by = naming.qualify_answer(by_name, expected)
                 return
             self.next_seq = message.seq + 1

@@ -109,7 +109,7 @@ class ProbeReport:
     checks: tuple[Check, ...]
 
     @property
-    def passed(self) -> bool:
+    def is_pass(self) -> bool:
         """
         Whether something was seen to work, and everything that was asked was.
 
@@ -153,7 +153,7 @@ class ProbeReport:
         """The report as JSON would have it."""
         return {
             "topology": self.topology,
-            "passed": self.passed,
+            "passed": self.is_pass,
             "regions": list(self.regions),
             "counts": {status.value: count for status, count in self.counts.items()},
             "matrix": {

@@ -53,7 +53,7 @@ class Budget:
         while True:
             is_last = time.monotonic() + pause > self._until
             try:
-                answers, elapsed_ms = await target.timed(ask)
+                answers, elapsed_ms = await target.measure(ask)
             except NoRespondersError:
                 if is_last:
                     raise

@@ -51,7 +51,7 @@ class ProbeTarget:
         return physical.read_stream_in(self.stream, self.region)
 
     @property
-    def named(self) -> str:
+    def namesake(self) -> str:
         """The physical stream that shall answer to the virtual name here: the copy where names are mapped, else what is called so."""
         return (physical.mirrored_stream(self.stream) or self.read) if self._has_namesake else self.read
 
@@ -68,7 +68,7 @@ class ProbeTarget:
         """
         return self.read if self._has_namesake else self.stream.name
 
-    async def timed(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
+    async def measure(self, ask: Callable[[float], Awaitable[_Answer]]) -> tuple[_Answer, float]:
         """
         What *ask* answers when it is given the seconds it may take, and the milliseconds it took.
 

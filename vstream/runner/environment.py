@@ -127,7 +127,7 @@ async def _prove(stage: Environment) -> None:
             report = await checks.run_probe(
                 stage.topology, connections, deadline=_PROBE, on_progress=lambda _step: None
             )
-        if report.passed:
+        if report.is_pass:
             return
         if time.monotonic() > deadline:
             wrong = next(check for check in report.checks if check.status not in {CheckStatus.OK, CheckStatus.SKIPPED})

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from vstream.health.doctor.configs import ConfigFile
-from vstream.health.doctor.examine import CHAPTER, examine, markdown
+from vstream.health.doctor.examine import CHAPTER, doctor_markdown, examine
 from vstream.health.snapshot import (
     Lag,
     RegionSnapshot,
@@ -260,5 +260,5 @@ def test_a_stream_that_has_begun_again_is_named_once() -> None:
 
 def test_the_manual_is_current_and_says_what_to_do() -> None:
     text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    assert text == markdown(), "run scripts/docs"
+    assert text == doctor_markdown(), "run scripts/docs"
     assert all("## What to do" in page.text for page in CHAPTER.pages)

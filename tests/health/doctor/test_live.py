@@ -203,7 +203,7 @@ async def test_what_was_published_after_an_end_was_lost_is_seen(world: World) ->
         for number in range(1, 6)
     }
     assert await refill._rewritten(topology(), end, taken, world.connections) == 3
-    blocked = Refill(lost=end, copies=(taken[5],), absent=(), filler=None, rewritten=3).blocked
+    blocked = Refill(lost=end, copies=(taken[5],), absent=(), filler=None, rewritten=3).obstacle
     assert blocked is not None
     assert "from sequence 3 to 4 it holds other messages than its readers took" in blocked
     # Nor is anything published where it does not belong.

@@ -56,6 +56,6 @@ async def test_a_mirror_that_is_just_heard_and_lags_nothing_is_believed_when_it_
     monkeypatch.setattr(resync, "JetStreamAdmin", Admin)
     monkeypatch.setattr(resync, "_AGAIN", 0.0)
     fed = resync._Fed("stock-read-west", "west", 1)
-    found = await resync._one(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
+    found = await resync._resync_stream(cast("Connection", None), fed, time.monotonic() + 30, step_down=False)
     assert found.caught_up is not None
     assert seen[-1] == 5848

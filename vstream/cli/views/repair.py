@@ -70,12 +70,12 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
             yield _line("clear   ", "bold yellow", leftover.stream, f"{used}: an interrupted repair left it")
     for standstill in found.standstills:
         yield _line(
-            "blocked " if standstill.blocked else "resume  ",
-            _style(standstill.blocked),
+            "blocked " if standstill.obstacle else "resume  ",
+            _style(standstill.obstacle),
             standstill.reader,
             f": {standstill.detail}",
         )
-        yield Text(f"        {standstill.blocked or 'make its leader step down: the next leader asks at once'}")
+        yield Text(f"        {standstill.obstacle or 'make its leader step down: the next leader asks at once'}")
     for refill in found.refills:
         yield from _refill(refill)
     for pair in found.unknown:
@@ -90,13 +90,13 @@ def render_sourcing(found: SourcingRepairs) -> Iterator[Text]:
 def _refill(refill: Refill) -> Iterator[Text]:
     lost = refill.lost
     yield _line(
-        "blocked " if refill.blocked else "refill  ",
-        _style(refill.blocked),
+        "blocked " if refill.obstacle else "refill  ",
+        _style(refill.obstacle),
         lost.origin,
         f" in {lost.place}: it ends at {lost.last:,}, and {', '.join(lost.readers)} have taken up to {lost.taken:,}",
     )
-    if refill.blocked:
-        yield Text(f"        {refill.blocked}")
+    if refill.obstacle:
+        yield Text(f"        {refill.obstacle}")
         return
     readers = ", ".join(dict.fromkeys(copy.reader for copy in refill.copies))
     held = f", as {readers} has them" if refill.copies else ""
@@ -154,11 +154,11 @@ def render_repaired_sourcing(found: SourcingRepairs, left: Collection[str]) -> I
             yield _line("cleared  ", "bold green", leftover.stream, "")
     for standstill in found.standstills:
         is_open = any(standstill.reader in line for line in left)
-        if not (standstill.blocked or is_open):
+        if not (standstill.obstacle or is_open):
             origins = list_names(list(standstill.origins))
             yield _line("resumed  ", "bold green", standstill.reader, f": it takes from {origins} again")
     for refill in found.refills:
-        if not refill.blocked:
+        if not refill.obstacle:
             count = refill.lost.taken - refill.lost.last
             yield _line(
                 "refilled ", "bold green", refill.lost.origin, f": {count:,} messages, to {refill.lost.taken:,}"

@@ -82,7 +82,7 @@ def other_flags(patient: Patient) -> Iterator[Symptom]:
     The same `feature_flags` in all configurations, and none that a server of the cluster does not know yet: finish the
     upgrade first.
     """
-    reached = _reached(patient)
+    reached = _answering(patient)
     for flag in sorted({flag for server in reached for flag in server.flags}):
         yield from _flag_symptoms(flag, reached)
 
@@ -100,7 +100,7 @@ def too_old(patient: Patient) -> Iterator[Symptom]:
     Upgrade it, or say the older version in the topology and look at what `vstream validate` says then.
     """
     older: defaultdict[str, list[str]] = defaultdict(list)
-    for server in _reached(patient):
+    for server in _answering(patient):
         version = parse_version(server.version or "")
         if version is not None and version[:2] < patient.topology.server_version:
             older[server.version or ""].append(server.name)
@@ -145,7 +145,7 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Raise `max_file_store`, which takes a restart, or lower `max_age` and `max_bytes` of streams.
     """
-    for server in _reached(patient):
+    for server in _answering(patient):
         if server.storage_limit and server.storage >= _MUCH * server.storage_limit:
             used, limit = format_size(server.storage), format_size(server.storage_limit)
             yield Symptom(
@@ -155,13 +155,13 @@ def little_room(patient: Patient) -> Iterator[Symptom]:
             )
 
 
-def _reached(patient: Patient) -> list[ServerSnapshot]:
+def _answering(patient: Patient) -> list[ServerSnapshot]:
     return [server for server in patient.snapshot.servers if server.is_reached]
 
 
 def _files(patient: Patient) -> Iterator[tuple[ServerSnapshot, ConfigFile]]:
     """Each server that answers and whose file is known."""
-    for server in _reached(patient):
+    for server in _answering(patient):
         if server.name in patient.files:
             yield server, patient.files[server.name]
 

@@ -125,6 +125,6 @@ def examine(
     )
 
 
-def markdown() -> str:
+def doctor_markdown() -> str:
     """The manual of `vstream doctor`, as docs/doctor.md has it."""
     return render_manual("Doctor", "What `vstream doctor` reports of a live system.", [CHAPTER])

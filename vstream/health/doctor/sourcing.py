@@ -73,7 +73,7 @@ def stuck_source(patient: Patient) -> Iterator[Symptom]:
 
 
 @check("VD204", "skipped")
-def skipped(patient: Patient) -> Iterator[Symptom]:
+def find_skipped(patient: Patient) -> Iterator[Symptom]:
     """
     A stream has passed messages of an origin without taking them, and the origin still has them.
 

@@ -82,14 +82,14 @@ def goes_back(patient: Patient) -> Iterator[Symptom]:
 
 def _configs(patient: Patient) -> Iterator[tuple[str, Mapping[str, Any], tuple[Version, ...]]]:
     """Each stream whose configuration is known, and the versions of the servers of its cluster."""
-    for stream, observed in _observed(patient):
+    for stream, observed in _streams_seen(patient):
         cluster = observed.cluster or patient.topology.cluster_at(stream.place)
         versions = versions_in(patient.snapshot, cluster)
         if observed.config is not None and versions:
             yield stream.name, observed.config, versions
 
 
-def _observed(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
+def _streams_seen(patient: Patient) -> Iterator[tuple[PhysicalStream, StreamSnapshot]]:
     """Each physical stream that something is known of."""
     for stream in all_physical_streams(patient.topology):
         observed = patient.snapshot.streams.get(stream.name)
@@ -113,7 +113,7 @@ def versions_in(snapshot: Snapshot, cluster: str) -> tuple[Version, ...]:
 
 
 @check("VD501", "overflowed", drift=Drift.DIFFERENCE)
-def overflowed(patient: Patient) -> Iterator[Symptom]:
+def find_overflow(patient: Patient) -> Iterator[Symptom]:
     """
     A stream lives in another cluster than the topology says.
 
@@ -124,7 +124,7 @@ def overflowed(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows the difference in `placement`; applying it moves the stream while it works.
     """
-    for stream, observed in _observed(patient):
+    for stream, observed in _streams_seen(patient):
         expected = patient.topology.cluster_at(stream.place)
         if observed.cluster is not None and observed.cluster != expected:
             yield Symptom(
@@ -187,7 +187,7 @@ def few_replicas(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     Look for VD404 and VD405; a replica that never catches up is built anew by `nats stream cluster peer-remove`.
     """
-    for stream, observed in _observed(patient):
+    for stream, observed in _streams_seen(patient):
         if observed.current < observed.replicas:
             yield Symptom(
                 about=stream.name,

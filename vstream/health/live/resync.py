@@ -80,7 +80,7 @@ async def resync(
     or a write stream's leader are not there after *timeout* seconds, which are then counted again.
     """
     began = time.monotonic()
-    while (missing := await _unready(site)) is not None:
+    while (missing := await _what_is_missing(site)) is not None:
         if time.monotonic() - began > timeout:
             raise LabError(
                 f"no resync: after {timeout:g} s {missing}", hint="`vstream chaos heal` undoes the faults of a lab"
@@ -89,15 +89,18 @@ async def resync(
     async with site.connected() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
         await asyncio.gather(
-            *(_led(connection, fed.stream, began + timeout) for fed in _of(topology, Role.WRITE, Role.ORIGIN))
+            *(
+                _wait_for_leader(connection, fed.stream, began + timeout)
+                for fed in _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
+            )
         )
         ready = time.monotonic()
         streams: list[ResyncedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
         for roles_of_turn in ((Role.ORDER,), (Role.READ,)):
-            turn = [fed for fed in _of(topology, *roles_of_turn) if only is None or fed.stream in only]
+            turn = [fed for fed in _streams_with_role(topology, *roles_of_turn) if only is None or fed.stream in only]
             streams += await asyncio.gather(
-                *(_one(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
+                *(_resync_stream(connection, fed, ready + timeout, step_down=step_down) for fed in turn)
             )
     return ResyncResult(waited=ready - began, streams=tuple(streams))
 
@@ -111,7 +114,7 @@ class _Fed:
     feeds: int
 
 
-def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
+def _streams_with_role(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
     return tuple(
         _Fed(
             physical.physical_name(stream, part.role, part.place),
@@ -124,12 +127,12 @@ def _of(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
     )
 
 
-async def _unready(site: TargetServers) -> str | None:
+async def _what_is_missing(site: TargetServers) -> str | None:
     """Which gateway is missing, or that there is no leader; None if all is there, or nothing says where to look."""
-    return await _unlinked(site) or await _leaderless(site)
+    return await _missing_link(site) or await _missing_meta_leader(site)
 
 
-async def _unlinked(site: TargetServers) -> str | None:
+async def _missing_link(site: TargetServers) -> str | None:
     joined = set(site.hubs.values()) or set(site.servers)
     present = {site.clusters[server] for server in joined if site.serves(server)}
     for url in site.monitors(joined):
@@ -143,7 +146,7 @@ async def _unlinked(site: TargetServers) -> str | None:
     return None
 
 
-async def _leaderless(site: TargetServers) -> str | None:
+async def _missing_meta_leader(site: TargetServers) -> str | None:
     for group in site.meta_groups:
         urls = site.monitors(group)
         # A single server is no cluster: it decides alone.
@@ -152,7 +155,7 @@ async def _leaderless(site: TargetServers) -> str | None:
     return None
 
 
-async def _led(connection: Connection, stream: str, deadline: float) -> None:
+async def _wait_for_leader(connection: Connection, stream: str, deadline: float) -> None:
     while await leaders.stream_leader(connection, stream) is None:
         if time.monotonic() > deadline:
             raise LabError(
@@ -162,9 +165,9 @@ async def _led(connection: Connection, stream: str, deadline: float) -> None:
         await asyncio.sleep(_POLL)
 
 
-async def _one(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
+async def _resync_stream(connection: Connection, fed: _Fed, deadline: float, *, step_down: bool) -> ResyncedStream:
     stream, region = fed.stream, fed.place
-    old, note = await _stepped_down(connection, stream, deadline) if step_down else (None, None)
+    old, note = await _make_step_down(connection, stream, deadline) if step_down else (None, None)
     began = time.monotonic()
     heard = _Heard()
     active: float | None = None
@@ -226,7 +229,7 @@ class _Heard:
         return tuple(silent_names)
 
 
-async def _stepped_down(
+async def _make_step_down(
     connection: Connection, stream: str, deadline: float
 ) -> tuple[StreamLeadership | None, str | None]:
     """Who led it until it was made to hand over; or None, and why nobody was."""

@@ -90,7 +90,7 @@ class SourcingRepairs:
     @property
     def has_blocked(self) -> bool:
         """Whether something cannot be done from here."""
-        return any(refill.blocked for refill in self.refills) or any(one.blocked for one in self.standstills)
+        return any(refill.obstacle for refill in self.refills) or any(one.obstacle for one in self.standstills)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class RepairResult:
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
-        ready = [refill.lost.origin for refill in self.sourcing.refills if refill.blocked is None]
+        ready = [refill.lost.origin for refill in self.sourcing.refills if refill.obstacle is None]
         return {
             "topology": self.request.topology.name,
             "is_done": self.request.is_approved,
@@ -258,7 +258,7 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
                     left.append(f"`{leftover.stream}` is used by a repair that still runs")
                 else:
                     await replay.remove_leftover(any_connection(opened), leftover)
-    stopped = frozenset(planned.reader for planned in found.standstills if planned.blocked is None)
+    stopped = frozenset(planned.reader for planned in found.standstills if planned.obstacle is None)
     if stopped:
         timeout = max(request.deadline, _RESUMING)
         result = await resync(request.topology, request.site, timeout=timeout, only=stopped)
@@ -268,7 +268,7 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
             if stream.caught_up is None
         ]
     for planned in found.refills:
-        if planned.blocked is None:
+        if planned.obstacle is None:
             await _refill(request, planned, observer)
     return left
 

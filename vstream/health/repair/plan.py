@@ -210,7 +210,7 @@ class Standstill:
     reader: str
     origins: tuple[str, ...]
     detail: str
-    blocked: str | None
+    obstacle: str | None
     """Why it cannot be made to go on from here, and the way out; None if it can."""
 
     def as_dict(self) -> dict[str, Json]:
@@ -220,7 +220,7 @@ class Standstill:
             "reader": self.reader,
             "origins": list(self.origins),
             "detail": self.detail,
-            "blocked": self.blocked,
+            "blocked": self.obstacle,
         }
 
 

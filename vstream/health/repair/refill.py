@@ -63,7 +63,7 @@ class Refill:
     """The first sequence before the end that holds another message than its readers took; None if there is none."""
 
     @property
-    def blocked(self) -> str | None:
+    def obstacle(self) -> str | None:
         """Why it cannot be done, and the way out; None if it can."""
         if self.rewritten is not None:
             return (
@@ -91,7 +91,7 @@ class Refill:
             "readers": list(self.lost.readers),
             "copies": len(self.copies),
             "absent": list(self.absent),
-            "blocked": self.blocked,
+            "blocked": self.obstacle,
         }
 
 
@@ -129,7 +129,7 @@ def find_standstills(
             reader=reader,
             origins=tuple(pair.origin for pair in stuck_pairs),
             detail="; ".join(pair.detail for pair in stuck_pairs),
-            blocked=None
+            obstacle=None
             if replicas.get(reader, 1) > 1
             else "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
             "when its server is restarted",

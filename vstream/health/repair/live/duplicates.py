@@ -56,7 +56,7 @@ async def iterate_duplicates(scan: Scan, tick: Tick) -> AsyncIterator[list[Dupli
         pairs = [pair for key in sorted(places) for pair in _pairs(scan, key, places[key])]
         for start in range(0, len(pairs), _AT_ONCE):
             block = pairs[start : start + _AT_ONCE]
-            yield list(await asyncio.gather(*(_compared(scan, *pair) for pair in block)))
+            yield list(await asyncio.gather(*(_compare(scan, *pair) for pair in block)))
             done += len(block)
             tick(done, max(total, done))
 
@@ -70,9 +70,9 @@ def _pairs(scan: Scan, key: tuple[str, int], places: Sequence[int]) -> list[tupl
     return [(origin, seq, stays, goes) for goes in places if goes != stays]
 
 
-async def _compared(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
+async def _compare(scan: Scan, origin: str, seq: int, stays: int, goes: int) -> DuplicatePair:
     kept, copy = await asyncio.gather(
-        _stored(scan.connection, scan.name, stays), _stored(scan.connection, scan.name, goes)
+        _read_stored(scan.connection, scan.name, stays), _read_stored(scan.connection, scan.name, goes)
     )
     return DuplicatePair(origin=origin, seq=seq, stays=stays, goes=goes, differs=_difference(kept, copy, seq))
 
@@ -104,7 +104,7 @@ _Stored = tuple[str, bytes, bytes]
 """Subject, headers as they are stored, payload."""
 
 
-async def _stored(connection: Connection, stream: str, seq: int) -> _Stored | None:
+async def _read_stored(connection: Connection, stream: str, seq: int) -> _Stored | None:
     subject = naming.api_subject("STREAM.MSG.GET", stream)
     answer = await connection.request_json(subject, {"seq": seq}, timeout=PATIENCE)
     error = api_error(answer, subject)

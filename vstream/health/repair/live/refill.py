@@ -141,11 +141,11 @@ async def refill(wanted: Refill, connection: Connection, on_progress: Callable[[
             subject, headers, data = wanted.filler, {FILLER_HEADER: str(seq)}, b""
         headers[_LAST_SEQUENCE] = str(seq - 1)
         reply = await connection.request(subject, data, headers=headers, timeout=PATIENCE)
-        _acknowledged(reply.data, lost, seq, done - 1)
+        _check_ack(reply.data, lost, seq, done - 1)
         on_progress(done, total)
 
 
-def _acknowledged(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
+def _check_ack(answer: bytes, lost: LostEnd, seq: int, before: int) -> None:
     """Raise VstreamError unless *answer* says that the message is stored where it was."""
     try:
         ack = json.loads(answer)
