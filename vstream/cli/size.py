@@ -51,11 +51,8 @@ def command(
         if missing:
             raise typer.BadParameter(f"no value for {', '.join(missing)}", param_hint=option)
     sizing = estimate_size(loaded, {name: Load(rate=rates[name], size=sizes[name]) for name in names})
-    assumed = [
-        f"{default} ({option})"
-        for option, default, given in (("--rate", _DEFAULT_RATE, rate), ("--size", _DEFAULT_SIZE, size))
-        if not given
-    ]
+    assumed = [] if rate else [f"{_DEFAULT_RATE} (--rate)"]
+    assumed += [] if size else [f"{_DEFAULT_SIZE} (--size)"]
     if assumed:
         console.print_note(f"assumed for each stream in each region: {', '.join(assumed)}")
     if output == "json":

@@ -15,7 +15,7 @@ from vstream.topology.model import Security
 from vstream.topology.naming import REGION_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from vstream.health.snapshot import ServerSnapshot, Snapshot
     from vstream.plan.plan import RuleChange
@@ -119,11 +119,7 @@ class LoadedMappings:
         return BrokenEntries(
             subjects=frozenset(_client_subject(change.source) for change in changes),
             # What the topology has says itself which stream it is for. Somebody else's rule may be for any of them.
-            wide=tuple(
-                subject
-                for change in changes
-                if (subject := _client_subject(change.source)) in _SHARED or change.after is None
-            ),
+            wide=tuple(_client_subject(change.source) for change in changes if _is_wide(change)),
             lacks_account=any(change.kind == ACCOUNT for change in changes),
         )
 
@@ -136,14 +132,14 @@ class LoadedMappings:
         sources_of: dict[tuple[str, ...], list[str]] = {}
         for source, servers in servers_of.items():
             sources_of.setdefault(tuple(sorted(servers)), []).append(source)
-        return tuple(
-            MappingDifference(
-                servers=servers,
-                sources=tuple(sources),
-                is_partial=set(servers) < self.known,
-                matching=len(self.known) - len(servers),
-            )
-            for servers, sources in sources_of.items()
+        return tuple(self._difference(servers, sources) for servers, sources in sources_of.items())
+
+    def _difference(self, servers: tuple[str, ...], sources: Sequence[str]) -> MappingDifference:
+        return MappingDifference(
+            servers=servers,
+            sources=tuple(sources),
+            is_partial=set(servers) < self.known,
+            matching=len(self.known) - len(servers),
         )
 
 
@@ -192,6 +188,10 @@ def _used_subjects(stream: VirtualStream, operation: Operation) -> tuple[str, ..
             return (f"$JS.API.DIRECT.GET.{name}", f"$JS.API.DIRECT.GET.{name}.>")
         case Operation.CONSUME:
             return (f"$JS.API.CONSUMER.MSG.NEXT.{name}.*", f"$JS.API.CONSUMER.*.{name}.>")
+
+
+def _is_wide(change: RuleChange) -> bool:
+    return change.after is None or _client_subject(change.source) in _SHARED
 
 
 def _client_subject(source: str) -> str:

@@ -30,11 +30,8 @@ _SAYS_ALIVE: Version = (2, 11, 0)
 def assess_pairs(topology: Topology, physical: Sequence[PhysicalStream], snapshot: Snapshot) -> tuple[PairStatus, ...]:
     """Every pair of the streams of *topology*, whose *physical* streams are these."""
     outages = _outages(physical, snapshot)
-    return tuple(
-        _assess_pair(pair, snapshot, outages.get(pair.reader.place))
-        for stream in topology.streams
-        for pair in replication_pairs(stream)
-    )
+    pairs = [pair for stream in topology.streams for pair in replication_pairs(stream)]
+    return tuple(_assess_pair(pair, snapshot, outages.get(pair.reader.place)) for pair in pairs)
 
 
 def _outages(physical: Sequence[PhysicalStream], snapshot: Snapshot) -> Mapping[str, float]:
@@ -160,12 +157,8 @@ def _passing_state(
 
 def _counts_messages_only(snapshot: Snapshot, cluster: str | None) -> bool:
     """Whether servers of *cluster* call a source silent that has nothing to say: those before 2.11 do."""
-    return any(
-        server.cluster == cluster
-        and server.version is not None
-        and (parse_version(server.version) or _SAYS_ALIVE) < _SAYS_ALIVE
-        for server in snapshot.servers
-    )
+    texts = [server.version for server in snapshot.servers if server.version and server.cluster == cluster]
+    return any((parse_version(text) or _SAYS_ALIVE) < _SAYS_ALIVE for text in texts)
 
 
 def _heard(source: SourceSnapshot) -> str:

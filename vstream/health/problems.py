@@ -79,16 +79,13 @@ def _down(region: RegionStatus, pairs: Sequence[PairStatus]) -> Problem:
 
 
 def _region_problems(snapshot: Snapshot, region: RegionStatus, seen: RegionSnapshot) -> Iterator[Problem]:
-    if region.problem is not None:
-        yield Problem(about=region.name, text=region.problem, code="VD415")
     servers = [server for server in snapshot.servers if server.region == region.name]
     silent = [server.name for server in servers if server.url is not None and not server.is_reached]
+    texts = [] if region.problem is None else [region.problem]
     if silent:
-        yield Problem(
-            about=region.name,
-            text=f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}",
-            code="VD404",
-        )
+        texts.append(f"{len(silent)} of {region.servers} servers do not answer: {list_names(silent)}")
+    if texts:
+        yield Problem(about=region.name, text="; ".join(texts), code="VD415" if region.problem else "VD404")
     for server in servers:
         if server.is_reached and not server.has_jetstream:
             yield Problem(about=server.name, text="JetStream is switched off: was its disk full?", code="VD405")

@@ -139,6 +139,20 @@ class RegionStatus:
     control: bool
     """Whether new consumers, streams and changes are possible: the meta leader answers from here."""
 
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "name": self.name,
+            "servers": self.servers,
+            "servers_reached": self.reached,
+            "problem": self.problem,
+            "publish": self.publish.as_dict(),
+            "direct_get": self.direct_get.as_dict(),
+            "existing_consumers": self.consumers.as_dict(),
+            "new_consumers": self.control,
+            "applies": self.control,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -169,6 +183,21 @@ class StreamStatus:
     bytes: int | None
     last: int | None
 
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "name": self.name,
+            "place": self.place,
+            "role": self.role,
+            "leader": self.leader,
+            "replicas": self.replicas,
+            "replicas_current": self.current,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "last_seq": self.last,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatus:
@@ -188,6 +217,21 @@ class ConsumerStatus:
     """Pull requests that wait for messages."""
     ack_floor: int | None = None
     """The sequence of its stream up to which everything was acknowledged."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.virtual,
+            "name": self.name,
+            "region": self.region,
+            "on": self.stream,
+            "exists": self.exists,
+            "pending": self.pending,
+            "unacknowledged": self.unacknowledged,
+            "redelivered": self.redelivered,
+            "waiting": self.waiting,
+            "ack_floor": self.ack_floor,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +260,8 @@ class Status:
     @property
     def thinnest(self) -> PairStatus | None:
         """The pair of different places whose margin is the smallest; None if no message is ever dropped."""
-        apart = [(margin, one) for one in self.pairs if _is_apart(one) and (margin := one.margin) is not None]
-        return min(apart, key=lambda each: each[0], default=(None, None))[1]
+        apart = [pair for pair in self.pairs if pair.origin_place != pair.reader_place and pair.margin is not None]
+        return min(apart, key=lambda pair: pair.margin or 0.0, default=None)
 
     @property
     def verdict(self) -> Verdict:
@@ -228,12 +272,12 @@ class Status:
 
     def worst(self, virtual: str | None = None) -> dict[tuple[str, str], PairStatus]:
         """The worst pair from each place to each place, of one virtual stream or of all."""
-        found: dict[tuple[str, str], PairStatus] = {}
+        worst: dict[tuple[str, str], PairStatus] = {}
         for pair in self.pairs:
             if virtual in {None, pair.virtual}:
                 key = pair.origin_place, pair.reader_place
-                found[key] = max(found.get(key, pair), pair, key=lambda one: one.badness)
-        return found
+                worst[key] = max(worst.get(key, pair), pair, key=lambda each: each.badness)
+        return worst
 
     def as_dict(self) -> dict[str, Json]:
         """As JSON would have it."""
@@ -247,77 +291,40 @@ class Status:
             "margin": None if (thin := self.thinnest) is None else thin.as_dict(),
             "problems": [problem.as_dict() for problem in self.problems],
             "unknown": [problem.as_dict() for problem in self.unknown],
-            "regions": [
-                {
-                    "name": one.name,
-                    "servers": one.servers,
-                    "servers_reached": one.reached,
-                    "problem": one.problem,
-                    "publish": one.publish.as_dict(),
-                    "direct_get": one.direct_get.as_dict(),
-                    "existing_consumers": one.consumers.as_dict(),
-                    "new_consumers": one.control,
-                    "applies": one.control,
-                }
-                for one in self.regions
-            ],
-            "servers": [
-                {
-                    "name": one.name,
-                    "region": one.region,
-                    "reached": one.is_reached,
-                    "version": one.version,
-                    "jetstream": one.has_jetstream,
-                    "meta_leader": one.meta_leader,
-                    "mapping_ok": self.mappings_ok.get(one.name),
-                    "problem": one.problem,
-                }
-                for one in self.servers
-            ],
-            "matrix": [
-                {
-                    "origin_place": origin,
-                    "reader_place": reader,
-                    "state": pair.state.value,
-                    "stream": pair.virtual,
-                    "pending": sum_known(one.pending for one in self.pairs if _goes(one, origin, reader)),
-                    "oldest_pending_age_s": None if pair.age is None else round(pair.age, 3),
-                    "lossy_in_s": None if pair.left is None else round(pair.left, 3),
-                }
-                for (origin, reader), pair in self.worst().items()
-            ],
-            "streams": [
-                {
-                    "stream": one.virtual,
-                    "name": one.name,
-                    "place": one.place,
-                    "role": one.role,
-                    "leader": one.leader,
-                    "replicas": one.replicas,
-                    "replicas_current": one.current,
-                    "messages": one.messages,
-                    "bytes": one.bytes,
-                    "last_seq": one.last,
-                }
-                for one in self.streams
-            ],
+            "regions": [region.as_dict() for region in self.regions],
+            "servers": [self._server_as_dict(server) for server in self.servers],
+            "matrix": [self._cell_as_dict(pair) for pair in self.worst().values()],
+            "streams": [stream.as_dict() for stream in self.streams],
             "pairs": [pair.as_dict() for pair in self.pairs],
-            "consumers": [
-                {
-                    "stream": one.virtual,
-                    "name": one.name,
-                    "region": one.region,
-                    "on": one.stream,
-                    "exists": one.exists,
-                    "pending": one.pending,
-                    "unacknowledged": one.unacknowledged,
-                    "redelivered": one.redelivered,
-                    "waiting": one.waiting,
-                    "ack_floor": one.ack_floor,
-                }
-                for one in self.consumers
-            ],
-            "beacons": [one.as_dict() for one in self.beacons],
+            "consumers": [consumer.as_dict() for consumer in self.consumers],
+            "beacons": [sighting.as_dict() for sighting in self.beacons],
+        }
+
+    def _server_as_dict(self, server: ServerSnapshot) -> dict[str, Json]:
+        return {
+            "name": server.name,
+            "region": server.region,
+            "reached": server.is_reached,
+            "version": server.version,
+            "jetstream": server.has_jetstream,
+            "meta_leader": server.meta_leader,
+            "mapping_ok": self.mappings_ok.get(server.name),
+            "problem": server.problem,
+        }
+
+    def _cell_as_dict(self, worst: PairStatus) -> dict[str, Json]:
+        """From one place to another: the worst pair, and what is to come in all of them."""
+        places = worst.origin_place, worst.reader_place
+        return {
+            "origin_place": worst.origin_place,
+            "reader_place": worst.reader_place,
+            "state": worst.state.value,
+            "stream": worst.virtual,
+            "pending": sum_known(
+                pair.pending for pair in self.pairs if (pair.origin_place, pair.reader_place) == places
+            ),
+            "oldest_pending_age_s": None if worst.age is None else round(worst.age, 3),
+            "lossy_in_s": None if worst.left is None else round(worst.left, 3),
         }
 
 
@@ -329,11 +336,3 @@ def sum_known(numbers: Iterable[int | None]) -> int | None:
             return None
         total += number
     return total
-
-
-def _is_apart(pair: PairStatus) -> bool:
-    return pair.origin_place != pair.reader_place
-
-
-def _goes(pair: PairStatus, origin: str, reader: str) -> bool:
-    return (pair.origin_place, pair.reader_place) == (origin, reader)

@@ -50,6 +50,17 @@ class PartSize:
     kept: float
     """Seconds from a message's arrival to its removal; infinite where nothing removes it."""
 
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "name": self.stream,
+            "place": self.place,
+            "role": self.role,
+            "replicas": self.replicas,
+            "bytes_per_replica": _whole(self.bytes),
+            "kept_s": _whole(self.kept),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSize:
@@ -62,6 +73,17 @@ class StreamSize:
     """Bits per second between regions, all links together."""
     outage: float | None
     """Seconds that a region may be away without loss; infinite for any; None for a stream without data in transit."""
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "stream": self.name,
+            "rate_per_region": self.load.rate,
+            "message_bytes": self.load.size,
+            "crossing_bits_per_second": round(self.crossing),
+            "survivable_outage_s": None if self.outage is None else _whole(self.outage),
+            "parts": [part.as_dict() for part in self.parts],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +99,16 @@ class PlaceSize:
     def fits(self) -> bool:
         """Whether it has room for everything that is limited."""
         return self.needs <= self.has
+
+    def as_dict(self) -> dict[str, Json]:
+        """As JSON would have it."""
+        return {
+            "place": self.place,
+            "bytes": _whole(self.needs),
+            "bytes_per_day_without_limit": round(self.per_day),
+            "bytes_available": self.has,
+            "fits": self.fits,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,38 +134,9 @@ class Sizing:
             "fits": self.fits,
             "mapping_rules": self.rules,
             "mapping_cost_us_per_message": round(self.rule_cost * 1e6, 3),
-            "crossing_bits_per_second": round(sum(one.crossing for one in self.streams)),
-            "places": [
-                {
-                    "place": one.place,
-                    "bytes": _whole(one.needs),
-                    "bytes_per_day_without_limit": round(one.per_day),
-                    "bytes_available": one.has,
-                    "fits": one.fits,
-                }
-                for one in self.places
-            ],
-            "streams": [
-                {
-                    "stream": one.name,
-                    "rate_per_region": one.load.rate,
-                    "message_bytes": one.load.size,
-                    "crossing_bits_per_second": round(one.crossing),
-                    "survivable_outage_s": None if one.outage is None else _whole(one.outage),
-                    "parts": [
-                        {
-                            "name": part.stream,
-                            "place": part.place,
-                            "role": part.role,
-                            "replicas": part.replicas,
-                            "bytes_per_replica": _whole(part.bytes),
-                            "kept_s": _whole(part.kept),
-                        }
-                        for part in one.parts
-                    ],
-                }
-                for one in self.streams
-            ],
+            "crossing_bits_per_second": round(sum(stream.crossing for stream in self.streams)),
+            "places": [place.as_dict() for place in self.places],
+            "streams": [stream.as_dict() for stream in self.streams],
         }
 
 

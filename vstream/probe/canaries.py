@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from vstream.errors import NoRespondersError, NotReachableError, VstreamError
 from vstream.jetstream import direct, error_codes
 from vstream.probe.hops import EXPECTED_STREAM, parse_ack, probe_copy
-from vstream.probe.read_your_writes import WAYS, OwnRead
+from vstream.probe.read_your_writes import METHODS, OwnRead
 from vstream.probe.report import Check, CheckStatus, Hop
 from vstream.probe.target import FAIR_PATIENCE, OutOfTimeError
 from vstream.topology import naming, physical
@@ -103,11 +103,11 @@ class CanaryFlight:
 
     def __init__(self, targets: Mapping[str, ProbeTarget], run_id: str) -> None:
         self.readers = {region: Reader(target=target) for region, target in targets.items()}
-        self.canaries = {
-            region: Canary(origin=region, subject=subject, token=f"{run_id}.{region}")
-            for region, target in targets.items()
-            if (subject := naming.canary_subject(target.stream, region)) is not None
-        }
+        self.canaries: dict[str, Canary] = {}
+        for region, target in targets.items():
+            subject = naming.canary_subject(target.stream, region)
+            if subject is not None:
+                self.canaries[region] = Canary(origin=region, subject=subject, token=f"{run_id}.{region}")
 
     async def fly(self, slots: asyncio.Semaphore) -> None:
         """
@@ -138,27 +138,18 @@ class CanaryFlight:
 
     def checks(self) -> list[Check]:
         """What came of it: for each origin its publish, and its arrival in each region."""
-        found = []
+        checks: list[Check] = []
         for canary in self.canaries.values():
-            target = self.readers[canary.origin].target
-            found.append(
-                canary.publish
-                or target.check(
-                    Hop.CANARY_PUBLISH,
-                    CheckStatus.SKIPPED,
-                    "not published: no read stream could be read",
-                    origin=canary.origin,
-                    subject=canary.subject,
-                )
-            )
-            found += [_check_arrival(canary, reader) for reader in self.readers.values()]
-            found += [own.check() for own in canary.own_reads] or [
-                target.check(
-                    Hop.OWN_READ, CheckStatus.SKIPPED, "there is no canary to read", origin=canary.origin, form=way
-                )
-                for way in WAYS
-            ]
-        return found
+            skip = partial(self.readers[canary.origin].target.check, status=CheckStatus.SKIPPED, origin=canary.origin)
+            not_published = "not published: no read stream could be read"
+            publish = canary.publish or skip(Hop.CANARY_PUBLISH, detail=not_published, subject=canary.subject)
+            checks.append(publish)
+            checks += [_check_arrival(canary, reader) for reader in self.readers.values()]
+            if canary.own_reads:
+                checks += [own.check() for own in canary.own_reads]
+            else:
+                checks += [skip(Hop.OWN_READ, detail="there is no canary to read", form=method) for method in METHODS]
+        return checks
 
     async def _begin(self, reader: Reader) -> None:
         now = time.monotonic()
@@ -209,18 +200,16 @@ class CanaryFlight:
             elapsed_ms=elapsed_ms,
         )
         if canary.fate is Fate.STORED and reader.facts is not None:
-            canary.own_reads = tuple(
-                OwnRead(
-                    target=target,
-                    way=way,
-                    subject=canary.subject,
-                    token=canary.token,
-                    header=CANARY_HEADER,
-                    next_seq=reader.facts.last_seq + 1,
-                    acked_at=canary.acked_at,
-                )
-                for way in WAYS
+            own_read = partial(
+                OwnRead,
+                target=target,
+                subject=canary.subject,
+                token=canary.token,
+                header=CANARY_HEADER,
+                next_seq=reader.facts.last_seq + 1,
+                acked_at=canary.acked_at,
             )
+            canary.own_reads = tuple(own_read(method=method) for method in METHODS)
             async with asyncio.TaskGroup() as tasks:
                 for own in canary.own_reads:
                     tasks.create_task(own.watch(until, _LAST_PAUSE))

@@ -6,13 +6,14 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vstream.errors import NotReachableError, VstreamError
 from vstream.probe import direct_get, hops, pull_requests
 from vstream.probe.canaries import CanaryFlight
 from vstream.probe.cleanup import Cleanup
-from vstream.probe.read_your_writes import WAYS
+from vstream.probe.read_your_writes import METHODS
 from vstream.probe.report import Check, CheckStatus, Hop, ProbeReport, Progress
 from vstream.probe.retry import Budget
 from vstream.probe.target import ProbeTarget
@@ -78,16 +79,13 @@ class _Probe:
     ) -> None:
         self._topology = topology
         self._all_forms = all_forms
-        self._reached = {
-            region: connection
-            for region, connection in connections.items()
-            if not isinstance(connection, NotReachableError)
-        }
-        self._unreached = {
-            region: connection
-            for region, connection in connections.items()
-            if isinstance(connection, NotReachableError)
-        }
+        self._reached: dict[str, Connection] = {}
+        self._unreached: dict[str, NotReachableError] = {}
+        for region, connection in connections.items():
+            if isinstance(connection, NotReachableError):
+                self._unreached[region] = connection
+            else:
+                self._reached[region] = connection
         self._regions = regions
         self._deadline = deadline
         self._on_progress = on_progress
@@ -127,7 +125,7 @@ class _Probe:
             return checks + 1
         # Every pair; and for what is reached a publish and its removal, if anything is, and each copy's.
         copies = sum(part.role in {Role.READ, Role.ORDER} for part in stream.physical)
-        return checks + len(regions) ** 2 + (2 + len(WAYS)) * len(reached) + (copies if reached else 0)
+        return checks + len(regions) ** 2 + (2 + len(METHODS)) * len(reached) + (copies if reached else 0)
 
     def _done(self, checks: Iterable[Check]) -> None:
         for check in checks:
@@ -266,19 +264,22 @@ def _how_to_agree(stream: VirtualStream) -> str:
 
 def _skip_unpaired(stream: VirtualStream, regions: Sequence[str], targets: Mapping[str, ProbeTarget]) -> list[Check]:
     """The pairs of regions that no canary could be tried for."""
-    return [
-        Check(
-            stream=stream.name,
-            region=reader,
-            hop=Hop.CANARY,
-            origin=origin,
-            status=CheckStatus.SKIPPED,
-            detail=f"there is no connection to region `{reader if reader not in targets else origin}`",
+    checks: list[Check] = []
+    for origin, reader in product(regions, regions):
+        if origin in targets and reader in targets:
+            continue
+        unreached = origin if reader in targets else reader
+        checks.append(
+            Check(
+                stream=stream.name,
+                region=reader,
+                hop=Hop.CANARY,
+                origin=origin,
+                status=CheckStatus.SKIPPED,
+                detail=f"there is no connection to region `{unreached}`",
+            )
         )
-        for origin in regions
-        for reader in regions
-        if origin not in targets or reader not in targets
-    ]
+    return checks
 
 
 def _select(kind: str, names: Sequence[str] | None, known: Mapping[str, _Result]) -> list[_Result]:

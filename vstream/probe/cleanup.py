@@ -101,12 +101,12 @@ class Cleanup:
             return self._check(region, name, CheckStatus.SKIPPED, "nothing was published")
         reader = self._flight.readers.get(region)
         first = reader.facts.last_seq + 1 if reader is not None and reader.facts is not None else 1
-        known = {
-            origin: sighting.seq
-            for other in self._flight.readers.values()
-            for origin, sighting in other.seen.items()
-            if sighting.stream == name or part.role is Role.ORDER  # whose sequences its mirrors keep
-        }
+        known: dict[str, int] = {}
+        for other_reader in self._flight.readers.values():
+            for origin, arrival in other_reader.seen.items():
+                # Mirrors keep the sequences of an order.
+                if arrival.stream == name or part.role is Role.ORDER:
+                    known[origin] = arrival.seq
         until = min(self._deadline - _REQUEST, time.monotonic() + _LATE)
         absent = [canary for canary in canaries if canary.origin not in known]
         looks = await asyncio.gather(

@@ -49,6 +49,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
         raise error
     try:
         config, state = answer["config"], answer["state"]
+        sources = [source for source in (*(config.get("sources") or ()), config.get("mirror")) if source]
         called = _answering_stream(config, asked=name)
         return StreamInfo(
             name=called,
@@ -56,11 +57,7 @@ async def read_stream_info(connection: Connection, name: str, timeout: float) ->
             last_seq=int(state["last_seq"]),
             is_direct=bool(config.get("allow_direct")),
             subjects=_to_strings(config.get("subjects")),
-            sources=tuple(
-                source_name(source, called)
-                for source in (*(config.get("sources") or ()), config.get("mirror"))
-                if source
-            ),
+            sources=tuple(source_name(source, called) for source in sources),
             subject_count=int(state.get("num_subjects", 0)),
             keeps_per_subject=int(config.get("max_msgs_per_subject", -1)),
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BY_LEADER = "STREAM.MSG.GET"
 BY_ANY = "DIRECT.GET"
-WAYS = (BY_LEADER, BY_ANY)
+METHODS = (BY_LEADER, BY_ANY)
 
 _FIRST_PAUSE = 0.001
 _GROWTH = 1.5
@@ -37,7 +37,7 @@ class OwnRead:
     """One canary that is looked for in one way, in the region that published it. *acked_at* is on the monotonic clock."""
 
     target: ProbeTarget
-    way: str
+    method: str
     subject: str
     token: str
     header: str
@@ -65,7 +65,7 @@ class OwnRead:
     async def _look(self) -> None:
         self.looks += 1
         get: Callable[..., Awaitable[DirectMessage | None]] = (
-            direct.leader_next_by_subject if self.way == BY_LEADER else direct.next_by_subject
+            direct.leader_next_by_subject if self.method == BY_LEADER else direct.next_by_subject
         )
         connection: Connection = self.target.connection
         while True:
@@ -77,8 +77,8 @@ class OwnRead:
                 return
             if message.headers.get(self.header) == self.token:
                 self.elapsed_ms = (time.monotonic() - self.acked_at) * 1000
-                by_name = message.stream if self.way == BY_ANY else naming.local_name(self.target.namesake)
-                expected = self.target.read if self.way == BY_ANY else self.target.namesake
+                by_name = message.stream if self.method == BY_ANY else naming.local_name(self.target.namesake)
+                expected = self.target.read if self.method == BY_ANY else self.target.namesake
                 self.answered_by = naming.qualify_answer(by_name, expected)
                 return
             self.next_seq = message.seq + 1
@@ -96,7 +96,7 @@ class OwnRead:
             status,
             detail,
             origin=self.target.region,
-            form=self.way,
+            form=self.method,
             answered_by=self.answered_by,
             elapsed_ms=self.elapsed_ms,
         )

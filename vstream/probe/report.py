@@ -156,9 +156,10 @@ class ProbeReport:
             "passed": self.is_pass,
             "regions": list(self.regions),
             "counts": {status.value: count for status, count in self.counts.items()},
-            "matrix": {
-                origin: {reader: None if ms is None else round(ms, 3) for reader, ms in row.items()}
-                for origin, row in self.matrix().items()
-            },
+            "matrix": {origin: _round_times(row) for origin, row in self.matrix().items()},
             "checks": [check.as_dict() for check in self.checks],
         }
+
+
+def _round_times(row: Mapping[str, float | None]) -> dict[str, Json]:
+    return {reader: None if ms is None else round(ms, 3) for reader, ms in row.items()}

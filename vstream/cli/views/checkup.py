@@ -36,6 +36,10 @@ def text(diagnosis: Diagnosis) -> Iterator[Text]:
     yield _verdict(diagnosis)
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _verdict(diagnosis: Diagnosis) -> Text:
     """`UNHEALTHY: 1 error, 2 notes (checked 3 servers and 12 streams in 17 ms)`."""
     reached = f"{diagnosis.servers}"
@@ -43,11 +47,8 @@ def _verdict(diagnosis: Diagnosis) -> Text:
         reached = f"{diagnosis.servers} of {diagnosis.all_servers}"
     checked = f"checked {reached} servers and {diagnosis.streams:,} streams in {format_duration(diagnosis.took)}"
     weights = Counter(finding.severity for finding in diagnosis.findings)
-    counts = ", ".join(
-        f"{weights[severity]} {severity.value}{'' if weights[severity] == 1 else 's'}"
-        for severity in Severity
-        if weights[severity]
-    )
+    present = [severity for severity in Severity if weights[severity]]
+    counts = ", ".join(_count(weights[severity], severity.value) for severity in present)
     summary = f"{counts} ({checked})" if counts else checked
     if diagnosis.health is Health.UNKNOWN:
         summary = f"no error was found, but not everything could be checked: {summary}"

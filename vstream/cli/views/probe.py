@@ -90,11 +90,8 @@ def matrix(report: ProbeReport) -> Table | None:
     times = report.matrix()
     if not times:
         return None
-    tried = {
-        (check.origin, check.region)
-        for check in report.checks
-        if check.hop is Hop.CANARY and check.status is not CheckStatus.SKIPPED
-    }
+    canaries = [check for check in report.checks if check.hop is Hop.CANARY]
+    tried = {(check.origin, check.region) for check in canaries if check.status is not CheckStatus.SKIPPED}
     table = Table(
         box=box.SIMPLE_HEAD, title="canaries: published in → found in", title_justify="left", title_style="bold"
     )
@@ -151,15 +148,12 @@ def _own_reads(checks: Sequence[Check]) -> Table:
     cells = {(check.stream, check.region, check.form): check for check in checks}
     for stream, region in dict.fromkeys((check.stream, check.region) for check in checks):
         row_checks = [cells.get((stream, region, form)) for form in forms]
-        table.add_row(
-            stream,
-            region,
-            *(
-                "-" if one is None else f"{_milliseconds(one.elapsed_ms or 0.0)} {one.answered_by}"
-                for one in row_checks
-            ),
-        )
+        table.add_row(stream, region, *map(_own_read_cell, row_checks))
     return table
+
+
+def _own_read_cell(check: Check | None) -> str:
+    return "-" if check is None else f"{_milliseconds(check.elapsed_ms or 0.0)} {check.answered_by}"
 
 
 def _forms(report: ProbeReport, checks: Sequence[Check], title: str) -> Table:

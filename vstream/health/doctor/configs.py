@@ -33,10 +33,8 @@ class ConfigFile:
 
 def count_compared(snapshot: Snapshot, files: Mapping[str, ConfigFile]) -> int:
     """How many of the files were compared with what their servers have loaded."""
-    return sum(
-        server.config_digest is not None and server.name in files and files[server.name].digest is not None
-        for server in snapshot.servers
-    )
+    digests = {name: file.digest for name, file in files.items()}
+    return sum(bool(server.config_digest and digests.get(server.name)) for server in snapshot.servers)
 
 
 @check("VD410", "config-not-loaded", Severity.WARNING, drift=Drift.DIFFERENCE)
@@ -171,16 +169,10 @@ def _flag_symptoms(flag: str, reached: Sequence[ServerSnapshot]) -> Iterator[Sym
     for server in reached:
         if not server.flags.get(flag):
             continue
-        off = [
-            other_server.name
-            for other_server in reached
-            if other_server.version == server.version and other_server.flags.get(flag) is False
-        ]
-        ignorant = [
-            other_server.name
-            for other_server in reached
-            if other_server.cluster == server.cluster and flag not in other_server.flags
-        ]
+        peers = [peer for peer in reached if peer.version == server.version]
+        members = [member for member in reached if member.cluster == server.cluster]
+        off = [peer.name for peer in peers if peer.flags.get(flag) is False]
+        ignorant = [member.name for member in members if flag not in member.flags]
         reasons = []
         if off:
             reasons.append(f"off on {list_names(off)}, which run the same version")

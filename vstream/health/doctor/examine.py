@@ -83,17 +83,18 @@ class Diagnosis:
 
 def findings_as_dicts(findings: tuple[Finding, ...]) -> list[Json]:
     """Findings as JSON would have them."""
-    return [
-        {
-            "code": finding.code,
-            "name": finding.message,
-            "severity": finding.severity.value,
-            "about": finding.about,
-            "evidence": finding.evidence,
-            "do": finding.hint,
-        }
-        for finding in findings
-    ]
+    return [_as_dict(finding) for finding in findings]
+
+
+def _as_dict(finding: Finding) -> dict[str, Json]:
+    return {
+        "code": finding.code,
+        "name": finding.message,
+        "severity": finding.severity.value,
+        "about": finding.about,
+        "evidence": finding.evidence,
+        "do": finding.hint,
+    }
 
 
 def examine(

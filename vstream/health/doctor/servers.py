@@ -186,11 +186,8 @@ def _meta_groups(patient: Patient) -> Iterator[tuple[str, Sequence[Seat], Sequen
         }
     for name, seats in groups.items():
         names = {seat.server.name for seat in seats}
-        members = [
-            server
-            for server in patient.snapshot.servers
-            if server.name in names and server.is_reached and server.has_jetstream
-        ]
+        answering = [server for server in patient.snapshot.servers if server.is_reached and server.has_jetstream]
+        members = [server for server in answering if server.name in names]
         if len(seats) > 1 and members:
             yield name, seats, members
 

@@ -142,11 +142,8 @@ def no_stream(patient: Patient) -> Iterator[Symptom]:
     ## What to do
     `vstream plan` shows it, `vstream apply` makes it.
     """
-    absent = [
-        stream.name
-        for stream in all_physical_streams(patient.topology)
-        if stream.name in patient.snapshot.absent and stream.name not in patient.snapshot.streams
-    ]
+    known_absent = patient.snapshot.absent - patient.snapshot.streams.keys()
+    absent = [stream.name for stream in all_physical_streams(patient.topology) if stream.name in known_absent]
     if absent:
         yield Symptom(about=list_names(absent), evidence=f"{len(absent):,} do not exist", do=APPLY)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -37,7 +38,7 @@ from vstream.topology.profiles import profile_of
 from vstream.topology.replication import Durable, PhysicalStream, all_physical_streams, durables
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from vstream.health.snapshot import RegionSnapshot, WriteError
     from vstream.topology.consumer_config import ObservedConsumer
@@ -104,7 +105,7 @@ class _SnapshotCollector:
         if self._is_deep and account != _NOT_TOLD:
             observe.check_mode(self._topology, account)
         await self._ask_for_the_rest(servers)
-        regions, found, astray, consumers, seen, refused = await asyncio.gather(
+        regions, lags, astray, consumers, sightings, errors = await asyncio.gather(
             asyncio.gather(*(self._region(region.name) for region in self._topology.regions)),
             lag.measure_lag(self._topology, self._streams, self._connections, self._deadline),
             self._gaps(),
@@ -120,11 +121,11 @@ class _SnapshotCollector:
             servers=tuple(servers),
             streams=self._streams,
             absent=frozenset(self._absent),
-            lags=found,
-            gaps=tuple(one for one in astray if isinstance(one, Gap)),
-            repeats=tuple(one for one in astray if isinstance(one, Repeat)),
-            write_errors=refused,
-            beacons=seen,
+            lags=lags,
+            gaps=tuple(gap for gap in astray if isinstance(gap, Gap)),
+            repeats=tuple(repeat for repeat in astray if isinstance(repeat, Repeat)),
+            write_errors=errors,
+            beacons=sightings,
             consumers=consumers,
         )
 
@@ -205,32 +206,22 @@ class _SnapshotCollector:
                 self._account.set_result(account)
 
     async def _servers(self) -> list[ServerSnapshot]:
-        found: list[ServerSnapshot] = []
-        asked = [
-            (region.name, url)
-            for region in self._topology.regions
-            if (endpoint := self._endpoints.get(region.name)) is not None
-            for url in endpoint.monitor
-        ]
+        servers: list[ServerSnapshot] = []
+        asked = [(region, url) for region, endpoint in self._endpoints.items() for url in endpoint.monitor]
         answers = await asyncio.gather(*(self._server(region, url) for region, url in asked))
         for region in self._topology.regions:
-            mine = [answer for answer in answers if answer.region == region.name]
-            named = {one.name for one in mine if one.is_reached}
-            unnamed = [
-                seat.server.name
-                for seat in self._topology.seats
-                if seat.region == region.name and seat.server.name not in named
-            ]
-            silent = [one for one in mine if not one.is_reached]
-            found += [one for one in mine if one.is_reached]
-            for index, name in enumerate(unnamed):
-                # Which address is whose is known only of those that answer.
-                one = silent[index] if index < len(silent) else None
-                problem = one.problem if one else "`monitor` under `connect` does not lead to it"
-                found.append(
-                    ServerSnapshot(name=name, region=region.name, url=one.url if one else None, problem=problem)
-                )
-        return found
+            own_answers = [answer for answer in answers if answer.region == region.name]
+            reached = [answer for answer in own_answers if answer.is_reached]
+            silent = [answer for answer in own_answers if not answer.is_reached]
+            servers += reached
+            # Which address is whose is known only of those that answer.
+            seats = [seat.server.name for seat in self._topology.seats if seat.region == region.name]
+            unnamed = [name for name in seats if name not in {server.name for server in reached}]
+            for name, answer in zip_longest(unnamed, silent[: len(unnamed)]):
+                url = answer.url if answer else None
+                problem = answer.problem if answer else "`monitor` under `connect` does not lead to it"
+                servers.append(ServerSnapshot(name=name, region=region.name, url=url, problem=problem))
+        return servers
 
     async def _server(self, region: str, url: str) -> ServerSnapshot:
         try:
@@ -328,21 +319,20 @@ class _SnapshotCollector:
         if leaderless:
             before = dict(self._streams)
             reached = [server for server in servers if server.url and server.is_reached]
-            asked = [
-                _or_nothing(
-                    monitoring.get(
-                        str(one.url),
-                        f"/jsz?acc={quote(await self._account_of(one.region), safe='')}&streams=true",
-                        self._left(),
-                    )
-                )
-                for one in reached
-            ]
-            for server, answer in zip(reached, await asyncio.gather(*asked), strict=True):
+            answers = await asyncio.gather(*map(self._replicas_on, reached))
+            for server, answer in zip(reached, answers, strict=True):
                 self._keep(answer, server.region, led_by=None)
             # Replicas know neither more than the leader nor who leads, if nobody says that it does.
-            for name, facts in self._streams.items():
-                self._streams[name] = before.get(name) or replace(facts, leader=None)
+            for name, stream in self._streams.items():
+                self._streams[name] = before.get(name) or replace(stream, leader=None)
+
+    async def _replicas_on(self, server: ServerSnapshot) -> Mapping[str, Any]:
+        """All streams that *server* has a replica of, as it lists them; nothing if it does not answer."""
+        account = quote(await self._account_of(server.region), safe="")
+        try:
+            return await monitoring.get(str(server.url), f"/jsz?acc={account}&streams=true", self._left())
+        except VstreamError:
+            return {}
 
     async def _ask_place(self, place: str, some: Sequence[PhysicalStream]) -> None:
         connection = self._connections.get(place) or next(iter(self._connections.values()), None)
@@ -377,10 +367,3 @@ class _SnapshotCollector:
 
 async def _none() -> tuple[WriteError, ...]:
     return ()
-
-
-async def _or_nothing(answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    try:
-        return await answer
-    except VstreamError:
-        return {}

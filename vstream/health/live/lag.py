@@ -63,11 +63,8 @@ async def measure_lag(
     unequal.sort(key=lambda source: -source[0])
     search = _Search(topology, streams, connections, deadline)
     lags = await asyncio.gather(*(search.tail(feed, cursor) for _, feed, cursor in unequal[:MOST]))
-    return {
-        (feed.origin.name, feed.reader.name): tail
-        for (_, feed, _), tail in zip(unequal, lags, strict=False)
-        if tail is not None
-    }
+    measured = zip(unequal, lags, strict=False)
+    return {(pair.origin.name, pair.reader.name): lag for (_, pair, _), lag in measured if lag is not None}
 
 
 class _Search:

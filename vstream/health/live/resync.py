@@ -88,12 +88,9 @@ async def resync(
         await asyncio.sleep(_POLL)
     async with site.connected() as connection:
         # Whoever asks a stream without a leader is refused, and waits 10 s and more.
-        await asyncio.gather(
-            *(
-                _wait_for_leader(connection, fed.stream, began + timeout)
-                for fed in _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
-            )
-        )
+        fed_by_clients = _streams_with_role(topology, Role.WRITE, Role.ORIGIN)
+        deadline = began + timeout
+        await asyncio.gather(*(_wait_for_leader(connection, fed.stream, deadline) for fed in fed_by_clients))
         ready = time.monotonic()
         streams: list[ResyncedStream] = []
         # What read streams mirror comes first: another leader of it would stop them once more.
@@ -114,17 +111,15 @@ class _Fed:
     feeds: int
 
 
-def _streams_with_role(topology: Topology, *wanted: Role) -> tuple[_Fed, ...]:
-    return tuple(
-        _Fed(
-            physical.physical_name(stream, part.role, part.place),
-            part.place,
-            1 if part.role is Role.READ and stream.consistency.has_mirrors else len(stream.write),
-        )
-        for stream in topology.streams
-        for part in stream.physical
-        if part.role in wanted
-    )
+def _streams_with_role(topology: Topology, *roles: Role) -> tuple[_Fed, ...]:
+    streams: list[_Fed] = []
+    for stream in topology.streams:
+        for part in stream.physical:
+            if part.role in roles:
+                is_mirror = part.role is Role.READ and stream.consistency.has_mirrors
+                name = physical.physical_name(stream, part.role, part.place)
+                streams.append(_Fed(name, part.place, feeds=1 if is_mirror else len(stream.write)))
+    return tuple(streams)
 
 
 async def _what_is_missing(site: TargetServers) -> str | None:

@@ -25,14 +25,15 @@ async def find_write_errors(servers: Sequence[ServerSnapshot], deadline: float) 
     They say it of Raft groups, and of streams and consumers with several replicas, once a write has failed. Of others
     nobody says anything: a publish that is refused is the only sign.
     """
-    asked = [one for one in servers if one.url and one.is_reached]
-    answers = await asyncio.gather(*(_problems(str(one.url), deadline) for one in asked))
-    return tuple(
-        WriteError(server=server.name, about=_about(one), error=str(one["error"]))
-        for server, answer in zip(asked, answers, strict=True)
-        for one in answer
-        if _CANNOT_WRITE in str(one.get("error"))
-    )
+    asked = [server for server in servers if server.url and server.is_reached]
+    answers = await asyncio.gather(*(_problems(str(server.url), deadline) for server in asked))
+    errors: list[WriteError] = []
+    for server, problems in zip(asked, answers, strict=True):
+        for problem in problems:
+            error = str(problem.get("error"))
+            if _CANNOT_WRITE in error:
+                errors.append(WriteError(server=server.name, about=_about(problem), error=error))
+    return tuple(errors)
 
 
 async def _problems(url: str, deadline: float) -> Sequence[Mapping[str, Any]]:

@@ -262,11 +262,8 @@ async def _repair_sourcing(request: RepairRequest, found: SourcingRepairs, obser
     if stopped:
         timeout = max(request.deadline, _RESUMING)
         result = await resync(request.topology, request.site, timeout=timeout, only=stopped)
-        left += [
-            f"`{stream.stream}` still takes nothing: {stream.note}"
-            for stream in result.streams
-            if stream.caught_up is None
-        ]
+        behind = [stream for stream in result.streams if stream.caught_up is None]
+        left += [f"`{stream.stream}` still takes nothing: {stream.note}" for stream in behind]
     for planned in found.refills:
         if planned.obstacle is None:
             await _refill(request, planned, observer)

@@ -14,7 +14,7 @@ from vstream.health.repair.plan import Standstill
 from vstream.health.report import PairState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from vstream.health.report import PairStatus, Status
     from vstream.syntax.json_types import Json
@@ -123,18 +123,22 @@ def find_standstills(
         is_stuck = pair.state is PairState.BEHIND and pair.age is not None and pair.age > stuck_after
         if pair.state is PairState.SILENT or is_stuck:
             stuck.setdefault(pair.reader, []).append(pair)
-    return tuple(
-        Standstill(
-            virtual=stuck_pairs[0].virtual,
-            reader=reader,
-            origins=tuple(pair.origin for pair in stuck_pairs),
-            detail="; ".join(pair.detail for pair in stuck_pairs),
-            obstacle=None
-            if replicas.get(reader, 1) > 1
-            else "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
-            "when its server is restarted",
+    return tuple(_standstill(stuck_pairs, replicas) for _, stuck_pairs in sorted(stuck.items()))
+
+
+def _standstill(pairs: Sequence[PairStatus], replicas: Mapping[str, int]) -> Standstill:
+    obstacle = None
+    if replicas.get(pairs[0].reader, 1) <= 1:
+        obstacle = (
+            "it has one replica, and nobody to hand over to: it asks again by itself within two minutes, or "
+            "when its server is restarted"
         )
-        for reader, stuck_pairs in sorted(stuck.items())
+    return Standstill(
+        virtual=pairs[0].virtual,
+        reader=pairs[0].reader,
+        origins=tuple(pair.origin for pair in pairs),
+        detail="; ".join(pair.detail for pair in pairs),
+        obstacle=obstacle,
     )
 
 

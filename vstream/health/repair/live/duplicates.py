@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 32
 _CHUNK = 50_000
+_IDENTITY = 5
+"""Where the header of a sourced message has what tells an origin from one that was made anew."""
 """Messages of which the places are kept at once."""
 _GONE = "one of the two is gone"
 
@@ -133,11 +135,8 @@ def _difference(one: _Stored | None, other: _Stored | None, seq: int) -> str | N
         return "their headers differ"
     if source[1:2] != [str(seq)] or other_source[1:2] != [str(seq)]:
         return _GONE  # others are at these sequences by now
-    identities = {
-        words[5]
-        for words in (source, other_source)
-        if len(words) > 5 and ":" not in words[0]  # noqa: PLR2004
-    }
+    plain = [words for words in (source, other_source) if len(words) > _IDENTITY and ":" not in words[0]]
+    identities = {words[_IDENTITY] for words in plain}
     return "the write stream was made again between them" if len(identities) > 1 else None
 
 

@@ -241,17 +241,16 @@ class Fetcher:
         messages = await asyncio.gather(
             *(direct.leader_get_by_seq(connection, holder, at, timeout=PATIENCE) for _, at in known)
         )
-        kind, stream = self._topology.naming, self._stream
-        return [
-            (
-                seq,
-                message
-                if where is None
-                else replace(message, subject=physical.stored_subject(kind, stream, region, message.subject)),
-            )
-            for (seq, _), message in zip(known, messages, strict=True)
-            if message is not None
-        ]
+        block: list[tuple[int, DirectMessage]] = []
+        for (seq, _), message in zip(known, messages, strict=True):
+            if message is None:
+                continue
+            if where is None:
+                block.append((seq, message))
+                continue
+            subject = physical.stored_subject(self._topology.naming, self._stream, region, message.subject)
+            block.append((seq, replace(message, subject=subject)))
+        return block
 
     async def _reason(self, scan: Scan, message: DirectMessage) -> str | None:
         """Why *message* stays missing; empty if it is none that anybody misses, None if it can be put in."""

@@ -87,11 +87,8 @@ async def _copies(
 
 
 def _copy(message: DirectMessage, seq: int, reader: str) -> Copy:
-    headers = {
-        name: value
-        for name, value in message.headers.items()
-        if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)
-    }
+    kept = [name for name in message.headers if name.lower() not in _DROPPED and not name.startswith(_EXPECTED)]
+    headers = {name: message.headers[name] for name in kept}
     return Copy(seq=seq, subject=message.subject, headers=headers, data=message.data, reader=reader)
 
 

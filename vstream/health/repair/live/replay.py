@@ -26,7 +26,7 @@ from vstream.jetstream.direct import api_error
 from vstream.jetstream.source_header import new_replay_name, parse_provenance, parse_replay
 from vstream.topology import naming, physical
 from vstream.topology.model import Role
-from vstream.topology.replication import physical_streams
+from vstream.topology.replication import all_physical_streams, physical_streams
 from vstream.topology.stream_config import StreamConfig
 
 if TYPE_CHECKING:
@@ -270,31 +270,26 @@ class _Visit:
 
 async def find_leftovers(topology: Topology, connection: Connection) -> tuple[Leftover, ...]:
     """What repairs of *topology* have left, or use at this moment."""
-    origins = {part.name for stream in topology.streams for part in physical_streams(stream) if part.role is Role.WRITE}
+    origins = {part.name for part in all_physical_streams(topology) if part.role is Role.WRITE}
     observed, missing = await JetStreamAdmin(connection).streams()
-    # One that was made a moment ago may not answer yet. Nobody else calls a stream so.
-    readers: dict[str, list[str]] = {
-        name: [] for name in missing if (parsed := parse_replay(name)) and parsed[0] in origins
-    }
-    for name, one in observed.items():
+
+    def is_ours(name: str) -> bool:
         parsed = parse_replay(name)
-        if parsed and parsed[0] in origins and one.config.metadata.get(REPAIR_KEY) == topology.name:
+        return parsed is not None and parsed[0] in origins
+
+    # One that was made a moment ago may not answer yet. Nobody else calls a stream so.
+    readers: dict[str, list[str]] = {name: [] for name in missing if is_ours(name)}
+    for name, stream in observed.items():
+        if is_ours(name) and stream.config.metadata.get(REPAIR_KEY) == topology.name:
             readers.setdefault(name, [])
-        for source in one.config.source_names:
-            parsed = parse_replay(source)
-            if parsed and parsed[0] in origins:
-                readers.setdefault(source, []).append(name)
-    return tuple(
-        [
-            Leftover(
-                stream=name,
-                exists=name in observed or name in missing,
-                readers=tuple(sorted(by)),
-                is_running=await _runs(connection, name),
-            )
-            for name, by in sorted(readers.items())
-        ]
-    )
+        for source in filter(is_ours, stream.config.source_names):
+            readers.setdefault(source, []).append(name)
+    leftovers: list[Leftover] = []
+    for name, names in sorted(readers.items()):
+        exists = name in observed or name in missing
+        is_running = await _runs(connection, name)
+        leftovers.append(Leftover(stream=name, exists=exists, readers=tuple(sorted(names)), is_running=is_running))
+    return tuple(leftovers)
 
 
 async def _runs(connection: Connection, name: str) -> bool:
