@@ -30,7 +30,7 @@ from vstream.audit.session import open_session
 from vstream.audit.source import cut, register
 from vstream.audit.source.client import api_request, connect
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT, Access, StreamRef, split_tasks
+from vstream.audit.source.values import CONSUMER, DIRECT, Access, StreamRef, split_tasks
 from vstream.capture.digest import digest, to_signed_int64
 from vstream.lab import binaries, ports
 
@@ -108,7 +108,7 @@ def fill(one: Server, size: int, count: int) -> None:
 
 
 def texts(size: int) -> list[bytes]:
-    """Payloads such as people have, of *size* bytes and four MiB in all: snapshots are compressed a MiB at a time."""
+    """Payloads such as people have, of *size* bytes and four MiB in all."""
     choose = random.Random(size)
     found = []
     for _ in range((4 << 20) // size):
@@ -217,7 +217,7 @@ def main(count: int, rounds: int) -> None:
 
         def extract(stream: str, path: str, target: str | None) -> None:
             reader = spark.read.schema(columns).format("jetstream").option("servers", one.access.servers[0])
-            frame = reader.options(stream=stream, path=path, rows_per_task=-(-count // 4), timeout=60).load()
+            frame = reader.options(stream=stream, read_by=path, rows_per_task=-(-count // 4), timeout=60).load()
             writer = frame.write.mode("overwrite")
             writer.format("noop").save() if target is None else writer.parquet(target)
 
@@ -233,11 +233,9 @@ def main(count: int, rounds: int) -> None:
                     USUAL: lambda s=stream: asyncio.run(ordinary(one, s, few)),  # type: ignore[misc]
                     "our reader, consumer": lambda s=stream: alone(one, s, CONSUMER),  # type: ignore[misc]
                     "our reader, direct": lambda s=stream: alone(one, s, DIRECT),  # type: ignore[misc]
-                    "our reader, snapshot": lambda s=stream: alone(one, s, SNAPSHOT),  # type: ignore[misc]
                     "Spark, nothing kept": lambda s=stream: extract(s, CONSUMER, None),  # type: ignore[misc]
                     "Spark, to Parquet": lambda s=stream: extract(s, CONSUMER, f"{directory}/out"),  # type: ignore[misc]
                     "Spark, direct": lambda s=stream: extract(s, DIRECT, None),  # type: ignore[misc]
-                    "Spark, snapshot": lambda s=stream: extract(s, SNAPSHOT, None),  # type: ignore[misc]
                 }
                 extract(stream, CONSUMER, f"{directory}/out")  # the first time compiles
                 results = {

@@ -1,5 +1,5 @@
 """
-The tables `messages` and `streams`, from servers, from a capture, or from a snapshot of them.
+The tables `messages` and `streams`, from servers or from a capture.
 
 DataFrames from servers are lazy: every action on them reads the streams again, up to
 the same cut, and finds what of it is still stored then. Write them down first

@@ -26,7 +26,6 @@ from vstream.audit.source.values import (
     CONSUMER,
     DIRECT,
     PATHS,
-    SNAPSHOT,
     Access,
     ReadPlan,
     ReadTask,
@@ -150,12 +149,6 @@ def test_every_version_gives_what_an_ordinary_client_reads(version: str, tmp_pat
                 assert found.error == "Direct Get has no batches in nats-server 2.10.26"
             else:
                 assert rows(server, stream, DIRECT) == expected
-            if version == "2.15.1":
-                assert rows(server, stream, SNAPSHOT) == expected
-            else:
-                refused = cut.take_cuts(wanted(stream), {"": Access(servers=(server.url,))}, path=SNAPSHOT)[0].error
-                assert refused is not None
-                assert refused.startswith(f"a snapshot of nats-server {version} is a copy of its files")
         sources = cut_of(server, "bar").sources
         assert [(one.origin, one.last_seq) for one in sources] == [("foo", 400 if version == "2.15.1" else None)]
     finally:
@@ -193,7 +186,7 @@ def test_empty_and_emptied_streams_have_no_rows(server: JetStreamServer, path: s
     assert rows(server, "bar", path) == []
     # What was there when the cut was made, and is not any more.
     jobs = split_tasks([before], {"": Access(servers=(server.url,), timeout=30)}, rows=2)
-    assert len(jobs) == (1 if path == SNAPSHOT else 3)
+    assert len(jobs) == 3
     assert [rows_of(job) for job in jobs] == [[]] * len(jobs)
 
 

@@ -33,14 +33,14 @@ def test_what_is_not_given_has_a_default() -> None:
         ("foo", "foo", ""),
         ("bar", "bar", ""),
     ]
-    assert (found.path, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
+    assert (found.read_by, found.rows_per_task, found.start, found.pushdown) == (None, ROWS, "earliest", False)
 
 
 def test_names_are_in_any_case_and_numbers_may_have_underscores() -> None:
     found = parse_options(
-        GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "path": "auto", "until": "2026-11-20T17:00:00.5"}
+        GIVEN | {"Rows_Per_Task": "1_000", "PAYLOAD": "True", "read_by": "auto", "until": "2026-11-20T17:00:00.5"}
     )
-    assert (found.rows_per_task, found.payload, found.path) == (1000, True, None)
+    assert (found.rows_per_task, found.payload, found.read_by) == (1000, True, None)
     assert found.until_ns == int(datetime(2026, 11, 20, 17, tzinfo=UTC).timestamp()) * 10**9 + 500_000_000
     assert parse_options(GIVEN | {"since": "2026-11-20T18:00:00+01:00"}).since_ns == found.until_ns - 500_000_000
 

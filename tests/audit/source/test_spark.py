@@ -37,10 +37,10 @@ def frame(spark: SparkSession, server: JetStreamServer, schema: str | None = Non
     return (reader.schema(schema) if schema else reader).load()
 
 
-@pytest.mark.parametrize("path", ["auto", "direct", "snapshot"])
-def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path: str) -> None:
+@pytest.mark.parametrize("read_by", ["auto", "direct"])
+def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, read_by: str) -> None:
     fill(server, "foo", numbered(300))
-    found = frame(spark, server, path=path, region="west", payload=True, headers=True, rows_per_task=100)
+    found = frame(spark, server, read_by=read_by, region="west", payload=True, headers=True, rows_per_task=100)
     rows = found.orderBy("seq").collect()
     assert [row.payload for row in rows] == [payload for _, payload, _ in numbered(300)]
     assert [row.msg_id for row in rows] == [f"id-{number}" if number % 2 else None for number in range(300)]
@@ -51,7 +51,7 @@ def test_a_stream_is_a_table(spark: SparkSession, server: JetStreamServer, path:
     assert rows[0].headers is None
     assert rows[7].size == 9
     assert all(abs(row.time.timestamp() - row.time_ns / 1e9) < 1e-5 for row in rows)
-    assert found.rdd.getNumPartitions() == (1 if path == "snapshot" else 3)
+    assert found.rdd.getNumPartitions() == 3
 
 
 ALONE = """
@@ -88,12 +88,26 @@ def test_it_is_found_where_the_python_on_the_path_is_another(server: JetStreamSe
     assert (done.returncode, done.stdout.split()) == (0, ["7"]), done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("path", ["consumer", "direct", "snapshot"])
-def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: JetStreamServer, path: str) -> None:
+def test_a_stream_is_named_as_spark_names_what_it_loads(spark: SparkSession, server: JetStreamServer) -> None:
+    fill(server, "foo", numbered(5))
+    assert spark.read.format("jetstream").option("servers", server.url).load("foo").count() == 5
+    spark.sql(f"CREATE TABLE of_foo USING jetstream OPTIONS (servers '{server.url}', stream 'foo')")
+    try:
+        assert spark.sql("SELECT max(seq) AS last FROM of_foo WHERE seq > 2").collect()[0].last == 5
+    finally:
+        spark.sql("DROP TABLE of_foo")
+    spark.sql(f"CREATE TEMPORARY VIEW view_of_foo USING jetstream OPTIONS (servers '{server.url}', stream 'foo')")
+    assert spark.table("view_of_foo").count() == 5
+
+
+@pytest.mark.parametrize("read_by", ["consumer", "direct"])
+def test_the_digest_is_the_one_that_spark_makes(spark: SparkSession, server: JetStreamServer, read_by: str) -> None:
     # Of all lengths that are hashed in another way: below 4, 8 and 32 bytes, and rests of these.
     payloads = [bytes(range(256))[:length] for length in range(100)] + [b"\xff" * 5_000]
     fill(server, "foo", [("foo.x", one, None) for one in payloads])
-    found = frame(spark, server, path=path, payload=True).selectExpr("seq", "digest", "xxhash64(payload) as theirs")
+    found = frame(spark, server, read_by=read_by, payload=True).selectExpr(
+        "seq", "digest", "xxhash64(payload) as theirs"
+    )
     rows = sorted(tuple(one) for one in found.collect())
     assert rows == [
         (seq, one, one) for seq, one in enumerate([to_signed_int64(digest(payload)) for payload in payloads], 1)
@@ -257,7 +271,11 @@ def test_secrets_are_in_no_plan_no_event_and_no_log(
         ({"password": PASSWORD}, "option `password` would show a secret in plans and logs"),
         ({"servers": f"nats://a:{PASSWORD}@127.0.0.1"}, "an address with a password in it would show it"),
         ({"strem": "x"}, "there is no option `strem`"),
-        ({"path": "fastest"}, "option `path` is one of auto, consumer, direct, snapshot, not `fastest`"),
+        ({"read_by": "snapshot"}, "option `read_by` is one of auto, consumer, direct, not `snapshot`"),
+        (
+            {"path": "snapshot"},
+            "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)",
+        ),
         ({"since": "yesterday"}, "option `since` is a time such as"),
     ],
 )

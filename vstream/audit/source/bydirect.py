@@ -78,12 +78,12 @@ def _is_more(client: Client, end: Message, answer: DirectScanner, stream: str) -
         case 503:
             raise NoRespondersError(
                 f"no copy of stream `{stream}` answers Direct Get at {client.server}",
-                hint="is it there, and its allow_direct on? path=consumer needs neither",
+                hint="is it there, and its allow_direct on? read_by=consumer needs neither",
             )
         case None:
             raise VstreamError(
                 f"{client.server} ({client.server_version}) answers Direct Get with single messages",
-                hint="batches need nats-server 2.11; use path=consumer",
+                hint="batches need nats-server 2.11; use read_by=consumer",
             )
         case _:
             raise ServerError(

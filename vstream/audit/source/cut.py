@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vstream.audit.source.client import api_request, connect, parse_api_answer
-from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SNAPSHOT, SourceCursor, StreamCut
+from vstream.audit.source.values import ABSENT, CONSUMER, DIRECT, SourceCursor, StreamCut
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
-from vstream.topology.stream_config import ACCOUNT_SEPARATOR, source_name
+from vstream.topology.stream_config import source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,6 @@ _LIMITS = "limits"
 _LIMITED = ("max_age", "max_msgs", "max_bytes", "max_msgs_per_subject")
 _FLAGS = ("allow_msg_ttl", "allow_rollup_hdrs", "allow_msg_counter")
 _BATCHES_SINCE = (2, 11)
-_ARCHIVES_SINCE = (2, 15)
 
 
 def take_cuts(wanted: Sequence[StreamRef], access: Mapping[str, Access], *, path: str | None = None) -> list[StreamCut]:
@@ -95,9 +94,7 @@ def _cut_stream(
     wanted: StreamRef, info: Mapping[str, Any], asked_at: int, version: str, path: str | None, *, has_leader: bool
 ) -> StreamCut:
     state = info["state"]
-    chosen, problem = choose_path(
-        info["config"], version, path, has_leader=has_leader, is_hidden=ACCOUNT_SEPARATOR in wanted.stream
-    )
+    chosen, problem = choose_path(info["config"], version, path, has_leader=has_leader)
     return StreamCut(
         stream_ref=wanted,
         cut_at_ns=asked_at,
@@ -134,12 +131,12 @@ def _transform(one: Mapping[str, Any] | None) -> tuple[str, str] | None:
 
 
 def choose_path(
-    config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool, is_hidden: bool
+    config: Mapping[str, Any], version: str, path: str | None, *, has_leader: bool
 ) -> tuple[str | None, str | None]:
     """
     The path for a stream of *config*, or None and why there is none.
 
-    *has_leader* matters where no path is asked for; what *is_hidden* is in an account or a domain of its own.
+    *has_leader* matters where no path is asked for.
     """
     is_kept = config.get("retention", _LIMITS) == _LIMITS
     minor = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
@@ -152,11 +149,6 @@ def choose_path(
         else None
         if minor >= _BATCHES_SINCE
         else f"Direct Get has no batches in nats-server {version}",
-        SNAPSHOT: "a snapshot is not read out of an account or a domain of its own"
-        if is_hidden
-        else None
-        if minor >= _ARCHIVES_SINCE
-        else f"a snapshot of nats-server {version} is a copy of its files, in which messages that were deleted still stand",
     }
     if path is not None:
         return (None, problems[path]) if problems[path] else (path, None)

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
 
 from vstream.audit.source import cut
 from vstream.audit.source.client import connect
-from vstream.audit.source.options import parse_options
+from vstream.audit.source.options import is_catalog_table, parse_options, without_catalog_properties
 from vstream.audit.source.pushdown import Bounds, push_filters
 from vstream.audit.source.reading import read_range
-from vstream.audit.source.values import CONSUMER, SNAPSHOT, ReadPlan, ReadTask, split_tasks
+from vstream.audit.source.values import CONSUMER, ReadPlan, ReadTask, split_tasks
 from vstream.errors import VstreamError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vstream.audit.source.values import Access, StreamCut, StreamRef
 
 NAME = "jetstream"
+_OPTIONS = "jetstream.options"
+"""In the metadata of the first column: the options of a table in Spark's catalog."""
 _CLOCKS = 5 * 10**9
 """Nanoseconds by which clocks of servers that led a stream one after the other may differ."""
 COLUMNS = StructType(
@@ -80,16 +82,21 @@ class JetStreamDataSource(DataSource):
         """The columns, unless `.schema(...)` has asked for others."""
         options = parse_options(self.options)
         asked = {"headers": options.headers, "payload": options.payload}
-        return StructType([*COLUMNS.fields, *(one for one in _MORE if asked.get(one.name))])
+        first, *rest = [*COLUMNS.fields, *(column for column in _MORE if asked.get(column.name))]
+        if is_catalog_table(self.options):
+            # Spark (4.3 at least) shows a table's options to whoever makes its schema, and not to whoever reads it.
+            metadata = {_OPTIONS: without_catalog_properties(self.options)}
+            first = StructField(first.name, first.dataType, nullable=first.nullable, metadata=metadata)
+        return StructType([first, *rest])
 
     def reader(self, schema: StructType) -> JetStreamReader:
         """For a batch query."""
-        options = parse_options(self.options)
+        options = parse_options({**_options_of_table(schema), **self.options})
         return (FilteringReader if options.pushdown else JetStreamReader)(schema, options)
 
     def streamReader(self, schema: StructType) -> JetStreamStreamReader:  # noqa: N802 - Spark's name
         """For a streaming query."""
-        return JetStreamStreamReader(schema, parse_options(self.options))
+        return JetStreamStreamReader(schema, parse_options({**_options_of_table(schema), **self.options}))
 
 
 class JetStreamReader(DataSourceReader):
@@ -111,7 +118,7 @@ class JetStreamReader(DataSourceReader):
         options = self._options
         plan = options.plan or ReadPlan(
             access={one.region: options.access for one in options.stream_ref},
-            cuts=tuple(take_readable(options.stream_ref, options.access, options.path)),
+            cuts=tuple(take_readable(options.stream_ref, options.access, options.read_by)),
         )
         cuts = [narrow_cut(one, plan.access[one.stream_ref.region], self._bounds) for one in plan.cuts if not one.error]
         found = split_tasks(cuts, plan.access, rows=options.rows_per_task, subjects=self._bounds.subjects)
@@ -147,11 +154,6 @@ class JetStreamStreamReader(DataSourceStreamReader):
         if options.since_ns or options.until_ns or options.end_seq:
             raise VstreamError(
                 "a streaming query has no since, until or end_seq", hint="use start, start_seq, and filters"
-            )
-        if options.path == SNAPSHOT:
-            raise VstreamError(
-                "a streaming query reads no snapshots: each batch would need one of the whole stream",
-                hint="use path=consumer or path=direct",
             )
         plan = options.plan
         self._wanted = tuple(one.stream_ref for one in plan.cuts) if plan else options.stream_ref
@@ -213,12 +215,17 @@ class JetStreamStreamReader(DataSourceStreamReader):
 
     def _look(self) -> None:
         """A new cut. Raises VstreamError for a stream that could never be asked."""
-        for one in cut.take_cuts(self._wanted, self._access, path=self._options.path):
+        for one in cut.take_cuts(self._wanted, self._access, path=self._options.read_by):
             key = _key(one.stream_ref)
             if not one.error:
                 self._cuts[key] = one
             elif key not in self._cuts:
                 raise VstreamError(f"stream `{one.stream_ref.stream}` cannot be read: {one.error}")
+
+
+def _options_of_table(schema: StructType) -> dict[str, str]:
+    metadata = schema.fields[0].metadata if schema.fields else {}
+    return dict((metadata or {}).get(_OPTIONS, {}))
 
 
 def take_readable(wanted: Sequence[StreamRef], access: Access, path: str | None) -> list[StreamCut]:

@@ -14,12 +14,14 @@ from vstream.errors import VstreamError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_AUTO = "auto"
 ROWS = 250_000
 """Messages in one task."""
 _OWN = frozenset(
     {
         "stream",
         "region",
+        "read_by",
         "path",
         "subject",
         "start_seq",
@@ -43,6 +45,10 @@ _SECRETS = {
     "seed": "nkey",
     "jwt": "creds",
 }
+_PROVIDER = "provider"
+_OF_CATALOG = frozenset({_PROVIDER, "location", "owner", "comment", "external", "is_managed_location"})
+"""What Spark adds to the options of a table in its catalog; and each option a second time, as `option.NAME`."""
+_OPTION_PREFIX = "option."
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -53,7 +59,8 @@ class Options:
     access: Access = field(repr=False)
     stream_ref: tuple[StreamRef, ...]
     plan: ReadPlan | None = field(repr=False)
-    path: str | None
+    read_by: str | None
+    """`consumer` or `direct`; None: the faster one that each stream allows."""
     subjects: tuple[str, ...]
     start_seq: int | None
     end_seq: int | None
@@ -72,12 +79,12 @@ class Options:
 
 def parse_options(options: Mapping[str, str]) -> Options:
     """Raises VstreamError for an option that is not known, not understood, or a secret."""
-    given = {name.lower(): value for name, value in options.items()}
+    given = without_catalog_properties(options)
     for name in given:
         _check_name(name)
     access = _access(given)
     plan = decode_plan(given["plan"]) if "plan" in given else None
-    streams = _split_words(given.get("stream", ""))
+    streams = _streams(given)
     if plan is None and not streams:
         raise VstreamError("no stream is given", hint='.option("stream", "foo-read-west")')
     if plan is None and not access.servers and not access.context:
@@ -87,7 +94,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         access=access,
         stream_ref=tuple(StreamRef(stream=one, region=region, virtual=one, role="") for one in streams),
         plan=plan,
-        path=_one_of(given, "path", ("auto", *PATHS), "auto") if given.get("path", "auto") != "auto" else None,
+        read_by=_read_by(given),
         subjects=_split_words(given.get("subject", "")),
         start_seq=_number(given, "start_seq"),
         end_seq=_number(given, "end_seq"),
@@ -100,6 +107,38 @@ def parse_options(options: Mapping[str, str]) -> Options:
         payload=_flag(given, "payload"),
         pushdown=_flag(given, "pushdown"),
     )
+
+
+def is_catalog_table(options: Mapping[str, str]) -> bool:
+    """Whether *options* are those of `CREATE TABLE … USING jetstream`."""
+    return _PROVIDER in options
+
+
+def without_catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """*options* with names in lower case, and without what Spark's catalog adds to them."""
+    given = {name.lower(): value for name, value in options.items()}
+    if not is_catalog_table(given):
+        return given
+    return {
+        name: value for name, value in given.items() if name not in _OF_CATALOG and not name.startswith(_OPTION_PREFIX)
+    }
+
+
+def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The streams that are named: by the option `stream`, or as what is loaded, which Spark calls `path`."""
+    loaded = _split_words(given.get("path", ""))
+    named = _split_words(given.get("stream", ""))
+    if loaded and named:
+        raise VstreamError(
+            "`path` and `stream` both name streams, for `path` is what `.load(…)` is given: "
+            "how streams are read is `read_by`, which is consumer or direct (and no longer snapshot)"
+        )
+    return loaded or named
+
+
+def _read_by(given: Mapping[str, str]) -> str | None:
+    value = _one_of(given, "read_by", (_AUTO, *PATHS), _AUTO)
+    return None if value == _AUTO else value
 
 
 def _check_name(name: str) -> None:

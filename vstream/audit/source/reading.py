@@ -14,10 +14,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vstream.audit.source import bydirect, bypull, bysnapshot
+from vstream.audit.source import bydirect, bypull
 from vstream.audit.source.client import RetryableError, api_request, back_off, connect
 from vstream.audit.source.columns import BatchBuilder, filter_subjects, truncate_at
-from vstream.audit.source.values import CONSUMER, DIRECT, SNAPSHOT
+from vstream.audit.source.values import CONSUMER, DIRECT
 from vstream.errors import NoRespondersError, NotReachableError, ServerError, VstreamError
 from vstream.jetstream import error_codes
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vstream.audit.source.client import Client
     from vstream.audit.source.values import ReadTask
 
-_PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts, SNAPSHOT: bysnapshot.parts}
+_PARTS = {CONSUMER: bypull.read_parts, DIRECT: bydirect.read_parts}
 ATTEMPTS = 8
 """In a row without one message, before a range is given up: about ten seconds."""
 _UNAVAILABLE = 503

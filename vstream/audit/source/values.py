@@ -19,9 +19,7 @@ CONSUMER = "consumer"
 """A pull consumer: the fastest, needs the meta leader, and must not be used where reading removes messages."""
 DIRECT = "direct"
 """Direct Get in batches: needs no leader of any kind, a server from 2.11 on, and `allow_direct`."""
-SNAPSHOT = "snapshot"
-"""An archive, from 2.15 on: whatever the retention, without the meta leader, in one task; only where somebody asks for it."""
-PATHS = (CONSUMER, DIRECT, SNAPSHOT)
+PATHS = (CONSUMER, DIRECT)
 ABSENT = "the server has no such stream"
 """The error of a stream that does not exist: nobody answers for one that only cannot be reached."""
 
@@ -171,14 +169,13 @@ def split_tasks(
     *cuts* in pieces of about *rows* messages each, in their order; those that hold nothing have none.
 
     Pieces have the same number of sequences: where many messages were removed from
-    one part of a stream, its pieces are smaller. What is read from a snapshot is one.
+    one part of a stream, its pieces are smaller.
     """
     found: list[ReadTask] = []
     for cut in cuts:
         if not cut.is_readable:
             continue
-        # A snapshot is of a whole stream: several tasks would all read it from its beginning.
-        pieces = 1 if cut.path == SNAPSHOT else max(1, -(-cut.messages // rows))
+        pieces = max(1, -(-cut.messages // rows))
         span = cut.last_seq - cut.first_seq + 1
         bounds = [cut.first_seq + span * piece // pieces for piece in range(pieces + 1)]
         found += [

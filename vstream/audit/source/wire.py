@@ -231,6 +231,6 @@ class WrongStreamError(RetryableError):
 
     def __init__(self, stream: str) -> None:
         super().__init__(
-            f"stream `{stream}` has answered instead", hint="use path=consumer, or turn off its mirror_direct"
+            f"stream `{stream}` has answered instead", hint="use read_by=consumer, or turn off its mirror_direct"
         )
         self.stream = stream
