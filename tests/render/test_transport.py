@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import ssl
 import subprocess
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import nats
 import pytest
+import trustme
 
 from tests.support.ports import free_port
 from vstream.lab import binaries
@@ -32,14 +34,14 @@ MODES = {
 }
 
 
-def topology_text(profile: str) -> str:
-    ports = {name: {port: free_port() for port in ("client", "monitor", "cluster", "gateway")} for name in "wehH"}
+def topology_text(profile: str, certificates: Path = CERTIFICATES) -> str:
+    ports = {name: {port: free_port() for port in ("client", "monitor", "cluster", "gateway")} for name in "weh"}
     hubs = f"hubs: {{ports: {json.dumps(ports['h'])}}}\n" if profile == "domains" else ""
     return (
         'version: 1\nname: acme\nserver_version: "2.15"\n'
         f"{MODES[profile]}"
-        f"security: {{transport: {{cert_file: {CERTIFICATES}/server.pem, key_file: {CERTIFICATES}/server.key, "
-        f"ca_file: {CERTIFICATES}/ca.pem}}}}\n"
+        f"security: {{transport: {{cert_file: {certificates}/server.pem, key_file: {certificates}/server.key, "
+        f"ca_file: {certificates}/ca.pem}}}}\n"
         f"{hubs}"
         "regions:\n"
         f"  west: {{servers: [127.0.0.1], ports: {json.dumps(ports['w'])}}}\n"
@@ -51,10 +53,10 @@ def topology_text(profile: str) -> str:
 class SuperCluster:
     """The servers of a rendered bundle, each a process of its own, on loopback."""
 
-    def __init__(self, directory: Path, profile: str) -> None:
+    def __init__(self, directory: Path, text: str, ca_file: Path = CERTIFICATES / "ca.pem") -> None:
         self.directory = directory
-        topology = load(topology_text(profile).encode(), "t.yaml").require()
-        self.bundle = render_bundle(topology)
+        self.ca_file = ca_file
+        self.bundle = render_bundle(load(text.encode(), "t.yaml").require())
         for address in self.bundle.servers:
             if address.is_hub and address.region == "east":
                 self.moved = {f"localhost:{port}": f"localhost:{free_port()}" for port in ports_of(address)}
@@ -103,7 +105,7 @@ class SuperCluster:
         """What the monitoring port of the server *name* says, over TLS."""
         text = (self.directory / "servers" / f"{name}.conf").read_text()
         where = text.split('https: "')[1].split('"')[0]
-        context = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
+        context = ssl.create_default_context(cafile=self.ca_file)
         with urllib.request.urlopen(f"https://{where}/{page}", context=context, timeout=5) as answer:
             return dict(json.loads(answer.read()))
 
@@ -124,8 +126,7 @@ def ports_of(address: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def running(directory: Path, profile: str) -> Iterator[SuperCluster]:
-    cluster = SuperCluster(directory, profile)
+def running(cluster: SuperCluster) -> Iterator[SuperCluster]:
     try:
         cluster.start()
         yield cluster
@@ -159,7 +160,7 @@ SELF_SIGNED = CERTIFICATES.parent / "tls"
 @pytest.mark.parametrize("certificate", ["without a certificate", "with a certificate of its own"])
 @pytest.mark.parametrize("profile", MODES)
 def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profile: str, certificate: str) -> None:
-    with running(tmp_path, profile) as cluster:
+    with running(SuperCluster(tmp_path, topology_text(profile))) as cluster:
         joined = next(address for address in cluster.bundle.servers if address.is_hub == (profile == "domains"))
         other = "hub-east" if profile == "domains" else "east"
         name = joined.server.name
@@ -198,7 +199,7 @@ def test_a_rogue_server_that_knows_no_secret_joins_nothing(tmp_path: Path, profi
 
 @pytest.mark.server
 def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
-    with running(tmp_path, "mapped") as cluster:
+    with running(SuperCluster(tmp_path, topology_text("mapped"))) as cluster:
         address = cluster.bundle.servers[0]
         cluster.wait(lambda: "now" in cluster.ask(address.server.name, "varz"), "monitoring answers by https")
 
@@ -213,3 +214,43 @@ def test_clients_and_monitoring_are_encrypted(tmp_path: Path) -> None:
         assert asyncio.run(ask(ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")))
         with pytest.raises(ssl.SSLError):
             asyncio.run(ask(ssl.create_default_context()))
+
+
+@pytest.mark.server
+def test_a_new_region_joins_without_a_change_to_the_others(tmp_path: Path) -> None:
+    text = topology_text("mapped")
+    ports = {port: free_port() for port in ("client", "monitor", "cluster", "gateway")}
+    more = text.replace("streams:", f"  north: {{servers: [127.0.0.1], ports: {json.dumps(ports)}}}\nstreams:")
+    with running(SuperCluster(tmp_path / "before", text)) as cluster:
+        cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
+        after = SuperCluster(tmp_path / "after", more)
+        cluster.directory = after.directory  # the new region's files; those of the others are the same as before
+        cluster.run("north-1", after.directory / "servers" / "north-1.conf")
+        cluster.wait(lambda: "north" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "it joins the west")
+        cluster.wait(lambda: "north" in cluster.ask("east-1", "gatewayz")["outbound_gateways"], "it joins the east")
+
+
+@pytest.mark.server
+def test_certificates_are_rotated_by_a_reload(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+
+    def issue() -> str:
+        certificate = authority.issue_cert("127.0.0.1", "localhost")
+        certificate.private_key_pem.write_to_path(tmp_path / "server.key")
+        certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+        return ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert((tmp_path / "server.pem").read_text()))
+
+    def shown(port: int) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(tmp_path / "ca.pem"))
+
+    first = issue()
+    with running(SuperCluster(tmp_path, topology_text("mapped", tmp_path), tmp_path / "ca.pem")) as cluster:
+        monitors = [address.monitor for address in cluster.bundle.servers]
+        cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "two regions are one")
+        assert {shown(port) for port in monitors} == {first}
+        second = issue()
+        for process in cluster.processes.values():
+            process.send_signal(signal.SIGHUP)
+        cluster.wait(lambda: {shown(port) for port in monitors} == {second}, "the new certificate is shown")
+        cluster.wait(lambda: "east" in cluster.ask("west-1", "gatewayz")["outbound_gateways"], "they stay one")
